@@ -1,0 +1,88 @@
+# A thin front to CMake; `make help` lists the targets. Builds go to build/<preset>.
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc)
+DEMO ?= perf all_reduce -n 4 -b 8 -e 16M -f 8
+CTEST_ARGS ?=
+PEERS_ARGS ?= --quick
+# ThreadSanitizer of GCC 12 cannot cope with the widest address randomisation of newer kernels.
+NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench bench-peers install lint format asan tsan clean
+
+# $(call configure,preset,extra arguments): quiet unless it fails.
+define configure
+	@mkdir -p build
+	@cmake --preset $(1) $(2) > build/configure-$(1).log 2>&1 || { cat build/configure-$(1).log; exit 1; }
+endef
+
+help:
+	@echo 'make demo      build the library and the command, time an all-reduce of four CPU ranks'
+	@echo 'make test      build everything and run all tests'
+	@echo 'make bench     build and run the micro benchmarks'
+	@echo 'make bench-peers  time CPU ranks against the MPIs and Gloo of this machine: build/peers/peers.html'
+	@echo 'make install   install to PREFIX=$(PREFIX), staged under DESTDIR when that is set'
+	@echo 'make build     build the library, the command and the examples (build/release)'
+	@echo 'make lint      clang-format and tidy.py as checks, then clang-tidy over all sources'
+	@echo 'make format    lay out the sources with clang-format'
+	@echo 'make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make tsan      tests under ThreadSanitizer'
+	@echo 'make clean     remove build/'
+	@echo 'JOBS=$(JOBS) sets how much runs at once; CTEST_ARGS adds to ctest, as in CTEST_ARGS="-R base."'
+
+build:
+	@scripts/install-deps.sh build
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS)
+
+demo:
+	@scripts/install-deps.sh build
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS) --target tutti
+	build/release/bin/tutti $(DEMO)
+
+test:
+	@scripts/install-deps.sh test
+	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS)
+	@ctest --preset release -j $(JOBS) $(CTEST_ARGS)
+
+bench:
+	@scripts/install-deps.sh bench
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=ON)
+	@cmake --build build/release -j $(JOBS) --target bench
+	@cmake --build build/release --target run_bench
+
+bench-peers:
+	@scripts/install-deps.sh build
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS) --target nccl
+	@mkdir -p build/peers
+	python3 bench/peers/run.py $(PEERS_ARGS) --html build/peers/peers.html --json build/peers/peers.json
+
+install:
+	@scripts/install-deps.sh build
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS)
+	@DESTDIR='$(DESTDIR)' cmake --install build/release --prefix '$(PREFIX)' --strip
+
+asan tsan:
+	@scripts/install-deps.sh test
+	$(call configure,$@)
+	@cmake --build build/$@ -j $(JOBS)
+	@$(NO_ASLR) ctest --preset $@ -j $(JOBS) $(CTEST_ARGS)
+
+lint:
+	@scripts/install-deps.sh lint
+	$(call configure,dev)
+	@scripts/format.sh --check
+	@python3 scripts/tidy.py
+	@scripts/clang-tidy.sh build/dev $(JOBS)
+
+format:
+	@scripts/install-deps.sh lint
+	@scripts/format.sh
+
+clean:
+	@rm -rf build

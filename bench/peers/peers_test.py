@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""The figures, the table and the page, from made-up times; and one real cell where the library is named."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import figures  # noqa: E402
+import page  # noqa: E402
+import report  # noqa: E402
+import run  # noqa: E402
+
+
+def round_of(us, other=0.0, steal=0.0):
+    return {"us": us, "fastest_us": us, "other_cpu": other, "steal": steal}
+
+
+def cell_of(rounds, size=8, ranks=2, collective="allreduce"):
+    wrong = {key: 0 for round_ in rounds for key in round_["us"]}
+    return {"collective": collective, "ranks": ranks, "bytes": size, "iterations": {}, "wrong": wrong, "rounds": rounds}
+
+
+def data_of(cells):
+    return {
+        "date": "2026-11-20T19:00:00+00:00",
+        "seconds": 1.0,
+        "command": "run.py <&>",
+        "commit": "abc",
+        "machine": {
+            "cpu": "a <CPU>", "cpu_family_model": "1/2", "cores": 2, "memory": "1 kB", "kernel": "6", "system": "D",
+            "load_at_start": 0.1, "load_at_end": 0.2,
+        },
+        "settings": {"rounds": 2, "seconds_per_cell": 0.1},
+        "titles": {"openmpi": "Open MPI", "mpich": "MPICH", "tutti": "tutti"},
+        "versions": {"openmpi": "v1"},
+        "skipped": {"gloo": "not here"},
+        "cells": cells,
+    }  # fmt: skip
+
+
+class Figures(unittest.TestCase):
+    def test_ratios_pair_the_times_of_a_round(self):
+        cell = cell_of([round_of({"openmpi": 1, "tutti": 2}), round_of({"openmpi": 10, "tutti": 5}),
+                        round_of({"openmpi": 4, "tutti": 4})])  # fmt: skip
+        self.assertEqual(figures.summarize(cell).ratios, {"tutti": 1.0})
+
+    def test_the_best_peer_is_the_one_with_the_smallest_median(self):
+        cell = cell_of([round_of({"openmpi": 5, "mpich": 1, "tutti": 3}), round_of({"openmpi": 5, "mpich": 9, "tutti": 3}),
+                        round_of({"openmpi": 5, "mpich": 9, "tutti": 3})])  # fmt: skip
+        self.assertEqual(figures.summarize(cell).best, "openmpi")
+
+    def test_noisy_rounds_are_left_out_where_most_are_quiet(self):
+        quiet, noisy = round_of({"openmpi": 1, "tutti": 1}), round_of({"openmpi": 1, "tutti": 9}, other=0.5)
+        summary = figures.summarize(cell_of([quiet, quiet, noisy]))
+        self.assertEqual((summary.ratios["tutti"], summary.rounds, summary.is_noisy), (1, 2, False))
+
+    def test_where_most_rounds_are_noisy_all_count_and_it_says_so(self):
+        quiet, noisy = round_of({"openmpi": 1, "tutti": 1}), round_of({"openmpi": 1, "tutti": 9}, steal=0.5)
+        summary = figures.summarize(cell_of([quiet, noisy, noisy]))
+        self.assertEqual((summary.ratios["tutti"], summary.rounds, summary.is_noisy), (9, 3, True))
+
+    def test_a_cell_without_peers_has_no_ratio(self):
+        summary = figures.summarize(cell_of([round_of({"tutti": 1})]))
+        self.assertEqual((summary.best, summary.ratios), (None, {}))
+
+    def test_the_geometric_mean_of_a_half_and_two_is_one(self):
+        self.assertAlmostEqual(figures.geometric_mean([0.5, 2]), 1)
+
+    def test_a_target_lists_the_cells_that_miss_it(self):
+        cells = [cell_of([round_of({"openmpi": 10, "tutti": us})], size=size) for us, size in ((5, 8), (7, 64))]
+        ((target, mean, count, missing),) = figures.judge([figures.summarize(cell) for cell in cells])
+        self.assertEqual((target.ours, count, [s.cell["bytes"] for s in missing]), ("tutti", 2, [64]))
+        self.assertAlmostEqual(mean, 0.35**0.5)
+
+    def test_targets_leave_no_gap_between_the_sizes_of_two_ranks(self):
+        for size in run.FULL + [32 * 1024]:
+            covering = [t for t in figures.TARGETS if t.ours == "tutti" and t.covers(cell_of([], size=size))]
+            self.assertEqual(len(covering), 1, size)
+
+    def test_cells_behind_a_peer_come_worst_first(self):
+        cells = [cell_of([round_of({"openmpi": 10, "tutti": us})]) for us in (9, 11, 30)]
+        found = figures.behind([figures.summarize(cell) for cell in cells])
+        self.assertEqual([ratio for ratio, _, _ in found], [3.0, 1.1])
+
+
+class Output(unittest.TestCase):
+    def setUp(self):
+        sizes = (8, 4096, 1 << 20)
+        self.data = data_of([
+            cell_of([round_of({"openmpi": size / 8, "mpich": size / 4, "tutti": size / 6})] * 2, size) for size in sizes
+        ])  # fmt: skip
+
+    def test_the_table_has_a_line_a_size_and_says_what_is_missing(self):
+        text = report.render(self.data)
+        self.assertRegex(text, r"(?m)^ +4 KB +512 +1024 +683 +1\.33 +openmpi$")
+        self.assertIn("not measured: gloo: not here", text)
+        self.assertIn("Behind a peer: 3 cells", text)
+
+    def test_wrong_results_stand_in_their_line(self):
+        self.data["cells"][0]["wrong"]["tutti"] = 7
+        self.assertRegex(report.render(self.data), r"(?m)^ +8 B .*WRONG: tutti$")
+
+    def test_the_page_is_whole_escaped_and_needs_nothing_else(self):
+        text = page.render(self.data)
+        body = text[text.index("<body>") : text.index("</html>")]
+        xml.etree.ElementTree.fromstring(body)  # as XML it is stricter than HTML asks
+        self.assertIn("a &lt;CPU&gt;", text)
+        self.assertNotRegex(text, r'(src|href)="?http')
+        self.assertEqual(text.count('<svg class="plot"'), 2)
+
+    def test_plots_stay_inside_their_frames(self):
+        for x, y in re.findall(r'c[xy]="([\d.-]+)" c[xy]="([\d.-]+)"', page.render(self.data)):
+            self.assertTrue(0 <= float(x) <= page.WIDTH and 0 <= float(y) <= page.TIME_HEIGHT, (x, y))
+
+    def test_one_size_alone_makes_a_page(self):
+        self.data["cells"] = self.data["cells"][:1]
+        self.assertIn('<svg class="plot"', page.render(self.data))
+
+    def test_nothing_measured_makes_a_page_and_a_table(self):
+        self.data["cells"] = []
+        self.assertIn("</html>", page.render(self.data))
+        self.assertIn("not measured", report.render(self.data))
+
+
+class CommandLine(unittest.TestCase):
+    def test_sizes_have_units(self):
+        self.assertEqual([run.parse_size(text) for text in ("8", "4K", "2m")], [8, 4096, 2 << 20])
+
+    def test_wrong_usage_ends_with_2(self):
+        for words in (["--peers", "nobody"], ["--sizes", "7"], ["--sizes", "x"], ["--ranks", "1"], ["--rounds", "-1"]):
+            done = subprocess.run([sys.executable, HERE / "run.py", *words], capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2, words)
+
+    def test_without_our_library_it_says_where_it_looked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--peers", "tutti", "--library", folder, "--work", folder]
+            done = subprocess.run([sys.executable, HERE / "run.py", *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(folder, done.stderr)
+
+
+@unittest.skipUnless(os.environ.get("PEERS_TEST_LIBRARY"), "PEERS_TEST_LIBRARY names no folder of libnccl.so.2")
+class RealRun(unittest.TestCase):
+    def test_every_collective_is_right_on_three_ranks_and_two(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--peers", "tutti,tutti-shared", "--library", os.environ["PEERS_TEST_LIBRARY"], "--work", folder]
+            words += ["--ranks", "2,3", "--sizes", "12,96K", "--rounds", "1", "--seconds", "0.001", "--json", "-"]
+            done = subprocess.run([sys.executable, HERE / "run.py", *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
+        data = json.loads(done.stdout)
+        # Two cells a collective and number of ranks; ping-pong has only two ranks.
+        self.assertEqual(len(data["cells"]), 2 * (6 + 5))
+        for cell in data["cells"]:
+            self.assertEqual(cell["wrong"], {"tutti": 0, "tutti-shared": 0}, cell)
+
+
+if __name__ == "__main__":
+    unittest.main()

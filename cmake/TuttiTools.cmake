@@ -1,0 +1,57 @@
+# The `tutti` command, made of tools/*.cc, its tests in tests/tools/, and the examples.
+find_package(CLI11 QUIET)
+find_package(nlohmann_json QUIET)
+pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc)
+
+if(CLI11_FOUND AND nlohmann_json_FOUND)
+  set(TUTTI_TOOLS_ROOT ${CMAKE_CURRENT_SOURCE_DIR}/tools)
+  file(GLOB sources CONFIGURE_DEPENDS ${TUTTI_TOOLS_ROOT}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz|bench)\\.cc$")
+
+  # `perf` calls the library by its C interface; the other subcommands do without the library.
+  if(NOT TARGET nccl)
+    list(FILTER sources EXCLUDE REGEX "/perf[^/]*\\.cc$")
+  endif()
+  set(commands "")
+  foreach(command perf run explain doctor settings why version)
+    list(FIND sources ${TUTTI_TOOLS_ROOT}/${command}.cc found)
+    if(NOT found EQUAL -1)
+      string(TOUPPER ${command} upper)
+      list(APPEND commands TUTTI_HAS_${upper}=1)
+    endif()
+  endforeach()
+
+  add_executable(tutti ${sources})
+  target_include_directories(tutti PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include
+                             ${fmt_INCLUDE_DIR})
+  # Settings, log, devices and interface choice come from the folders themselves, so the command works without the library too.
+  tutti_use_folders(tutti bootstrap)
+  tutti_use_folders(tutti device)
+  tutti_use_folders(tutti observe)
+  tutti_use_folders(tutti plan)
+  target_link_libraries(tutti PRIVATE tutti_options CLI11::CLI11 nlohmann_json::nlohmann_json)
+  target_compile_definitions(tutti PRIVATE ${commands} TUTTI_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
+                             TUTTI_SANITIZERS="${TUTTI_SANITIZE}")
+  if(TARGET nccl)
+    target_link_libraries(tutti PRIVATE nccl)
+  endif()
+  if(HWLOC_FOUND)
+    target_link_libraries(tutti PRIVATE PkgConfig::HWLOC)
+    target_compile_definitions(tutti PRIVATE TUTTI_HAS_HWLOC=1)
+  endif()
+  # Beside the library both in the build folder (bin/, lib/) and where it is installed.
+  set_target_properties(tutti PROPERTIES BUILD_RPATH_USE_ORIGIN ON BUILD_RPATH "$ORIGIN/../lib"
+                        INSTALL_RPATH "$ORIGIN/../lib")
+
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(TUTTI_TESTS AND Python3_FOUND)
+    add_test(NAME tools.command
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/command_test.py
+                     $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_VERSION})
+    set_tests_properties(tools.command PROPERTIES TIMEOUT 120)
+  endif()
+else()
+  message(STATUS "tutti: no CLI11 or nlohmann-json found, so the tutti command is not built")
+endif()
+
+include(TuttiExamples OPTIONAL)

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes sure that Debian 12's packages for the named uses are there:
+#   install-deps.sh build|test|bench|lint ...
+# Quick and silent when nothing is missing. Otherwise installs through apt, as root or by sudo; when
+# it may not, it prints the line that would do it and exits 3. On a system without dpkg it checks
+# nothing: CMake says what it misses.
+set -euo pipefail
+
+packages_for() {
+  case "$1" in
+    build) echo g++ cmake ninja-build make pkg-config libsodium-dev libfmt-dev libcli11-dev \
+                libhwloc-dev nlohmann-json3-dev ;;
+    test) packages_for build
+          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 ;;
+    bench) packages_for build; echo libbenchmark-dev ;;
+    lint) packages_for test; echo clang-format clang-tidy-16 ;;
+    *) echo "install-deps.sh: unknown use '$1'; known are build, test, bench, lint" >&2; exit 2 ;;
+  esac
+}
+
+wanted=""
+for use in "${@:-build}"; do
+  wanted="$wanted $(packages_for "$use")"
+done
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "Not a Debian system: packages are not checked. Needed are what these hold:$wanted" >&2
+  exit 0
+fi
+
+missing=()
+for package in $(printf '%s\n' $wanted | sort -u); do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $state == installed ]] || missing+=("$package")
+done
+((${#missing[@]})) || exit 0
+
+line="apt-get install -y --no-install-recommends ${missing[*]}"
+become=()
+if ((EUID != 0)); then
+  if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+    become=(sudo)
+  else
+    echo "Packages are missing. Run as root, then try again:" >&2
+    echo "  apt-get update && $line" >&2
+    exit 3
+  fi
+fi
+echo "Installing: ${missing[*]}"
+install() {
+  "${become[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$log" 2>&1
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# A machine whose lists are fresh needs no update; one that was never updated fails at once.
+if ! install; then
+  "${become[@]}" apt-get update -qq >"$log" 2>&1 || true
+  if ! install; then
+    tail -n 20 "$log" >&2
+    echo "The packages could not be installed. Run as root, then try again:" >&2
+    echo "  apt-get update && $line" >&2
+    exit 3
+  fi
+fi

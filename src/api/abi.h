@@ -1,0 +1,79 @@
+// The C boundary: each function checks its arguments, calls the layers below, and turns a Status
+// into a code and a text.
+#pragma once
+
+#include <nccl.h>
+
+#include <concepts>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+
+// Every API function is defined as pnccl<Name>, strong; nccl<Name> is its weak name, which a tool
+// may define in its place.
+#define TUTTI_WEAK_TWIN(name) \
+  extern "C" __attribute__((weak, alias("p" #name), visibility("default"))) decltype(::name) name
+
+#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace tutti::api {
+
+// Sets the thread's last error, notes it in an open group, and gives the code. One place for all
+// functions.
+ncclResult_t finish(std::string_view function, const Status& status,
+                    comm::Communicator* communicator);
+
+// Runs the body of an API function. The only place besides thread entries where exceptions stop.
+template <typename Body>
+ncclResult_t abiCall(std::string_view function, Body&& body) noexcept;
+
+// The communicator of a handle, kept alive while the result is. kInvalidArgument for null,
+// destroyed and made-up handles.
+Result<std::shared_ptr<comm::Communicator>> findCommunicator(const ncclComm_t handle);
+
+// The number a C caller passed as an enumeration, which may be none of its values: reading it as
+// one would be undefined.
+template <typename Enum>
+int rawValue(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int raw = 0;
+  std::memcpy(&raw, &value, sizeof raw);
+  return raw;
+}
+
+Status checkPointer(const void* pointer, std::string_view name);
+
+Status noMemory();
+Status unexpected(const char* what);
+
+template <typename Body>
+ncclResult_t abiCall(std::string_view function, Body&& body) noexcept {
+  try {
+    return finish(function, body(), nullptr);
+  } catch (const std::bad_alloc&) {
+    return finish(function, noMemory(), nullptr);
+  } catch (const std::exception& error) {
+    return finish(function, unexpected(error.what()), nullptr);
+  }
+}
+
+// The same for a function of a communicator, which also keeps the text.
+template <typename Body>
+ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Body&& body) noexcept {
+  std::shared_ptr<comm::Communicator> communicator;
+  try {
+    auto found = findCommunicator(handle);
+    if (!found.ok()) return finish(function, found.status(), nullptr);
+    communicator = std::move(found).value();
+    return finish(function, body(communicator), communicator.get());
+  } catch (const std::bad_alloc&) {
+    return finish(function, noMemory(), communicator.get());
+  } catch (const std::exception& error) {
+    return finish(function, unexpected(error.what()), communicator.get());
+  }
+}
+
+}  // namespace tutti::api

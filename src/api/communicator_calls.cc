@@ -1,0 +1,244 @@
+// Making, ending and asking communicators.
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/abi.h"
+#include "api/communicator_handles.h"
+#include "api/config.h"
+#include "comm/hash.h"
+#include "comm/process.h"
+#include "group/group.h"
+
+namespace tutti::api {
+namespace {
+
+using comm::Communicator;
+using comm::Process;
+
+Status checkRank(int rankCount, int rank) {
+  if (rankCount < 1) return invalidArgument("nranks is {}; it must be at least 1", rankCount);
+  if (rank < 0 || rank >= rankCount)
+    return invalidArgument("rank is {}; with nranks {} it must be 0 to {}", rank, rankCount,
+                           rankCount - 1);
+  return {};
+}
+
+std::array<std::byte, bootstrap::kUniqueIdBytes> bytesOf(const ncclUniqueId& id) {
+  std::array<std::byte, bootstrap::kUniqueIdBytes> bytes;
+  static_assert(sizeof id == bootstrap::kUniqueIdBytes);
+  std::memcpy(bytes.data(), &id, sizeof id);
+  return bytes;
+}
+
+uint64_t hashOf(std::span<const ncclUniqueId> ids) {
+  return comm::hashOf({reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
+}
+
+struct Wanted {
+  int rankCount = 0;
+  int rank = 0;
+  const ncclConfig_t* config = nullptr;
+};
+
+// All ranks meet at the first id's place: one root answers thousands of ranks, so the others have
+// nothing to add on one host. That all ranks hold the same list is checked when they meet.
+Status initRank(ncclComm_t* comm, std::span<const ncclUniqueId> ids, const Wanted& wanted) {
+  TUTTI_TRY(checkPointer(comm, "comm"));
+  TUTTI_TRY(checkRank(wanted.rankCount, wanted.rank));
+  TUTTI_TRY_ASSIGN(comm::Config config, parseConfig(wanted.config, Process::get().settings()));
+  std::vector<bootstrap::UniqueId> decoded;
+  for (const ncclUniqueId& id : ids) {
+    TUTTI_TRY_ASSIGN(decoded.emplace_back(), bootstrap::decode(bytesOf(id)));
+  }
+  TUTTI_TRY_ASSIGN(const Made made,
+                   makeCommunicator({.id = decoded.front(),
+                                     .rank = Rank{wanted.rank},
+                                     .rankCount = wanted.rankCount,
+                                     .config = std::move(config),
+                                     .idsHash = ids.size() == 1 ? 0 : hashOf(ids)}));
+  // Nobody meets at the other places; those of this process need not stay open.
+  for (size_t i = 1; i < decoded.size(); ++i) {
+    if (decoded[i].job != decoded.front().job)
+      bootstrap::closeRoot(Process::get().directory(), decoded[i]);
+  }
+  return initialise(made, comm);
+}
+
+Status initAll(ncclComm_t* comms, int deviceCount, const int* devices) {
+  TUTTI_TRY(checkPointer(comms, "comm"));
+  if (deviceCount < 1) return invalidArgument("ndev is {}; it must be at least 1", deviceCount);
+  for (int i = 0; devices != nullptr && i < deviceCount; ++i) {
+    if (devices[i] < 0)
+      return invalidArgument("devlist[{}] is {}; devices count from 0", i, devices[i]);
+  }
+  Process& process = Process::get();
+  TUTTI_TRY(process.checkNotForked());
+  const bootstrap::UniqueId id = bootstrap::makeLocalUniqueId(process.directory(), systemRng());
+  std::vector<Made> made;
+  Status status;
+  group::Group& group = group::Group::current();
+  group.start();
+  for (int rank = 0; rank < deviceCount && status.ok(); ++rank) {
+    Result<Made> one =
+        makeCommunicator({.id = id, .rank = Rank{rank}, .rankCount = deviceCount, .config = {}});
+    if (!one.ok()) {
+      status = one.takeStatus();
+      break;
+    }
+    made.push_back(std::move(one).value());
+    status = group.addInitialisation(made.back().communicator);
+  }
+  group.noteError(status);
+  status = group.end();
+  if (!status.ok()) {
+    for (const Made& one : made) {
+      one.communicator->requestAbort();
+      if (auto removed = removeHandle(one.handle); !removed.ok()) return removed.takeStatus();
+    }
+    bootstrap::closeRoot(process.directory(), id);
+    return status;
+  }
+  for (int rank = 0; rank < deviceCount; ++rank)
+    comms[rank] = made[static_cast<size_t>(rank)].handle;
+  return {};
+}
+
+// A split communicator learns its ranks while it initialises.
+Status checkRankKnown(const Communicator& communicator) {
+  return communicator.rankCount() > 0 ? Status() : communicator.checkReady();
+}
+
+// Work that does not end within this long (a user's function that blocks a stream) is left to a
+// thread of its own.
+constexpr Nanoseconds kAbortPatience = std::chrono::milliseconds(500);
+
+Status abortCommunicator(ncclComm_t handle) {
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, removeHandle(handle));
+  communicator->requestAbort();
+  if (communicator->waitQuiet(kAbortPatience)) return {};
+  std::thread([communicator = std::move(communicator)] {
+    while (!communicator->waitQuiet(kAbortPatience)) {
+    }
+  }).detach();
+  return {};
+}
+
+}  // namespace
+
+TUTTI_EXPORT ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId) {
+  return abiCall("ncclGetUniqueId", [&]() -> Status {
+    TUTTI_TRY(checkPointer(uniqueId, "uniqueId"));
+    comm::Process& process = comm::Process::get();
+    TUTTI_TRY(process.checkNotForked());
+    TUTTI_TRY_ASSIGN(
+        const bootstrap::UniqueId id,
+        bootstrap::makeUniqueId(process.directory(), process.networkOptions(), systemRng()));
+    const auto bytes = bootstrap::encode(id);
+    std::memcpy(uniqueId, bytes.data(), bytes.size());
+    return {};
+  });
+}
+TUTTI_WEAK_TWIN(ncclGetUniqueId);
+
+TUTTI_EXPORT ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId,
+                                            int rank) {
+  return abiCall("ncclCommInitRank", [&] {
+    return initRank(comm, {&commId, 1}, {nranks, rank, nullptr});
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommInitRank);
+
+TUTTI_EXPORT ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId,
+                                                  int rank, ncclConfig_t* config) {
+  return abiCall("ncclCommInitRankConfig", [&] {
+    return initRank(comm, {&commId, 1}, {nranks, rank, config});
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommInitRankConfig);
+
+TUTTI_EXPORT ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank,
+                                                    int nId, ncclUniqueId* commIds,
+                                                    ncclConfig_t* config) {
+  return abiCall("ncclCommInitRankScalable", [&]() -> Status {
+    TUTTI_TRY(checkPointer(commIds, "commIds"));
+    if (nId < 1 || nId > nranks)
+      return invalidArgument("nId is {}; with nranks {} it must be 1 to {}", nId, nranks, nranks);
+    return initRank(newcomm, {commIds, static_cast<size_t>(nId)}, {nranks, myrank, config});
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommInitRankScalable);
+
+TUTTI_EXPORT ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  return abiCall("ncclCommInitAll", [&] { return initAll(comm, ndev, devlist); });
+}
+TUTTI_WEAK_TWIN(ncclCommInitAll);
+
+TUTTI_EXPORT ncclResult_t pncclCommFinalize(ncclComm_t comm) {
+  return abiCommCall("ncclCommFinalize", comm,
+                     [](const auto& communicator) { return communicator->finalize(); });
+}
+TUTTI_WEAK_TWIN(ncclCommFinalize);
+
+TUTTI_EXPORT ncclResult_t pncclCommDestroy(ncclComm_t comm) {
+  return abiCall("ncclCommDestroy", [&]() -> Status {
+    if (comm == nullptr) return {};  // as free(NULL)
+    TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, removeHandle(comm));
+    communicator->shutDown();
+    return {};
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommDestroy);
+
+TUTTI_EXPORT ncclResult_t pncclCommAbort(ncclComm_t comm) {
+  return abiCall("ncclCommAbort", [&]() -> Status {
+    if (comm == nullptr) return {};
+    return abortCommunicator(comm);
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommAbort);
+
+TUTTI_EXPORT ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+  return abiCommCall("ncclCommGetAsyncError", comm, [&](const auto& communicator) -> Status {
+    TUTTI_TRY(checkPointer(asyncError, "asyncError"));
+    *asyncError = static_cast<ncclResult_t>(communicator->asyncError());
+    return {};
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommGetAsyncError);
+
+TUTTI_EXPORT ncclResult_t pncclCommCount(const ncclComm_t comm, int* count) {
+  return abiCommCall("ncclCommCount", comm, [&](const auto& communicator) -> Status {
+    TUTTI_TRY(checkPointer(count, "count"));
+    TUTTI_TRY(checkRankKnown(*communicator));
+    *count = communicator->rankCount();
+    return {};
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommCount);
+
+TUTTI_EXPORT ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return abiCommCall("ncclCommCuDevice", comm, [&](const auto& communicator) -> Status {
+    TUTTI_TRY(checkPointer(device, "device"));
+    *device = communicator->device().caps().index;
+    return {};
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommCuDevice);
+
+TUTTI_EXPORT ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return abiCommCall("ncclCommUserRank", comm, [&](const auto& communicator) -> Status {
+    TUTTI_TRY(checkPointer(rank, "rank"));
+    TUTTI_TRY(checkRankKnown(*communicator));
+    *rank = index(communicator->rank());
+    return {};
+  });
+}
+TUTTI_WEAK_TWIN(ncclCommUserRank);
+
+}  // namespace tutti::api

@@ -1,0 +1,54 @@
+#include "api/communicator_handles.h"
+
+#include <thread>
+#include <utility>
+
+#include "comm/process.h"
+#include "group/group.h"
+
+namespace tutti::api {
+
+using comm::Communicator;
+using comm::Process;
+
+Result<Made> makeCommunicator(Communicator::Options options) {
+  Process& process = Process::get();
+  TUTTI_TRY(process.checkNotForked());
+  TUTTI_TRY(process.checkDevice());
+  Made made;
+  made.communicator = std::make_shared<Communicator>(process, std::move(options));
+  made.handle = static_cast<ncclComm_t>(process.communicators().insert(made.communicator));
+  if (made.handle == nullptr)
+    return invalidUsage("this process already has {} communicators",
+                        HandleTable<Communicator>::kMaxHandles);
+  return made;
+}
+
+Result<std::shared_ptr<Communicator>> removeHandle(ncclComm_t handle) {
+  Process& process = Process::get();
+  TUTTI_TRY(process.checkNotForked());
+  auto& table = process.communicators();
+  std::shared_ptr<Communicator> communicator = table.remove(handle);
+  if (communicator == nullptr) {
+    return invalidArgument(
+        "comm {} is not a communicator of this process: it was destroyed or aborted before, or "
+        "never made",
+        static_cast<const void*>(handle));
+  }
+  while (!table.isUnpinned(handle))
+    std::this_thread::yield();  // a pin lasts as long as copying a pointer
+  table.retire(handle);
+  return communicator;
+}
+
+Status initialise(const Made& made, ncclComm_t* comm) {
+  Status status = group::Group::current().addInitialisation(made.communicator);
+  if (!status.ok() && status.code() != Code::kInProgress) {
+    TUTTI_TRY_ASSIGN([[maybe_unused]] auto removed, removeHandle(made.handle));
+    return status;
+  }
+  *comm = made.handle;
+  return status;
+}
+
+}  // namespace tutti::api

@@ -1,0 +1,93 @@
+#include "api/config.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace tutti::api {
+namespace {
+
+constexpr unsigned kMagic = 0xcafebeef;
+
+// The caller's fields; those it does not have, or did not set, are undefined.
+Result<ncclConfig_t> completed(const ncclConfig_t* given) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (given == nullptr) return config;
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  if (size < offsetof(ncclConfig_t, blocking) || size > 4096) {
+    return invalidArgument("config.size is {}; initialise the config with NCCL_CONFIG_INITIALIZER",
+                           size);
+  }
+  std::memcpy(&config, given, std::min(size, sizeof config));
+  if (config.magic != kMagic) {
+    return invalidArgument(
+        "config.magic is {:#x} instead of {:#x}; initialise the config with "
+        "NCCL_CONFIG_INITIALIZER",
+        config.magic, kMagic);
+  }
+  const ncclConfig_t unset = NCCL_CONFIG_INITIALIZER;
+  const auto resetFrom = [&](size_t offset) {
+    std::memcpy(reinterpret_cast<char*>(&config) + offset,
+                reinterpret_cast<const char*>(&unset) + offset, sizeof config - offset);
+  };
+  // In the order in which versions appended them.
+  if (config.version < NCCL_VERSION(2, 14, 0)) {
+    resetFrom(offsetof(ncclConfig_t, blocking));
+  } else if (config.version < NCCL_VERSION(2, 17, 0)) {
+    resetFrom(offsetof(ncclConfig_t, cgaClusterSize));
+  } else if (config.version < NCCL_VERSION(2, 18, 0)) {
+    resetFrom(offsetof(ncclConfig_t, splitShare));
+  } else if (config.version < NCCL_VERSION(2, 26, 0)) {
+    resetFrom(offsetof(ncclConfig_t, trafficClass));
+  } else if (config.version < NCCL_VERSION(2, 27, 0)) {
+    resetFrom(offsetof(ncclConfig_t, commName));
+  } else if (config.version < NCCL_VERSION(2, 28, 0)) {
+    resetFrom(offsetof(ncclConfig_t, nChannelsPerNetPeer));
+  }
+  return config;
+}
+
+Status checkRange(const char* field, int value, int least, int most) {
+  if (value == NCCL_CONFIG_UNDEF_INT || (value >= least && value <= most)) return {};
+  return invalidArgument("config.{} is {}; it must be {} to {}", field, value, least, most);
+}
+
+Status checkRanges(const ncclConfig_t& config) {
+  constexpr int kMost = 0x7fffffff;
+  TUTTI_TRY(checkRange("blocking", config.blocking, 0, 1));
+  TUTTI_TRY(checkRange("cgaClusterSize", config.cgaClusterSize, 0, 8));
+  TUTTI_TRY(checkRange("minCTAs", config.minCTAs, 1, kMost));
+  TUTTI_TRY(checkRange("maxCTAs", config.maxCTAs, 1, kMost));
+  TUTTI_TRY(checkRange("splitShare", config.splitShare, 0, 1));
+  TUTTI_TRY(checkRange("collnetEnable", config.collnetEnable, 0, 1));
+  TUTTI_TRY(checkRange("CTAPolicy", config.CTAPolicy, 0, 3));
+  TUTTI_TRY(checkRange("shrinkShare", config.shrinkShare, 0, 1));
+  TUTTI_TRY(checkRange("nvlsCTAs", config.nvlsCTAs, 1, kMost));
+  TUTTI_TRY(checkRange("nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, 1024));
+  TUTTI_TRY(checkRange("nvlinkCentricSched", config.nvlinkCentricSched, 0, 1));
+  const bool bothSet =
+      config.minCTAs != NCCL_CONFIG_UNDEF_INT && config.maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  if (bothSet && config.minCTAs > config.maxCTAs) {
+    return invalidArgument("config.minCTAs {} is more than config.maxCTAs {}", config.minCTAs,
+                           config.maxCTAs);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& settings) {
+  TUTTI_TRY_ASSIGN(const ncclConfig_t config, completed(given));
+  TUTTI_TRY(checkRanges(config));
+  comm::Config result;
+  result.isBlocking = config.blocking != 0;  // undefined counts as blocking
+  const SettingValue& override = settings.get("NCCL_COMM_BLOCKING");
+  if (override.source != "default") result.isBlocking = override.integer != 0;
+  if (config.commName != nullptr) result.name = config.commName;
+  return result;
+}
+
+}  // namespace tutti::api

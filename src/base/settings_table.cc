@@ -1,0 +1,309 @@
+#include "base/settings_table.h"
+
+#include "base/settings.h"
+
+namespace tutti {
+namespace {
+
+using enum SettingType;
+
+constexpr std::string_view kNoGpu = "GPU ranks are not supported yet: ranks are CPU ranks";
+constexpr std::string_view kNoVerbs = "there is no InfiniBand or RoCE transport yet";
+constexpr std::string_view kNoNetwork = "there is no network transport yet: ranks share one host";
+constexpr std::string_view kNoPlugins = "plugins are not loaded yet";
+constexpr std::string_view kNoTopology = "the topology is not searched yet";
+constexpr std::string_view kNoTuning = "this library's schedules have no such knob";
+constexpr std::string_view kNoService = "there is no such service yet";
+constexpr std::string_view kAlways = "this library always does so";
+
+constexpr std::string_view kDebugLevels = "NONE|VERSION|WARN|INFO|ABORT|TRACE";
+constexpr std::string_view kSubsystems =
+    "INIT|COLL|P2P|SHM|NET|GRAPH|TUNING|ENV|ALLOC|CALL|PROXY|NVLS|BOOTSTRAP|REG|PROFILE|RAS|"
+    "DESTROY|ALLOC_HOST|ALL";
+// Names that NCCL knows and this library lacks are allowed, so that "^NVLS" is no mistake.
+constexpr std::string_view kAlgorithmNames =
+    "ring|tree|oneshot|twoshot|direct|pairwise|doubling|pat|collnetdirect|collnetchain|nvls|"
+    "nvlstree";
+
+// A name that NCCL knows, what it does there, and why it does nothing here.
+constexpr SettingInfo idle(std::string_view name, std::string_view what, std::string_view why) {
+  return {.name = name, .reason = what, .noEffect = why};
+}
+
+constexpr SettingInfo kTable[] = {
+    // Log
+    {"NCCL_DEBUG", kChoice, "", "NONE", kDebugLevels,
+     "How much is logged. WARN shows each error where it is first known, INFO also what was chosen "
+     "and why."},
+    {"NCCL_DEBUG_SUBSYS", kList, "", "INIT,BOOTSTRAP,ENV", kSubsystems,
+     "Which parts write INFO and TRACE lines; ^ in front: all but these."},
+    {"NCCL_DEBUG_FILE", kPath, "", "", "",
+     "Write the log to this file instead of standard output; %h is the host name, %p the process "
+     "id, %% a %."},
+    {"NCCL_DEBUG_TIMESTAMP_FORMAT", kText, "", "[%F %T] ", "",
+     "How the time in front of a line is written, as strftime takes it."},
+    {"NCCL_DEBUG_TIMESTAMP_LEVELS", kList, "", "WARN", "VERSION|WARN|INFO|ABORT|TRACE|ALL",
+     "Lines of which levels begin with the time; ^ in front: all but these."},
+    {"NCCL_WARN_ENABLE_DEBUG_INFO", kInteger, "", "0", "0..1",
+     "1: the first warning turns INFO lines on, to see what follows a failure."},
+
+    // Where ranks run, and how they find each other
+    {"TUTTI_DEVICE", kChoice, "", "auto", "auto|host|cuda",
+     "What a rank runs on. host: CPU ranks also where there is a GPU. auto: a GPU when there is "
+     "one."},
+    {"NCCL_SOCKET_IFNAME", kList, "", "", "",
+     "Network interfaces to use, by prefix: eth,ib. = in front: exact names; ^ in front: all but "
+     "these."},
+    {"NCCL_SOCKET_FAMILY", kChoice, "", "", "AF_INET|AF_INET6",
+     "Use IPv4 or IPv6 only; unset: either."},
+    {"NCCL_COMM_ID", kText, "", "", "",
+     "host:port or [IPv6]:port of rank 0, for programs that cannot pass the unique id around; set "
+     "TUTTI_SECRET_FILE with it."},
+    {"TUTTI_SECRET_FILE", kPath, "", "", "",
+     "A file that is part of the ranks' shared key. It must be the user's own, with mode 600, and "
+     "the same on all ranks."},
+    {"NCCL_HOSTID", kText, "", "", "",
+     "Takes the place of host name and boot id: ranks with equal ones share memory. For "
+     "containers, "
+     "and to play several hosts on one."},
+    {"TUTTI_TIMEOUT_MS", kInteger, "ms", "10000", "200..86400000",
+     "How long a rank may stay silent before every call that waits for it ends with an error."},
+
+    // Moving data
+    {"NCCL_ALGO", kAlgorithms, "", "", kAlgorithmNames,
+     "Algorithms to choose from: a list, ^ in front for all but these, or by collective: "
+     "allreduce:oneshot;broadcast:ring. Names that this library lacks are known and never match. "
+     "Must agree on all ranks."},
+    {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
+     "Memory of one link between two ranks. More helps large messages until it leaves the cache. "
+     "Must agree on all ranks."},
+    {"NCCL_SHM_DISABLE", kInteger, "", "0", "0..1",
+     "1: no shared memory between processes, to see whether it is at fault."},
+    {"NCCL_P2P_DISABLE", kInteger, "", "0", "0..1",
+     "1: ranks do not read each other's buffers directly; everything goes through shared slots."},
+    {"TUTTI_PROCESS_READ", kInteger, "", "0", "0..1",
+     "1: ranks of different processes read each other's long buffers with process_vm_readv, as "
+     "threads of one process do with plain loads; measure first, many virtual machines are slower "
+     "with it."},
+
+    // Communicators, files
+    {"NCCL_COMM_BLOCKING", kInteger, "", "", "0..1",
+     "Overrules the program's choice: 1 makes calls wait, 0 makes them return ncclInProgress."},
+    {"NCCL_CONF_FILE", kPath, "", "", "",
+     "Read settings from this file instead of ~/.nccl.conf; /etc/nccl.conf is read all the same, "
+     "and the environment overrules both."},
+
+    // Known but without effect. NCCL's: accepted, so that scripts written for it run without
+    // complaint.
+    {"TUTTI_SPIN_COUNT", kInteger, "", "auto", "auto|0..1000000000",
+     "how often a waiting rank looks before it yields its core",
+     "the number of ranks and cores decides by itself"},
+    idle("NCCL_SET_THREAD_NAME", "threads carry names", kAlways),
+    idle("NCCL_MIN_CTAS", "fewest thread blocks a GPU kernel uses", kNoGpu),
+    idle("NCCL_MAX_CTAS", "most thread blocks a GPU kernel uses", kNoGpu),
+    idle("NCCL_MIN_NCHANNELS", "old name of NCCL_MIN_CTAS", kNoGpu),
+    idle("NCCL_MAX_NCHANNELS", "old name of NCCL_MAX_CTAS", kNoGpu),
+    idle("NCCL_MIN_P2P_NCHANNELS", "fewest channels of send and receive", kNoGpu),
+    idle("NCCL_MAX_P2P_NCHANNELS", "most channels of send and receive", kNoGpu),
+    idle("NCCL_NTHREADS", "threads of a thread block", kNoGpu),
+    idle("NCCL_LL128_NTHREADS", "threads of a thread block, LL128", kNoGpu),
+    idle("NCCL_CTA_POLICY", "fewer thread blocks or more speed", kNoGpu),
+    idle("NCCL_CGA_CLUSTER_SIZE", "thread blocks of a cluster", kNoGpu),
+    idle("NCCL_PROTO", "protocols to choose from: Simple, LL, LL128", kNoTuning),
+    idle("NCCL_P2P_LEVEL", "how far apart GPUs may access each other", kNoGpu),
+    idle("NCCL_P2P_DIRECT_DISABLE", "no direct access within a process", kNoGpu),
+    idle("NCCL_P2P_USE_CUDA_MEMCPY", "copy engines between GPUs", kNoGpu),
+    idle("NCCL_P2P_READ_ENABLE", "read from peers instead of writing", kNoGpu),
+    idle("NCCL_P2P_NET_CHUNKSIZE", "chunk of send and receive, network", kNoNetwork),
+    idle("NCCL_P2P_NVL_CHUNKSIZE", "chunk of send and receive, NVLink", kNoGpu),
+    idle("NCCL_P2P_PCI_CHUNKSIZE", "chunk of send and receive, PCIe", kNoGpu),
+    idle("NCCL_P2P_LL_THRESHOLD", "largest send or receive by LL", kNoGpu),
+    idle("NCCL_LL_BUFFSIZE", "buffer of the LL protocol", kNoTuning),
+    idle("NCCL_LL128_BUFFSIZE", "buffer of the LL128 protocol", kNoTuning),
+    idle("NCCL_CHUNK_SIZE", "chunk of collectives", kNoTuning),
+    idle("NCCL_THREAD_THRESHOLDS", "bytes a thread by algorithm", kNoTuning),
+    idle("NCCL_SHM_USE_CUDA_MEMCPY", "copy engines through host memory", kNoGpu),
+    idle("NCCL_SHM_LOCALITY", "whose side holds a shared segment", kNoTuning),
+    idle("NCCL_CUMEM_ENABLE", "CUDA virtual memory for buffers", kNoGpu),
+    idle("NCCL_CUMEM_HOST_ENABLE", "CUDA virtual memory for host buffers", kNoGpu),
+    idle("NCCL_NVLS_ENABLE", "reduction in the NVLink switch", kNoGpu),
+    idle("NCCL_NVLS_NCHANNELS", "channels of NVLink switch reduction", kNoGpu),
+    idle("NCCL_NVB_DISABLE", "no relay over another GPU", kNoGpu),
+    idle("NCCL_MNNVL_ENABLE", "NVLink across nodes", kNoGpu),
+    idle("NCCL_MNNVL_UUID", "NVLink domain", kNoGpu),
+    idle("NCCL_MNNVL_CLIQUE_ID", "part of an NVLink domain", kNoGpu),
+    idle("NCCL_MULTI_RANK_GPU_ENABLE", "several ranks on one GPU", kNoGpu),
+    idle("NCCL_LAUNCH_MODE", "order of kernels in a group", kNoGpu),
+    idle("NCCL_LAUNCH_ORDER_IMPLICIT", "order of communicators by program", kNoGpu),
+    idle("NCCL_LAUNCH_RACE_FATAL", "racing launches are errors", kNoGpu),
+    idle("NCCL_GRAPH_MIXING_SUPPORT", "captured and plain launches together", kNoGpu),
+    idle("NCCL_GRAPH_STREAM_ORDERING", "order of captured launches", kNoGpu),
+    idle("NCCL_GRAPH_REGISTER", "register buffers of captured calls", kNoGpu),
+    idle("NCCL_LOCAL_REGISTER", "registered buffers within a node", kNoGpu),
+    idle("NCCL_LEGACY_CUDA_REGISTER", "register buffers of cudaMalloc", kNoGpu),
+    idle("NCCL_WIN_ENABLE", "symmetric memory windows", kNoGpu),
+    idle("NCCL_WIN_STRIDE", "distance of windows in address space", kNoGpu),
+    idle("NCCL_NVTX_DISABLE", "no NVTX ranges", kNoGpu),
+    idle("NCCL_SOCKET_NTHREADS", "threads that drive sockets", kNoNetwork),
+    idle("NCCL_NSOCKS_PERTHREAD", "sockets of such a thread", kNoNetwork),
+    idle("NCCL_SOCKET_RETRY_CNT", "how often to connect again",
+         "TUTTI_TIMEOUT_MS bounds the time instead"),
+    idle("NCCL_SOCKET_RETRY_SLEEP_MSEC", "pause before connecting again",
+         "TUTTI_TIMEOUT_MS bounds the time instead"),
+    idle("NCCL_SOCKET_POLL_TIMEOUT_MSEC", "poll instead of spin in bootstrap", kAlways),
+    idle("NCCL_SOCKET_MAGIC", "first word on data sockets",
+         "sockets are authenticated by a key instead"),
+    idle("NCCL_OOB_NET_ENABLE", "bootstrap over the fast network", kNoNetwork),
+    idle("NCCL_OOB_NET_IFNAME", "interface for that", kNoNetwork),
+    idle("NCCL_UID_STAGGER_THRESHOLD", "ranks from which on connecting is staggered", kNoTuning),
+    idle("NCCL_UID_STAGGER_RATE", "connections a second then", kNoTuning),
+    idle("NCCL_NET", "network to use, by name", kNoNetwork),
+    idle("NCCL_NET_PLUGIN", "network plugin", kNoPlugins),
+    idle("NCCL_TUNER_PLUGIN", "tuner plugin", kNoPlugins),
+    idle("NCCL_TUNER_CONFIG_FILE", "table of the example tuner", kNoPlugins),
+    idle("NCCL_PROFILER_PLUGIN", "profiler plugin", kNoPlugins),
+    idle("NCCL_PROFILE_EVENT_MASK", "events the profiler gets", kNoPlugins),
+    idle("NCCL_ENV_PLUGIN", "settings from a plugin", kNoPlugins),
+    idle("NCCL_GIN_PLUGIN", "plugin for networking from kernels", kNoPlugins),
+    idle("NCCL_GIN_ENABLE", "networking from kernels", kNoGpu),
+    idle("NCCL_GIN_TYPE", "kind of networking from kernels", kNoGpu),
+    idle("NCCL_RMA_PLUGIN", "plugin for one-sided access", kNoPlugins),
+    idle("NCCL_NET_GDR_LEVEL", "how far a NIC may reach a GPU's memory", kNoGpu),
+    idle("NCCL_NET_GDR_READ", "NIC reads GPU memory", kNoGpu),
+    idle("NCCL_NET_GDR_C2C", "NIC reaches the GPU over C2C", kNoGpu),
+    idle("NCCL_NET_FORCE_FLUSH", "flush after each receive", kNoGpu),
+    idle("NCCL_NET_DISABLE_INTRA", "no network within a node", kNoNetwork),
+    idle("NCCL_NET_OVERHEAD", "cost of a network message, ns", kNoNetwork),
+    idle("NCCL_NET_SHARED_BUFFERS", "send and receive share buffers", kNoNetwork),
+    idle("NCCL_NET_SHARED_COMMS", "channels share connections", kNoNetwork),
+    idle("NCCL_NET_MERGE_LEVEL", "which NICs act as one", kNoNetwork),
+    idle("NCCL_NET_FORCE_MERGE", "NICs that must act as one", kNoNetwork),
+    idle("NCCL_NET_OPTIONAL_RECV_COMPLETION", "skip waiting for small receives", kNoNetwork),
+    idle("NCCL_NETDEVS_POLICY", "how NICs are handed out", kNoNetwork),
+    idle("NCCL_NCHANNELS_PER_NET_PEER", "channels to a remote peer", kNoNetwork),
+    idle("NCCL_CROSS_NIC", "a ring may change NIC between nodes", kNoNetwork),
+    idle("NCCL_DMABUF_ENABLE", "dma-buf for GPU memory", kNoGpu),
+    idle("NCCL_GDRCOPY_ENABLE", "GDRCopy for flags", kNoGpu),
+    idle("NCCL_GDRCOPY_SYNC_ENABLE", "GDRCopy for synchronisation", kNoGpu),
+    idle("NCCL_GDRCOPY_FLUSH_ENABLE", "GDRCopy for flushes", kNoGpu),
+    idle("NCCL_GDR_FLUSH_DISABLE", "no flush after a NIC wrote", kNoGpu),
+    idle("NCCL_IB_DISABLE", "no InfiniBand", kNoVerbs),
+    idle("NCCL_IB_HCA", "adapters to use", kNoVerbs),
+    idle("NCCL_IB_GID_INDEX", "entry of the GID table", kNoVerbs),
+    idle("NCCL_IB_ADDR_FAMILY", "address family of the GID", kNoVerbs),
+    idle("NCCL_IB_ADDR_RANGE", "address range of the GID", kNoVerbs),
+    idle("NCCL_IB_ROCE_VERSION_NUM", "RoCE version of the GID", kNoVerbs),
+    idle("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "GID for routable LIDs", kNoVerbs),
+    idle("NCCL_IB_TIMEOUT", "time-out of a queue pair", kNoVerbs),
+    idle("NCCL_IB_RETRY_CNT", "retries of a queue pair", kNoVerbs),
+    idle("NCCL_IB_PKEY", "partition key", kNoVerbs),
+    idle("NCCL_IB_SL", "service level", kNoVerbs),
+    idle("NCCL_IB_TC", "traffic class", kNoVerbs),
+    idle("NCCL_IB_FIFO_TC", "traffic class of control messages", kNoVerbs),
+    idle("NCCL_IB_USE_INLINE", "inline control messages", kNoVerbs),
+    idle("NCCL_IB_AR_THRESHOLD", "bytes from which on routing adapts", kNoVerbs),
+    idle("NCCL_IB_ADAPTIVE_ROUTING", "adaptive routing", kNoVerbs),
+    idle("NCCL_IB_QPS_PER_CONNECTION", "queue pairs of a connection", kNoVerbs),
+    idle("NCCL_IB_SPLIT_DATA_ON_QPS", "split messages over them", kNoVerbs),
+    idle("NCCL_IB_CUDA_SUPPORT", "old name of NCCL_NET_GDR_LEVEL", kNoVerbs),
+    idle("NCCL_IB_PCI_RELAXED_ORDERING", "relaxed PCIe ordering", kNoVerbs),
+    idle("NCCL_IB_MERGE_VFS", "virtual functions act as one NIC", kNoVerbs),
+    idle("NCCL_IB_MERGE_NICS", "ports act as one NIC", kNoVerbs),
+    idle("NCCL_IB_WARN_RAIL_LOCAL", "warn when rails mix", kNoVerbs),
+    idle("NCCL_IB_RETURN_ASYNC_EVENTS", "adapter events end the run", kNoVerbs),
+    idle("NCCL_IB_ECE_ENABLE", "enhanced connection establishment", kNoVerbs),
+    idle("NCCL_IB_DATA_DIRECT", "data-direct adapters", kNoVerbs),
+    idle("NCCL_IB_MQP_RETRY_ALL", "retry queue pair changes", kNoVerbs),
+    idle("NCCL_IB_MQP_RETRY_CNT", "how often", kNoVerbs),
+    idle("NCCL_IB_MQP_RETRY_SLEEP_MSEC", "pause between", kNoVerbs),
+    idle("NCCL_IB_RESILIENCY_PORT_FAILOVER", "go on over another port", kNoVerbs),
+    idle("NCCL_IB_RESILIENCY_PORT_RECOVERY", "return to a mended port", kNoVerbs),
+    idle("NCCL_TOPO_FILE", "topology to use instead of the machine's", kNoTopology),
+    idle("NCCL_TOPO_DUMP_FILE", "write the topology here", kNoTopology),
+    idle("NCCL_TOPO_DUMP_FILE_RANK", "which rank does", kNoTopology),
+    idle("NCCL_GRAPH_FILE", "channels to use instead of a search", kNoTopology),
+    idle("NCCL_GRAPH_DUMP_FILE", "write the channels here", kNoTopology),
+    idle("NCCL_GRAPH_DUMP_FILE_RANK", "which rank does", kNoTopology),
+    idle("NCCL_RINGS", "rings by hand", kNoTopology),
+    idle("NCCL_COLLNET_ENABLE", "reduction in the network", kNoNetwork),
+    idle("NCCL_COLLNET_NODE_THRESHOLD", "nodes from which on", kNoNetwork),
+    idle("NCCL_PXN_DISABLE", "no relay over another GPU's NIC", kNoGpu),
+    idle("NCCL_PXN_C2C", "such relays over C2C", kNoGpu),
+    idle("NCCL_P2P_PXN_LEVEL", "such relays for send and receive", kNoGpu),
+    idle("NCCL_PAT_ENABLE", "the PAT algorithm", kNoTuning),
+    idle("NCCL_SINGLE_RING_THRESHOLD", "bytes up to which one ring is used", kNoTuning),
+    idle("NCCL_TREE_THRESHOLD", "bytes up to which trees are used", kNoTuning),
+    idle("NCCL_SYM_KERNEL", "kernel for symmetric memory", kNoGpu),
+    idle("NCCL_SYM_CTAS", "thread blocks of such kernels", kNoGpu),
+    idle("NCCL_RUNTIME_CONNECT", "connect at first use", kAlways),
+    idle("NCCL_COMM_SPLIT_SHARE_RESOURCES", "split communicators share buffers", kNoTuning),
+    idle("NCCL_COMM_SHRINK_SHARE_RESOURCES", "shrunk communicators share buffers", kNoTuning),
+    idle("NCCL_CHECK_POINTERS", "check pointers of each call", kNoGpu),
+    idle("NCCL_CHECK_MODE", "check arguments across ranks", kAlways),
+    idle("NCCL_CHECKS_DISABLE", "no argument checks", "checks are cheap enough to stay on"),
+    idle("NCCL_RAS_ENABLE", "health service", kNoService),
+    idle("NCCL_RAS_ADDR", "its address", kNoService),
+    idle("NCCL_RAS_TIMEOUT_FACTOR", "its patience", kNoService),
+    idle("NCCL_PROXY_APPEND_BATCH_SIZE", "operations taken at once", kNoNetwork),
+    idle("NCCL_PROXY_DUMP_SIGNAL", "signal that dumps the proxy's state", kNoService),
+    idle("NCCL_PROGRESS_APPENDOP_FREQ", "how often new operations are looked for", kNoNetwork),
+    idle("NCCL_IGNORE_CPU_AFFINITY", "threads may run on any core",
+         "threads keep the affinity they are given"),
+    idle("NCCL_IGNORE_DISABLED_P2P", "no complaint about disabled access", kNoGpu),
+    idle("NCCL_IGNORE_NET_MISMATCH", "networks may differ between ranks", kNoNetwork),
+    idle("NCCL_IGNORE_COLLNET_MISMATCH", "the same for in-network reduction", kNoNetwork),
+    idle("NCCL_SET_STACK_SIZE", "stack of GPU kernels", kNoGpu),
+    idle("NCCL_SET_CPU_STACK_SIZE", "stack of threads", kNoTuning),
+    idle("NCCL_WORK_FIFO_BYTES", "queue of GPU work", kNoGpu),
+    idle("NCCL_WORK_ARGS_BYTES", "arguments of a GPU kernel", kNoGpu),
+    idle("NCCL_ALLOC_P2P_NET_LL_BUFFERS", "LL buffers for send and receive", kNoNetwork),
+    idle("NCCL_PARAM_DUMP_ALL", "print all parameters", "`tutti settings --all` prints them"),
+};
+
+constexpr std::string_view kForeign[] = {
+    // builds
+    "NCCL_ROOT",
+    "NCCL_HOME=",
+    "NCCL_VERSION",
+    "NCCL_INCLUDE_DIR",
+    "NCCL_LIB",
+    "NCCL_DIR=",
+    "NCCL_PATH=",
+    "NCCL_PREFIX=",
+    "NCCL_BUILD",
+    "NCCL_SRC",
+    "NCCL_STATIC",
+    "NCCL_CUDA_VERSION=",
+    // nccl-tests, plugins
+    "NCCL_TESTS_",
+    "NCCL_INSPECTOR_",
+    "NCCL_OFI_",
+    "NCCL_UCX_",
+    "NCCL_SHARP_",
+    "NCCL_PLUGIN_P2P=",
+    "NCCL_FASTRAK_",
+    "NCCL_FASTSOCKET",
+    "NCCL_GPUDIRECTTCPX_",
+    "NCCL_TCPX",
+    "NCCL_DYNAMIC_CHUNK_SIZE=",
+    "NCCL_COMMA_",
+    "NCCL_PROFILER_",
+    // names PyTorch and others once read
+    "NCCL_ASYNC_ERROR_HANDLING=",
+    "NCCL_BLOCKING_WAIT=",
+    "NCCL_DESYNC_DEBUG=",
+    "NCCL_ENABLE_TIMING=",
+    "NCCL_TIMEOUT=",
+    "NCCL_TRACE_",
+    "NCCL_DUMP_ON_TIMEOUT=",
+    "NCCL_USE_COMM_NONBLOCKING=",
+    "NCCL_SO_PATH=",
+};
+
+}  // namespace
+
+std::span<const SettingInfo> settingTable() { return kTable; }
+
+std::span<const std::string_view> foreignNames() { return kForeign; }
+
+}  // namespace tutti

@@ -1,0 +1,413 @@
+#include "bootstrap/bootstrap.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "bootstrap/directory.h"
+#include "bootstrap/interfaces.h"
+#include "bootstrap/key.h"
+#include "bootstrap/root_client.h"
+#include "bootstrap/socket.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+// With NCCL_COMM_ID all that the ranks share is this text (and the secret file): job and secret are
+// made of it.
+Result<UniqueId> makeFixedId(const NetworkOptions& network) {
+  TUTTI_TRY_ASSIGN(const SocketAddress address,
+                   SocketAddress::resolve(network.commId, network.family));
+  if (address.port() == 0) {
+    return invalidArgument("NCCL_COMM_ID={} has port 0, wanted a fixed one", network.commId);
+  }
+  UniqueId id;
+  id.address = encodeAddress(address);
+  const auto text = std::as_bytes(std::span(network.commId));
+  keyedHash(Key(), "tutti fixed job", {text}, std::as_writable_bytes(std::span(id.job)));
+  keyedHash(Key(), "tutti fixed secret", {text}, std::as_writable_bytes(std::span(id.secret)));
+  return id;
+}
+
+UniqueId makeRandomId(Rng& rng) {
+  UniqueId id;
+  rng.fill(std::as_writable_bytes(std::span(id.job)));
+  rng.fill(std::as_writable_bytes(std::span(id.secret)));
+  return id;
+}
+
+Root::Options rootOptions(const UniqueId& id, const NetworkOptions& network) {
+  return {.key = {},
+          .job = jobName(id.job),
+          .timeout = network.timeout,
+          .helloTimeout = network.helloTimeout};
+}
+
+// Listens at the fixed address. The previous job's root may hold it a moment longer, in this or
+// another process.
+Result<UniqueFd> listenAtFixed(const SocketAddress& address, const Bootstrap::Options& options) {
+  const Instant deadline = options.clock->now() + options.network.timeout;
+  for (int attempts = 1;; ++attempts) {
+    Listening listening = tryListen(address);
+    if (listening.fd) return std::move(listening.fd);
+    const bool isAborted = options.abort != nullptr && options.abort->load();
+    if (listening.errnoValue != EADDRINUSE || isAborted || options.clock->now() >= deadline) {
+      return listenError(address, listening.errnoValue);
+    }
+    pauseFor(backoff(attempts));
+  }
+}
+
+Status checkOptions(const Bootstrap::Options& options) {
+  const int rank = index(options.rank);
+  if (options.rankCount < 1 || options.rankCount > kMaxRankCount) {
+    return invalidArgument("a communicator of {} ranks: wanted 1 to {}", options.rankCount,
+                           kMaxRankCount);
+  }
+  if (rank < 0 || rank >= options.rankCount) {
+    return invalidArgument("rank {} of {}: wanted 0 to {}", rank, options.rankCount,
+                           options.rankCount - 1);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<UniqueId> makeUniqueId(Directory& directory, const NetworkOptions& network, Rng& rng) {
+  if (!network.commId.empty()) return makeFixedId(network);
+  UniqueId id = makeRandomId(rng);
+  TUTTI_TRY(openRoot(directory, network, Reach::kNetwork, id));
+  return id;
+}
+
+UniqueId deriveUniqueId(const UniqueId& from, const Salt& salt) {
+  Key secret;
+  std::copy(from.secret.begin(), from.secret.end(), secret.bytes().begin());
+  const auto job = std::as_bytes(std::span(from.job));
+  UniqueId id;
+  keyedHash(secret, "tutti derived job", {job, salt}, std::as_writable_bytes(std::span(id.job)));
+  keyedHash(secret, "tutti derived secret", {job, salt},
+            std::as_writable_bytes(std::span(id.secret)));
+  return id;
+}
+
+Status openRoot(Directory& directory, const NetworkOptions& network, Reach reach, UniqueId& id) {
+  if (reach == Reach::kProcess) {
+    directory.addRoot(id.job, Root::makeLocal(rootOptions(id, network)));
+    return {};
+  }
+  TUTTI_TRY_ASSIGN(const std::string fileSecret, readSecretFile(network.secretFile));
+  TUTTI_TRY_ASSIGN(const InterfaceChoice choice,
+                   chooseInterfaces({.names = network.interfaces, .family = network.family}));
+  TUTTI_TRY_ASSIGN(UniqueFd listener, listenOn(choice.interfaces.front().address));
+  id.address = encodeAddress(localAddress(listener.get()));
+  Root::Options options = rootOptions(id, network);
+  options.key = deriveJobKey(id, fileSecret);
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Root> root, Root::open(std::move(listener), std::move(options)));
+  log::info(log::Subsystem::kBootstrap, "root of job {} listens at {}", jobName(id.job),
+            root->address().text());
+  directory.addRoot(id.job, std::move(root));
+  return {};
+}
+
+void closeRoot(Directory& directory, const UniqueId& id) { directory.removeRoot(id.job); }
+
+UniqueId makeLocalUniqueId(Directory& directory, Rng& rng) {
+  const UniqueId id = makeRandomId(rng);
+  directory.addRoot(id.job, Root::makeLocal(rootOptions(id, {})));
+  return id;
+}
+
+// One rank. Filled step by step by connect(); the destructor undoes as much as was done.
+struct Bootstrap::Impl {
+  Impl(Directory& home, const Options& wanted) : directory(home), options(wanted) {}
+  ~Impl();
+
+  Status prepare();
+  Status findRoot(const SocketAddress& address, const Key& key);
+  Status openFixedRoot(const SocketAddress& address, const Key& key);
+  Result<Answer> askForPeers(const SocketAddress& address, const Key& key);
+  Status meet(const SocketAddress& address, const Key& key);
+  Status learnAll();
+
+  Status allGather(std::span<std::byte> all, size_t blockBytes, std::string_view what);
+  Status sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks);
+  Status receiveBlocks(Rank from, uint64_t tag, std::span<std::byte> blocks, std::string_view what);
+  Status checkPeer(Rank peer) const;
+  // Remembers that this rank is in trouble: it leaves without waiting then.
+  Status note(Status status);
+
+  bool isAborted() const {
+    return options.abort != nullptr && options.abort->load(std::memory_order_relaxed);
+  }
+
+  Directory& directory;
+  Options options;
+  bool isFixed = false;                // NCCL_COMM_ID
+  std::shared_ptr<Root> root;          // when it runs in this process; shared with the directory
+  std::shared_ptr<Endpoint> endpoint;  // shared with the other ranks of this process
+  bool isUserOfRoot = false;
+  bool isAttached = false;
+  std::atomic<bool> hasFailed{false};  // relaxed: only hurries the end
+  uint64_t collectives = 0;
+};
+
+Bootstrap::Impl::~Impl() {
+  if (isAttached)
+    endpoint->detach(options.rank, hasFailed.load(std::memory_order_relaxed) || isAborted());
+  endpoint.reset();
+  if (isUserOfRoot) directory.leaveRoot(options.id.job, std::move(root));
+  sodium_memzero(options.id.secret.data(), options.id.secret.size());
+}
+
+Status Bootstrap::Impl::prepare() {
+  isFixed = !options.network.commId.empty();
+  if (isFixed) {
+    TUTTI_TRY_ASSIGN(options.id, makeFixedId(options.network));
+  }
+  TUTTI_TRY_ASSIGN(const SocketAddress address, decodeAddress(options.id.address));
+  TUTTI_TRY_ASSIGN(std::string fileSecret, readSecretFile(options.network.secretFile));
+  const Key key = deriveJobKey(options.id, fileSecret);
+  sodium_memzero(fileSecret.data(), fileSecret.size());
+  TUTTI_TRY(findRoot(address, key));
+  endpoint = directory.joinEndpoint(options.id.job, {.key = key,
+                                                     .job = jobName(options.id.job),
+                                                     .processHash = directory.processHash(),
+                                                     .rootAddress = address,
+                                                     .interfaces = options.network.interfaces,
+                                                     .family = options.network.family,
+                                                     .timeout = options.network.timeout,
+                                                     .helloTimeout = options.network.helloTimeout,
+                                                     .clock = options.clock,
+                                                     .rng = options.rng});
+  // A second thread of this process with our number: the root tells both of us.
+  isAttached = endpoint->attach(options.rank);
+  return meet(address, key);
+}
+
+// The root of this process, if the job meets here; it is then met by a call instead of a
+// connection.
+Status Bootstrap::Impl::findRoot(const SocketAddress& address, const Key& key) {
+  root = directory.findRoot(options.id.job);
+  if (isFixed) {
+    // A root that has finished belongs to an earlier job at the same address.
+    if (root && !root->isGathering()) root.reset();
+    return root || index(options.rank) != 0 ? Status() : openFixedRoot(address, key);
+  }
+  if (root) return {};
+  if (directory.wasUsed(options.id.job)) {
+    return invalidUsage(
+        "id already used: job {} met, or failed to meet, in this process before; every "
+        "communicator needs a new id from ncclGetUniqueId",
+        jobName(options.id.job));
+  }
+  if (address.isEmpty()) {
+    return invalidUsage("job {} belongs to another process: its id is valid only there",
+                        jobName(options.id.job));
+  }
+  return {};
+}
+
+Status Bootstrap::Impl::openFixedRoot(const SocketAddress& address, const Key& key) {
+  if (options.network.secretFile.empty()) {
+    log::warn(
+        "NCCL_COMM_ID={} without TUTTI_SECRET_FILE: whoever can reach this address can join the "
+        "job; a file with a secret, the same on all ranks, keeps strangers out",
+        options.network.commId);
+  }
+  TUTTI_TRY_ASSIGN(UniqueFd listener, listenAtFixed(address, options));
+  Root::Options wanted = rootOptions(options.id, options.network);
+  wanted.key = key;
+  wanted.isReusable = true;
+  wanted.clock = options.clock;
+  wanted.rng = options.rng;
+  TUTTI_TRY_ASSIGN(root, Root::open(std::move(listener), std::move(wanted)));
+  directory.addRoot(options.id.job, root);
+  return {};
+}
+
+Result<Answer> Bootstrap::Impl::askForPeers(const SocketAddress& address, const Key& key) {
+  Report report{
+      .rank = options.rank,
+      .rankCount = options.rankCount,
+      .timeout = options.network.timeout,
+      .contact = {.address = {}, .processHash = directory.processHash(), .who = directory.who()}};
+  if (root) {
+    isUserOfRoot = true;
+    return root->meet(report, {.abort = options.abort,
+                               .listen = [shared = endpoint] { return shared->listen(); }});
+  }
+  TUTTI_TRY_ASSIGN(report.contact.address, endpoint->listen());
+  return askRoot({.address = address,
+                  .key = &key,
+                  .job = jobName(options.id.job),
+                  .report = report,
+                  .isReusable = isFixed,
+                  .abort = options.abort,
+                  .clock = options.clock,
+                  .rng = options.rng});
+}
+
+Status Bootstrap::Impl::meet(const SocketAddress& address, const Key& key) {
+  Result<Answer> answer = askForPeers(address, key);
+  directory.closeEndpoint(options.id.job, *endpoint, !isFixed);
+  if (!answer.ok()) return answer.takeStatus();
+  if (!isAttached) {
+    return internalError("rank {} is in this process twice, and the root did not notice",
+                         index(options.rank));
+  }
+  for (const Answer::Peer& peer : answer->peers) endpoint->learn(peer.rank, peer.contact);
+  endpoint->setEpoch(answer->epoch);
+  return learnAll();
+}
+
+// The root told only our neighbours; they tell the rest.
+Status Bootstrap::Impl::learnAll() {
+  const Contact mine{.address = endpoint->address(),
+                     .processHash = directory.processHash(),
+                     .who = directory.who()};
+  const auto count = static_cast<size_t>(options.rankCount);
+  std::vector<std::byte> all(count * kContactBytes);
+  const std::vector<std::byte> own = encode(mine);
+  std::copy(own.begin(), own.end(), all.begin() + index(options.rank) * ptrdiff_t{kContactBytes});
+  TUTTI_TRY(allGather(all, kContactBytes, "the exchange of addresses"));
+  for (size_t i = 0; i < count; ++i) {
+    const auto contact = decodeContact(std::span(all).subspan(i * kContactBytes, kContactBytes));
+    if (!contact) {
+      return remoteError("{} sent an address that cannot be read",
+                         endpoint->describe(Rank{static_cast<int32_t>(i)}));
+    }
+    endpoint->learn(Rank{static_cast<int32_t>(i)}, *contact);
+  }
+  return {};
+}
+
+// Bruck's algorithm (Bruck et al. 1997): after round k everybody has the blocks of the 2^(k+1)
+// ranks from its own on.
+Status Bootstrap::Impl::allGather(std::span<std::byte> all, size_t blockBytes,
+                                  std::string_view what) {
+  const auto count = static_cast<size_t>(options.rankCount);
+  const auto self = static_cast<size_t>(index(options.rank));
+  const uint64_t sequence = collectives++;
+  std::vector<std::byte> rotated(count * blockBytes);
+  const auto blockOf = [&](size_t rank) { return all.subspan(rank * blockBytes, blockBytes); };
+  std::copy_n(blockOf(self).begin(), blockBytes, rotated.begin());
+  uint64_t round = 0;
+  for (size_t distance = 1; distance < count; distance *= 2, ++round) {
+    const size_t blocks = std::min(distance, count - distance);
+    const Rank to{static_cast<int32_t>((self + count - distance) % count)};
+    const Rank from{static_cast<int32_t>((self + distance) % count)};
+    const uint64_t tag = sequence << 8 | round;
+    TUTTI_TRY(sendBlocks(to, tag, std::span(rotated).first(blocks * blockBytes)));
+    TUTTI_TRY(receiveBlocks(
+        from, tag, std::span(rotated).subspan(distance * blockBytes, blocks * blockBytes), what));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    std::copy_n(rotated.begin() + static_cast<ptrdiff_t>(i * blockBytes), blockBytes,
+                blockOf((self + i) % count).begin());
+  }
+  return {};
+}
+
+// In pieces of kMaxMessageBytes; an empty one when there is nothing to say but "I am here".
+Status Bootstrap::Impl::sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks) {
+  do {
+    const size_t bytes = std::min(blocks.size(), kMaxMessageBytes);
+    TUTTI_TRY(endpoint->send({options.rank, to, FrameType::kCollective, tag}, blocks.first(bytes)));
+    blocks = blocks.subspan(bytes);
+  } while (!blocks.empty());
+  return {};
+}
+
+Status Bootstrap::Impl::receiveBlocks(Rank from, uint64_t tag, std::span<std::byte> blocks,
+                                      std::string_view what) {
+  std::vector<std::byte> message;
+  do {
+    const size_t bytes = std::min(blocks.size(), kMaxMessageBytes);
+    TUTTI_TRY(endpoint->receive({options.rank, from, FrameType::kCollective, tag},
+                                {options.network.timeout, options.abort, what}, message));
+    if (message.size() != bytes) {
+      return invalidUsage(
+          "{} sent {} bytes in {}, rank {} wanted {}: the ranks disagree about the "
+          "block size or the order of calls",
+          endpoint->describe(from), message.size(), what, index(options.rank), bytes);
+    }
+    std::copy(message.begin(), message.end(), blocks.begin());
+    blocks = blocks.subspan(bytes);
+  } while (!blocks.empty());
+  return {};
+}
+
+Status Bootstrap::Impl::checkPeer(Rank peer) const {
+  if (index(peer) >= 0 && index(peer) < options.rankCount) return {};
+  return invalidArgument("peer {} of rank {}: wanted 0 to {}", index(peer), index(options.rank),
+                         options.rankCount - 1);
+}
+
+Status Bootstrap::Impl::note(Status status) {
+  if (!status.ok()) hasFailed.store(true, std::memory_order_relaxed);
+  return status;
+}
+
+Bootstrap::Bootstrap(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Bootstrap::~Bootstrap() = default;
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Directory& directory,
+                                                      const Options& options) {
+  TUTTI_TRY(checkOptions(options));
+  auto impl = std::make_unique<Impl>(directory, options);
+  TUTTI_TRY(impl->note(impl->prepare()));
+  return std::unique_ptr<Bootstrap>(new Bootstrap(std::move(impl)));
+}
+
+Status Bootstrap::allGather(std::span<std::byte> all, size_t blockBytes) {
+  const size_t wanted = static_cast<size_t>(rankCount()) * blockBytes;
+  if (all.size() != wanted) {
+    return invalidArgument("an all-gather of {} bytes, wanted {} ({} ranks of {} bytes)",
+                           all.size(), wanted, rankCount(), blockBytes);
+  }
+  return impl_->note(
+      impl_->allGather(all, blockBytes, fmt::format("all-gather {}", impl_->collectives)));
+}
+
+Status Bootstrap::barrier() {
+  return impl_->note(impl_->allGather({}, 0, fmt::format("barrier {}", impl_->collectives)));
+}
+
+Status Bootstrap::send(Rank to, Tag tag, std::span<const std::byte> message) {
+  TUTTI_TRY(impl_->checkPeer(to));
+  if (message.size() > kMaxMessageBytes) {
+    return invalidArgument("a bootstrap message of {} bytes, wanted at most {}", message.size(),
+                           kMaxMessageBytes);
+  }
+  const Endpoint::Slot slot{rank(), to, FrameType::kMessage, static_cast<uint64_t>(tag)};
+  return impl_->note(impl_->endpoint->send(slot, message));
+}
+
+Result<Progress> Bootstrap::tryReceive(Rank from, Tag tag, std::vector<std::byte>& message) {
+  TUTTI_TRY(impl_->checkPeer(from));
+  return impl_->endpoint->tryReceive(
+      {rank(), from, FrameType::kMessage, static_cast<uint64_t>(tag)}, message);
+}
+
+Status Bootstrap::receive(Rank from, Tag tag, std::vector<std::byte>& message) {
+  TUTTI_TRY(impl_->checkPeer(from));
+  const std::string what = fmt::format("receive with tag {}", static_cast<uint64_t>(tag));
+  return impl_->note(impl_->endpoint->receive(
+      {rank(), from, FrameType::kMessage, static_cast<uint64_t>(tag)},
+      {impl_->options.network.timeout, impl_->options.abort, what}, message));
+}
+
+Status Bootstrap::receive(Rank from, Tag tag, const Wait& wait, std::vector<std::byte>& message) {
+  TUTTI_TRY(impl_->checkPeer(from));
+  return impl_->endpoint->receive({rank(), from, FrameType::kMessage, static_cast<uint64_t>(tag)},
+                                  {wait.timeout, wait.abort, wait.what}, message);
+}
+
+Rank Bootstrap::rank() const { return impl_->options.rank; }
+int32_t Bootstrap::rankCount() const { return impl_->options.rankCount; }
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,132 @@
+// The part of a process that takes part in one job: the mailboxes of its ranks, a listener, the
+// connections to and from other processes, and one service thread ("tutti-boot") that reads them.
+// Listener and thread exist only when another process is in the job. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "bootstrap/acceptor.h"
+#include "bootstrap/frame.h"
+#include "bootstrap/mailbox.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/outgoing.h"
+#include "bootstrap/poller.h"
+
+namespace tutti::bootstrap {
+
+class Endpoint {
+ public:
+  struct Options {
+    Key key;
+    std::string job;            // its public name, for messages
+    uint64_t processHash = 0;   // of this process
+    SocketAddress rootAddress;  // listen in its subnet, where the interfaces allow
+    std::string interfaces;     // NCCL_SOCKET_IFNAME
+    int family = 0;
+    std::chrono::milliseconds timeout{0};
+    std::chrono::milliseconds helloTimeout{5'000};
+    Clock* clock = &steadyClock();
+    Rng* rng = &systemRng();
+  };
+
+  // Where a message belongs.
+  struct Slot {
+    Rank self{0};  // a rank of this process
+    Rank peer{0};
+    FrameType type = FrameType::kMessage;
+    uint64_t tag = 0;
+  };
+
+  // How long to wait, and how to say what for.
+  struct Wait {
+    std::chrono::milliseconds timeout{0};
+    const std::atomic<bool>* abort = nullptr;  // may be null
+    std::string_view what;                     // "all-gather 3", for messages
+  };
+
+  explicit Endpoint(Options options);
+  // REQUIRES: all ranks have been detached.
+  ~Endpoint();
+
+  // Starts listener and thread, once; the address to tell others.
+  Result<SocketAddress> listen();
+  SocketAddress address() const;  // empty when it does not listen
+
+  // Gives a rank its mailbox. False when this process has that rank already.
+  bool attach(Rank rank);
+  // The rank sends and receives no more: others are told by the end of its connections. Unless
+  // `isHasty`, waits a little for its last messages to be handed to the system.
+  void detach(Rank rank, bool isHasty);
+
+  // The root has answered: only connections of this session are heard.
+  void setEpoch(uint64_t epoch);
+  void learn(Rank rank, const Contact& contact);
+
+  // Queues the message. Does not wait. kRemoteError when the peer is gone, does not take what was
+  // sent before, or is unknown.
+  Status send(const Slot& slot, std::span<const std::byte> body);
+
+  Result<Progress> tryReceive(const Slot& slot, std::vector<std::byte>& message);
+  Status receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message);
+
+  // "rank 3 (host:pid)".
+  std::string describe(Rank rank) const;
+
+ private:
+  struct Incoming {
+    UniqueFd fd;
+    FrameDecoder decoder;
+    Introduction introduction;
+  };
+  using IncomingMap = std::unordered_map<uint64_t, Incoming>;
+  using OutgoingMap = std::map<std::pair<Rank, Rank>, std::unique_ptr<Outgoing>>;
+
+  // Under mutex_, all of them.
+  Status startService();
+  void serve();
+  void serveOnce(std::span<const Poller::Event> events);
+  void admit(Accepted accepted);
+  void onReadable(uint64_t key);
+  void deliver(const Incoming& from, Frame frame, std::string& why);
+  void drop(uint64_t key, std::string_view why);
+  bool mayStillHear(Rank self, Rank peer) const;
+  void noteFault(const std::pair<Rank, Rank>& pair, const Outgoing& outgoing);
+  std::optional<Instant> nextTime() const;
+  Status sendLocally(const Slot& slot, Mailbox& mailbox, std::span<const std::byte> body);
+  Result<Outgoing*> outgoingFor(const Slot& slot);
+  bool isFlushed(Rank rank) const;
+  std::string name(Rank rank) const;
+
+  // Constant after construction.
+  Options options_;
+
+  mutable std::mutex mutex_;  // guards all below; the service thread waits on poller_ without it
+  std::condition_variable flushed_;
+  std::map<Rank, std::unique_ptr<Mailbox>> mailboxes_;
+  std::unordered_map<int32_t, Contact> contacts_;
+  uint64_t epoch_ = 0;           // 0: not known yet
+  std::vector<Accepted> early_;  // came before the epoch was known; not read until then
+  uint32_t scope_ = 0;           // of our own link-local address
+  uint64_t nextKey_ = Acceptor::kFirstFreeKey;
+  bool isStopping_ = false;
+  std::unique_ptr<Poller> poller_;  // before those who use it
+  std::unique_ptr<Acceptor> acceptor_;
+  IncomingMap incoming_;
+  OutgoingMap outgoing_;
+  std::unordered_map<uint64_t, std::pair<Rank, Rank>> outgoingKeys_;
+  std::thread thread_;
+};
+
+}  // namespace tutti::bootstrap

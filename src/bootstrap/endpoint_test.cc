@@ -1,0 +1,233 @@
+#include "bootstrap/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "bootstrap/bytes.h"
+#include "bootstrap/test_client.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kEpoch = 99;
+
+// Rank 0 lives here; rank 1 is played by hand.
+class EndpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    key.bytes()[0] = 7;
+    endpoint = std::make_unique<Endpoint>(Endpoint::Options{.key = key,
+                                                            .job = "test",
+                                                            .processHash = 1,
+                                                            .rootAddress = {},
+                                                            .interfaces = "lo",
+                                                            .family = AF_INET,
+                                                            .timeout = std::chrono::seconds(20)});
+    const auto listening = endpoint->listen();
+    ASSERT_TRUE(listening.ok());
+    address = listening.value();
+    ASSERT_TRUE(endpoint->attach(Rank{0}));
+    endpoint->learn(Rank{1}, {.processHash = 2, .who = "other:5"});
+  }
+  void TearDown() override { endpoint->detach(Rank{0}, true); }
+
+  struct Peer {
+    Peer(const SocketAddress& to, const Key& key, const Introduction& who, Rng& rng)
+        : handshake(key, who, rng), client(to) {
+      if (client.greet(handshake) != Refusal::kNone) return;
+      client.send(handshake.confirm());
+      encoder.emplace(handshake.keys().clientToServer);
+    }
+    std::vector<std::byte> frame(const std::string& text) {
+      std::vector<std::byte> wire;
+      std::array<std::byte, 8> tag{std::byte{5}};
+      encoder->append(FrameType::kMessage, tag, std::as_bytes(std::span(text)), wire);
+      return wire;
+    }
+    ClientHandshake handshake;
+    TestClient client;
+    std::optional<FrameEncoder> encoder;
+  };
+  Peer peer(uint64_t epoch = kEpoch, Rank rank = Rank{1}, Rank target = Rank{0}) {
+    return Peer(address, key, {Purpose::kPeer, rank, target, epoch}, rng);
+  }
+
+  Status receive() {
+    return endpoint->receive(slot, {std::chrono::seconds(20), nullptr, "the test"}, message);
+  }
+  std::string text() const {
+    return {reinterpret_cast<const char*>(message.data()), message.size()};
+  }
+
+  SeededRng rng{8};
+  Key key;
+  std::unique_ptr<Endpoint> endpoint;
+  SocketAddress address;
+  Endpoint::Slot slot{Rank{0}, Rank{1}, FrameType::kMessage, 5};
+  std::vector<std::byte> message;
+};
+
+TEST_F(EndpointTest, TakesMessagesByteByByte) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  other.client.sendByteWise(other.frame("slowly"));
+  ASSERT_TRUE(receive().ok());
+  EXPECT_EQ(text(), "slowly");
+}
+
+TEST_F(EndpointTest, KeepsEarlyConnectionsUntilTheRootHasAnswered) {
+  Peer other = peer();
+  other.client.send(other.frame("early"));
+  const Result<Progress> before = endpoint->tryReceive(slot, message);
+  ASSERT_TRUE(before.ok());
+  EXPECT_EQ(before.value(), Progress::kIdle);
+  endpoint->setEpoch(kEpoch);
+  ASSERT_TRUE(receive().ok());
+  EXPECT_EQ(text(), "early");
+}
+
+TEST_F(EndpointTest, DoesNotHearAnotherSession) {
+  Peer early = peer(kEpoch + 1);
+  endpoint->setEpoch(kEpoch);
+  Peer late = peer(kEpoch + 1);
+  EXPECT_TRUE(early.client.isClosedSilently());
+  EXPECT_TRUE(late.client.isClosedSilently());
+}
+
+TEST_F(EndpointTest, LooksUpBothRanksBeforeItUsesThem) {
+  endpoint->setEpoch(kEpoch);
+  for (Rank bad : {Rank{-1}, Rank{1 << 30}}) {
+    Peer strangeSender = peer(kEpoch, bad);
+    EXPECT_TRUE(strangeSender.client.isClosedSilently());
+    Peer strangeTarget = peer(kEpoch, Rank{1}, bad);
+    EXPECT_TRUE(strangeTarget.client.isClosedSilently());
+  }
+  Peer notHere = peer(kEpoch, Rank{1}, Rank{1});
+  EXPECT_TRUE(notHere.client.isClosedSilently());
+}
+
+TEST_F(EndpointTest, GivesWhatCameBeforeTheEndAndThenNamesWhoLeft) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  other.client.send(other.frame("last words"));
+  other.client.close();
+  ASSERT_TRUE(receive().ok());
+  EXPECT_EQ(text(), "last words");
+  const Status status = receive();
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("rank 1 (other:5) closed its connection; rank 0 still waited for it in the test"));
+}
+
+// Accepts one connection, goes through the handshake and hangs up.
+void hangUpAfterHandshake(int listener, const Key& key, Rng& rng) {
+  pollfd entry{listener, POLLIN, 0};
+  ASSERT_EQ(::poll(&entry, 1, 10'000), 1);
+  const UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  ServerHandshake handshake(key, Purpose::kPeer);
+  std::array<std::byte, kHelloBytes> buffer;
+  while (!handshake.isDone()) {
+    const auto wanted = std::span(buffer).first(handshake.wantedBytes());
+    const IoResult read = readSome(fd.get(), wanted);
+    ASSERT_EQ(read.state, IoState::kMoved);
+    ASSERT_EQ(handshake.feed(wanted.first(read.count), rng), Refusal::kNone);
+    const auto reply = handshake.takeReply();
+    if (!reply.empty()) writeSome(fd.get(), reply);
+  }
+}
+
+TEST_F(EndpointTest, TheEndOfOneDirectionDoesNotCutOffTheOther) {
+  auto listener = listenOn(SocketAddress::parse("127.0.0.1:0").value());
+  ASSERT_TRUE(listener.ok());
+  endpoint->setEpoch(kEpoch);
+  endpoint->learn(
+      Rank{1},
+      {.address = localAddress(listener.value().get()), .processHash = 2, .who = "other:5"});
+  Peer other = peer();
+  other.client.send(other.frame("first"));
+  ASSERT_TRUE(receive().ok());
+  ASSERT_TRUE(endpoint->send(slot, {}).ok());
+  hangUpAfterHandshake(listener.value().get(), key, rng);
+  while (endpoint->send(slot, {}).ok()) pauseFor(milliseconds(1));
+  const Result<Progress> nothing = endpoint->tryReceive(slot, message);
+  EXPECT_TRUE(nothing.ok()) << nothing.status().message();
+  other.client.send(other.frame("still on its way"));
+  ASSERT_TRUE(receive().ok());
+  EXPECT_EQ(text(), "still on its way");
+}
+
+TEST_F(EndpointTest, AFrameCutAtAnyByteIsAnErrorAndNoMessage) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  const std::vector<std::byte> wire = other.frame("cut");
+  other.client.send(std::span(wire).first(wire.size() - 1));
+  other.client.close();
+  const Status status = receive();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("in the middle of a message"));
+}
+
+TEST_F(EndpointTest, AChangedFrameEndsTheConnectionAndIsNamed) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  std::vector<std::byte> wire = other.frame("changed");
+  wire[20] ^= std::byte{1};
+  other.client.send(wire);
+  const Status status = receive();
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("sent a frame changed on its way"));
+  EXPECT_TRUE(other.client.isClosedSilently());
+}
+
+TEST_F(EndpointTest, ARepeatedFrameIsNotHeardTwice) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  const std::vector<std::byte> wire = other.frame("once");
+  other.client.send(wire);
+  other.client.send(wire);
+  ASSERT_TRUE(receive().ok());
+  EXPECT_THAT(std::string(receive().message()), HasSubstr("a repeated or missing frame"));
+}
+
+TEST_F(EndpointTest, FramesOfTheRootAreRefusedFromAPeer) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  std::vector<std::byte> wire;
+  other.encoder->append(FrameType::kAnswer, std::vector<std::byte>(100), {}, wire);
+  other.client.send(wire);
+  EXPECT_THAT(std::string(receive().message()), HasSubstr("no rank sends to another"));
+}
+
+TEST_F(EndpointTest, AThousandSlowConnectionsDoNotKeepAPeerOut) {
+  if (descriptorLimit() < 2500) GTEST_SKIP() << "needs 2500 descriptors";
+  endpoint->setEpoch(kEpoch);
+  std::vector<std::unique_ptr<TestClient>> slow;
+  for (int i = 0; i < 1000; ++i) slow.push_back(std::make_unique<TestClient>(address));
+  Peer other = peer();
+  other.client.send(other.frame("through"));
+  ASSERT_TRUE(receive().ok());
+  EXPECT_EQ(text(), "through");
+}
+
+TEST_F(EndpointTest, APeerThatCannotBeReachedIsNamed) {
+  auto closed = listenOn(SocketAddress::parse("127.0.0.1:0").value());
+  ASSERT_TRUE(closed.ok());
+  const SocketAddress nobody = localAddress(closed.value().get());
+  closed.value().reset();
+  endpoint->setEpoch(kEpoch);
+  endpoint->learn(Rank{1}, {.address = nobody, .processHash = 2, .who = "other:5"});
+  ASSERT_TRUE(endpoint->send(slot, {}).ok());
+  const Status status = receive();
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("rank 1 (other:5) could not be reached at " + nobody.text()));
+  EXPECT_EQ(endpoint->send(slot, {}).code(), Code::kRemoteError);
+}
+
+}  // namespace
+}  // namespace tutti::bootstrap

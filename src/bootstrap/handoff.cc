@@ -1,0 +1,385 @@
+#include "bootstrap/handoff.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "bootstrap/bytes.h"
+#include "bootstrap/key.h"
+#include "bootstrap/poller.h"
+#include "bootstrap/service_thread.h"
+#include "bootstrap/socket.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+// The request: magic u64, token 16. The answer: one byte, and the descriptor beside it.
+constexpr uint64_t kMagic = 0x9348616e646f6666u;
+constexpr size_t kRequestBytes = sizeof kMagic + sizeof(HandoffToken);
+using Request = std::array<std::byte, kRequestBytes>;
+
+constexpr size_t kMaxConnections = 64;
+constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kRequestTime{5'000};
+// How long to leave the queue alone when the process has no descriptor left.
+constexpr std::chrono::milliseconds kDescriptorPause{50};
+
+constexpr uint64_t kListenerKey = kMaxConnections;
+
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+// A zero byte, then the name: no file, and gone with the socket.
+UnixAddress abstractAddress(const std::string& name) {
+  UnixAddress result;
+  result.address.sun_family = AF_UNIX;
+  const size_t count = std::min(name.size(), sizeof result.address.sun_path - 1);
+  std::memcpy(result.address.sun_path + 1, name.data(), count);
+  result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + count);
+  return result;
+}
+
+const sockaddr* generic(const UnixAddress& address) {
+  return reinterpret_cast<const sockaddr*>(&address.address);
+}
+
+bool isSameUser(int fd) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return false;
+  return credentials.uid == ::geteuid();
+}
+
+std::string randomName(Rng& rng) {
+  std::array<std::byte, 16> bytes;
+  rng.fill(bytes);
+  std::string name = "tutti-";
+  for (std::byte byte : bytes) name += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return name;
+}
+
+Request makeRequest(const HandoffToken& token) {
+  Request request;
+  storeLittle(request.data(), kMagic);
+  std::copy(token.begin(), token.end(), request.begin() + sizeof kMagic);
+  return request;
+}
+
+// Room for one descriptor beside a message, aligned as the system wants it.
+union Control {
+  cmsghdr header;
+  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+};
+
+bool sendDescriptor(int socket, int fd) {
+  char byte = 1;
+  iovec part{&byte, 1};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  cmsghdr* entry = CMSG_FIRSTHDR(&message);
+  entry->cmsg_level = SOL_SOCKET;
+  entry->cmsg_type = SCM_RIGHTS;
+  entry->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(entry), &fd, sizeof fd);
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == 1;
+}
+
+// Empty when nothing has come yet (errno is EAGAIN) or the owner closed (errno is 0).
+UniqueFd receiveDescriptor(int socket) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  ssize_t count = 0;
+  do {
+    count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) return UniqueFd();
+  errno = (message.msg_flags & MSG_CTRUNC) != 0 ? EMFILE : 0;
+  const cmsghdr* entry = CMSG_FIRSTHDR(&message);
+  if (count == 0 || entry == nullptr || entry->cmsg_level != SOL_SOCKET ||
+      entry->cmsg_type != SCM_RIGHTS || entry->cmsg_len != CMSG_LEN(sizeof(int))) {
+    return UniqueFd();
+  }
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(entry), sizeof fd);
+  return UniqueFd(fd);
+}
+
+}  // namespace
+
+struct Handoff::Impl {
+  struct Offer {
+    HandoffToken token{};
+    UniqueFd fd;
+    int takesLeft = 0;
+  };
+  struct Connection {
+    UniqueFd fd;
+    Instant since{};
+    size_t filled = 0;
+    Request request{};
+  };
+
+  Impl(Rng& source, Clock& time) : rng(source), clock(time) {}
+  ~Impl();
+
+  Status start();
+  void serve();
+  bool serveOnce(std::span<const Poller::Event> events);
+  void acceptAll();
+  Connection& findPlace();
+  void advance(Connection& connection);
+  void handOver(Connection& connection);
+  std::optional<Instant> nextTime() const;
+
+  Rng& rng;
+  Clock& clock;
+
+  std::mutex mutex;  // guards all below
+  bool hasFailed = false;
+  bool isStopping = false;
+  std::string socketName;
+  std::list<Offer> offers;
+  std::array<Connection, kMaxConnections> connections;
+  std::optional<Instant> resumeAt;  // set while not accepting
+  UniqueFd listener;
+  std::unique_ptr<Poller> poller;
+  std::thread thread;
+};
+
+Handoff::Impl::~Impl() {
+  if (!thread.joinable()) return;
+  {
+    std::lock_guard lock(mutex);
+    isStopping = true;
+  }
+  poller->wake();
+  thread.join();
+}
+
+Status Handoff::Impl::start() {
+  if (thread.joinable()) return {};
+  const std::string wanted = randomName(rng);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return descriptorError("socket", "for handing over memory", errno);
+  const UnixAddress address = abstractAddress(wanted);
+  if (::bind(fd.get(), generic(address), address.size) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    return systemError("bind", "abstract Unix socket " + wanted, errno);
+  }
+  TUTTI_TRY_ASSIGN(poller, Poller::open());
+  TUTTI_TRY(poller->add(fd.get(), kListenerKey, Interest::kRead));
+  TUTTI_TRY_ASSIGN(thread, startThread("tutti-handoff", [this] { serve(); }));
+  listener = std::move(fd);
+  socketName = wanted;
+  return {};
+}
+
+void Handoff::Impl::serve() {
+  bool goesOn = true;
+  while (goesOn) {
+    std::optional<Instant> until;
+    {
+      std::lock_guard lock(mutex);
+      until = nextTime();
+    }
+    const std::span<const Poller::Event> events = poller->wait(clock, until);
+    std::lock_guard lock(mutex);
+    goesOn = serveOnce(events);
+  }
+}
+
+bool Handoff::Impl::serveOnce(std::span<const Poller::Event> events) {
+  if (isStopping) return false;
+  for (const Poller::Event& event : events) {
+    if (event.key == kListenerKey) {
+      acceptAll();
+    } else if (connections[event.key].fd) {
+      advance(connections[event.key]);
+    }
+  }
+  const Instant now = clock.now();
+  for (Connection& connection : connections) {
+    if (connection.fd && connection.since + kRequestTime <= now) connection.fd.reset();
+  }
+  if (resumeAt && *resumeAt <= now) {
+    resumeAt.reset();
+    poller->change(listener.get(), kListenerKey, Interest::kRead);
+  }
+  return true;
+}
+
+void Handoff::Impl::acceptAll() {
+  for (;;) {
+    UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!fd && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (!fd) {
+      resumeAt = clock.now() + kDescriptorPause;
+      poller->change(listener.get(), kListenerKey, Interest::kNone);
+      return;
+    }
+    // Before a byte is read.
+    if (!isSameUser(fd.get())) continue;
+    Connection& connection = findPlace();
+    const auto key = static_cast<uint64_t>(&connection - connections.data());
+    if (!poller->add(fd.get(), key, Interest::kRead).ok()) continue;
+    connection = {.fd = std::move(fd), .since = clock.now()};
+  }
+}
+
+// A free place, else that of the oldest: who asks in earnest has sent its request with the
+// connection.
+Handoff::Impl::Connection& Handoff::Impl::findPlace() {
+  const auto isFree = [](const Connection& connection) { return !connection.fd; };
+  auto found = std::find_if(connections.begin(), connections.end(), isFree);
+  if (found != connections.end()) return *found;
+  for (Connection& connection : connections) advance(connection);
+  found = std::find_if(connections.begin(), connections.end(), isFree);
+  if (found != connections.end()) return *found;
+  return *std::min_element(
+      connections.begin(), connections.end(),
+      [](const Connection& a, const Connection& b) { return a.since < b.since; });
+}
+
+void Handoff::Impl::advance(Connection& connection) {
+  const auto rest = std::span(connection.request).subspan(connection.filled);
+  const IoResult read = readSome(connection.fd.get(), rest);
+  if (read.state == IoState::kWouldBlock) return;
+  connection.filled += read.count;
+  if (read.state == IoState::kMoved && connection.filled < kRequestBytes) return;
+  if (read.state == IoState::kMoved) handOver(connection);
+  connection.fd.reset();
+}
+
+void Handoff::Impl::handOver(Connection& connection) {
+  if (loadLittle<uint64_t>(connection.request.data()) != kMagic) return;
+  const auto token = std::span<const std::byte>(connection.request).subspan(sizeof kMagic);
+  // All offers are looked at, each in constant time, so that the time tells nothing about a token.
+  auto found = offers.end();
+  for (auto offer = offers.begin(); offer != offers.end(); ++offer) {
+    if (equalInConstantTime(offer->token, token)) found = offer;
+  }
+  if (found == offers.end()) {
+    log::info(log::Subsystem::kShm, "refused to hand over memory: no such offer");
+    return;
+  }
+  if (!sendDescriptor(connection.fd.get(), found->fd.get())) return;
+  if (--found->takesLeft == 0) offers.erase(found);
+}
+
+std::optional<Instant> Handoff::Impl::nextTime() const {
+  std::optional<Instant> next = resumeAt;
+  for (const Connection& connection : connections) {
+    if (connection.fd) next = earlier(next, connection.since + kRequestTime);
+  }
+  return next;
+}
+
+Handoff::Handoff(Rng& rng, Clock& clock) : impl_(std::make_unique<Impl>(rng, clock)) {}
+Handoff::~Handoff() = default;
+
+Result<HandoffToken> Handoff::offer(int fd, int maxTakes) {
+  if (maxTakes < 1) return invalidArgument("an offer for {} takes, wanted at least 1", maxTakes);
+  std::lock_guard lock(impl_->mutex);
+  TUTTI_TRY(impl_->start());
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return descriptorError("dup", "memory to hand over", errno);
+  HandoffToken token;
+  impl_->rng.fill(token);
+  impl_->offers.push_back({token, std::move(copy), maxTakes});
+  return token;
+}
+
+void Handoff::withdraw(const HandoffToken& token) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->offers.remove_if([&](const Impl::Offer& offer) { return offer.token == token; });
+}
+
+std::string Handoff::name() {
+  std::lock_guard lock(impl_->mutex);
+  if (!impl_->hasFailed) impl_->hasFailed = !impl_->start().ok();
+  return impl_->socketName;
+}
+
+namespace {
+
+// Waits for the descriptor on a connected socket.
+Result<UniqueFd> fetch(int socket, const std::string& name, const HandoffToken& token,
+                       Instant deadline) {
+  Clock& clock = steadyClock();
+  const Request request = makeRequest(token);
+  if (writeSome(socket, request).count != request.size()) {
+    return remoteError("the owner of {} closed its socket", name);
+  }
+  for (;;) {
+    UniqueFd fd = receiveDescriptor(socket);
+    if (fd) return fd;
+    if (errno == EMFILE) return descriptorError("receive memory from", name, EMFILE);
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      return remoteError(
+          "the owner of {} did not hand the memory over: it withdrew the offer, or it has been "
+          "taken as often as offered",
+          name);
+    }
+    const int left = millisecondsUntil(clock, deadline);
+    if (left == 0) return remoteError("the owner of {} did not answer in time", name);
+    pollfd entry{socket, POLLIN, 0};
+    [[maybe_unused]] int ignored = ::poll(&entry, 1, left);
+  }
+}
+
+}  // namespace
+
+Result<UniqueFd> Handoff::take(const std::string& name, const HandoffToken& token,
+                               std::chrono::milliseconds timeout) {
+  Clock& clock = steadyClock();
+  const Instant deadline = clock.now() + timeout;
+  if (name.empty()) return remoteError("the peer hands no memory over: it has no socket for it");
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return descriptorError("socket", "for taking memory", errno);
+  const UnixAddress address = abstractAddress(name);
+  while (::connect(socket.get(), generic(address), address.size) != 0) {
+    // EAGAIN: the owner's queue is full.
+    const bool mayRetry = errno == EINTR || errno == EAGAIN;
+    if (!mayRetry || clock.now() >= deadline) {
+      return remoteError(
+          "cannot reach the owner of {} ({}): it has ended, or is in another network namespace",
+          name, errno == EAGAIN ? "its queue is full" : "no such socket");
+    }
+    pauseFor(std::chrono::milliseconds(1));
+  }
+  if (!isSameUser(socket.get())) {
+    return remoteError("the owner of {} is another user", name);
+  }
+  return fetch(socket.get(), name, token, deadline);
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,57 @@
+// Handoff: gives open file descriptors (shared memory, exported device memory) to processes of the
+// same user on this host.
+//
+// The owner registers a descriptor and gets a token; it tells the peer its name()
+// (PeerInfo::handoffName) and the token over the bootstrap; the peer fetches the descriptor with
+// take(). Who does not know the token gets nothing, and a process of another user is refused before
+// a byte of it is read. The Unix socket is abstract: nothing to clean up, nothing on disk.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+namespace tutti::bootstrap {
+
+using HandoffToken = std::array<std::byte, 16>;
+
+// One a process. Thread-safe. The service thread ("tutti-handoff") starts with the first name() or
+// offer(), sleeps while nobody asks, and ends with the object, after which no offer can be taken
+// any more.
+class Handoff {
+ public:
+  explicit Handoff(Rng& rng = systemRng(), Clock& clock = steadyClock());
+  ~Handoff();
+  Handoff(const Handoff&) = delete;
+  Handoff& operator=(const Handoff&) = delete;
+
+  // Registers the descriptor under a fresh random token. A duplicate of it is kept until
+  // withdraw(), or until it was taken maxTakes times (at least 1). kSystemError when the service
+  // cannot start or no descriptor is left.
+  Result<HandoffToken> offer(int fd, int maxTakes);
+
+  // Forgets the offer; unknown or used-up tokens are fine.
+  void withdraw(const HandoffToken& token);
+
+  // The abstract socket's name without its leading zero byte: random, at most 63 characters. ""
+  // when the service cannot start (logged once).
+  std::string name();
+
+  // Fetches a descriptor (close-on-exec) from the process that owns `name`. kRemoteError when the
+  // owner is gone, belongs to another user, does not know the token, or does not answer in time.
+  static Result<UniqueFd> take(const std::string& name, const HandoffToken& token,
+                               std::chrono::milliseconds timeout);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tutti::bootstrap

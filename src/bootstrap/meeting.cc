@@ -1,0 +1,146 @@
+#include "bootstrap/meeting.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tutti::bootstrap {
+namespace {
+
+constexpr size_t kMaxListed = 8;
+
+// "3, 5-7" and, when there are many, "... and 400 more".
+class RankList {
+ public:
+  void add(int32_t first, int32_t last) {
+    if (++entries_ > kMaxListed) {
+      unlisted_ += last - first + 1;
+      return;
+    }
+    text_ += text_.empty() ? "" : ", ";
+    text_ += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  std::string text() const {
+    return unlisted_ == 0 ? text_ : fmt::format("{} and {} more", text_, unlisted_);
+  }
+
+ private:
+  std::string text_;
+  size_t entries_ = 0;
+  int32_t unlisted_ = 0;
+};
+
+std::string describe(Rank rank, const Contact& contact) {
+  return fmt::format("rank {} ({})", index(rank), contact.who);
+}
+
+}  // namespace
+
+void Meeting::arrive(const Report& report, Instant now) {
+  if (present_.empty()) {
+    rankCount_ = report.rankCount;
+    first_ = report.rank;
+  }
+  if (report.rankCount != rankCount_) {
+    fail(invalidUsage("job {}: the ranks disagree about their number: {} says {}, {} says {}", job_,
+                      describe(first_, present_.at(first_)), rankCount_,
+                      describe(report.rank, report.contact), report.rankCount));
+    return;
+  }
+  const auto [place, isNew] = present_.emplace(report.rank, report.contact);
+  if (!isNew) {
+    fail(invalidUsage("job {}: two processes or threads are rank {} of {}: {} and {}", job_,
+                      index(report.rank), rankCount_, place->second.who, report.contact.who));
+    return;
+  }
+  const Instant until = now + report.timeout;
+  if (!deadline_ || until < *deadline_) {
+    deadline_ = until;
+    patience_ = report.timeout;
+  }
+  if (present_.size() == static_cast<size_t>(rankCount_)) state_ = State::kMet;
+}
+
+void Meeting::leave(Rank rank, std::string_view why) {
+  if (isOver()) return;
+  const auto found = present_.find(rank);
+  if (found == present_.end()) return;
+  fail(remoteError("job {}: {} {} before all {} ranks had come", job_,
+                   describe(rank, found->second), why, rankCount_));
+}
+
+void Meeting::expire(Instant now) {
+  if (isOver() || !deadline_ || now < *deadline_) return;
+  fail(
+      remoteError("job {}: {} of {} did not come within {} ms; present: {}; TUTTI_TIMEOUT_MS "
+                  "changes this limit",
+                  job_, describeMissing(), rankCount_, patience_.count(), describePresent()));
+}
+
+std::optional<Instant> Meeting::deadline() const { return isOver() ? std::nullopt : deadline_; }
+
+void Meeting::fail(Status why) {
+  if (state_ == State::kFailed) return;
+  failure_ = std::move(why);
+  state_ = State::kFailed;
+}
+
+bool Meeting::isOneProcess() const {
+  return std::all_of(present_.begin(), present_.end(), [&](const auto& entry) {
+    return entry.second.processHash == present_.begin()->second.processHash;
+  });
+}
+
+void Meeting::setAddress(uint64_t processHash, const SocketAddress& address) {
+  for (auto& [rank, contact] : present_) {
+    if (contact.processHash == processHash) contact.address = address;
+  }
+}
+
+Answer Meeting::answerFor(Rank rank) const {
+  std::set<int32_t> neighbours;
+  for (int32_t distance = 1; distance < rankCount_; distance *= 2) {
+    neighbours.insert((index(rank) + distance) % rankCount_);
+    neighbours.insert((index(rank) - distance + rankCount_) % rankCount_);
+  }
+  Answer answer;
+  answer.epoch = epoch_;
+  for (int32_t neighbour : neighbours) {
+    answer.peers.push_back({Rank{neighbour}, present_.at(Rank{neighbour})});
+  }
+  return answer;
+}
+
+Status Meeting::failure() const {
+  if (state_ == State::kFailed) return failure_.clone();
+  return invalidUsage(
+      "id already used: the {} ranks of job {} have met before; every communicator needs a new id "
+      "from ncclGetUniqueId",
+      rankCount_, job_);
+}
+
+std::string Meeting::describeMissing() const {
+  RankList list;
+  int32_t next = 0;
+  int32_t count = 0;
+  const auto addGap = [&](int32_t end) {
+    if (next < end) list.add(next, end - 1);
+    count += std::max(0, end - next);
+    next = end + 1;
+  };
+  for (const auto& [rank, contact] : present_) addGap(index(rank));
+  addGap(rankCount_);
+  return fmt::format("{} {}", count == 1 ? "rank" : "ranks", list.text());
+}
+
+std::string Meeting::describePresent() const {
+  std::string text;
+  size_t listed = 0;
+  for (const auto& [rank, contact] : present_) {
+    if (listed == kMaxListed) break;
+    text += fmt::format("{}{} ({})", listed++ == 0 ? "" : ", ", index(rank), contact.who);
+  }
+  if (present_.size() > listed) text += fmt::format(" and {} more", present_.size() - listed);
+  return text;
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,68 @@
+// The rules by which the ranks of a job meet: who has come, who is missing, what cannot be. Pure:
+// no sockets, no threads; the root drives it and guards it with its mutex.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "bootstrap/messages.h"
+
+namespace tutti::bootstrap {
+
+class Meeting {
+ public:
+  enum class State : uint8_t { kGathering, kMet, kFailed };
+
+  // epoch: random, so that a later meeting under the same id differs. Must not be 0.
+  Meeting(std::string jobText, uint64_t epoch) : job_(std::move(jobText)), epoch_(epoch) {}
+
+  State state() const { return state_; }
+  bool isOver() const { return state_ != State::kGathering; }
+
+  // A rank has come. It may end the meeting: kMet with the last one; kFailed when its number is
+  // taken or its rank count differs. REQUIRES: the report is in range; state() is kGathering.
+  void arrive(const Report& report, Instant now);
+
+  // A rank that had come is gone again; the job cannot start any more. No effect once the meeting
+  // is over.
+  void leave(Rank rank, std::string_view why);
+
+  // Ends the meeting when the first rank's patience has run out.
+  void expire(Instant now);
+  std::optional<Instant> deadline() const;
+
+  // Ends the meeting with this error, also after kMet: then nobody may have been answered yet. The
+  // first error stays.
+  void fail(Status why);
+
+  // How many have come.
+  size_t presentCount() const { return present_.size(); }
+  bool isOneProcess() const;
+  // Gives all ranks of one process the address where it listens. REQUIRES: kMet.
+  void setAddress(uint64_t processHash, const SocketAddress& address);
+
+  // REQUIRES: kMet.
+  Answer answerFor(Rank rank) const;
+  // What to tell a rank that comes after the end, or came before a failure. REQUIRES: isOver().
+  Status failure() const;
+
+ private:
+  std::string describeMissing() const;
+  std::string describePresent() const;
+
+  std::string job_;
+  uint64_t epoch_;
+  State state_ = State::kGathering;
+  int32_t rankCount_ = 0;  // the first one's
+  Rank first_{0};
+  std::map<Rank, Contact> present_;  // grows with those who came, never with a number they claim
+  std::optional<Instant> deadline_;
+  std::chrono::milliseconds patience_{0};  // the one that deadline_ was made from
+  Status failure_;
+};
+
+}  // namespace tutti::bootstrap

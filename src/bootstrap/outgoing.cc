@@ -1,0 +1,186 @@
+#include "bootstrap/outgoing.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "bootstrap/bytes.h"
+#include "bootstrap/mailbox.h"
+#include "bootstrap/socket.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+std::string reason(int errnoValue) {
+  if (errnoValue == 0) return "it closed the connection";
+  char text[128] = "";
+  return strerror_r(errnoValue, text, sizeof text);
+}
+
+}  // namespace
+
+std::chrono::milliseconds backoff(int attempts) {
+  return std::min(std::chrono::milliseconds(1 << std::min(attempts, 7)),
+                  std::chrono::milliseconds(100));
+}
+
+Outgoing::Outgoing(const Options& options)
+    : options_(options), deadline_(options.clock->now() + options.timeout) {
+  begin();
+}
+
+bool Outgoing::send(FrameType type, uint64_t tag, std::span<const std::byte> body) {
+  const size_t queued = waitingBytes_ + (out_.size() - written_);
+  if (queued + body.size() + kMessageCostBytes > kMaxWaitingBytes) return false;
+  if (stage_ == Stage::kOpen) {
+    append(type, tag, body);
+    flush();
+    return true;
+  }
+  waiting_.push_back({type, tag, {body.begin(), body.end()}});
+  waitingBytes_ += body.size() + kMessageCostBytes;
+  return true;
+}
+
+void Outgoing::onEvent(const Poller::Event& event) {
+  switch (stage_) {
+    case Stage::kConnecting:
+      if (event.isWritable) onConnected();
+      break;
+    case Stage::kReply:
+      if (event.isReadable) onReply();
+      break;
+    case Stage::kOpen: {
+      // Nothing is ever received on an open connection but its end.
+      std::array<std::byte, 1> byte;
+      if (event.isReadable && readSome(fd_.get(), byte).state != IoState::kWouldBlock) {
+        breakOff("closed its connection");
+      } else if (event.isWritable) {
+        flush();
+      }
+      break;
+    }
+    case Stage::kPausing:
+    case Stage::kBroken: break;
+  }
+}
+
+void Outgoing::onTime(Instant now) {
+  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) return;
+  if (now >= deadline_) {
+    breakOff(
+        fmt::format("could not be reached at {} within {} ms{}{}; TUTTI_TIMEOUT_MS changes "
+                    "this limit",
+                    options_.address.text(), options_.timeout.count(),
+                    lastTrouble_.empty() ? "" : ": ", lastTrouble_));
+  } else if (stage_ == Stage::kPausing && now >= retryAt_) {
+    begin();
+  }
+}
+
+std::optional<Instant> Outgoing::nextTime() const {
+  switch (stage_) {
+    case Stage::kPausing: return std::min(deadline_, retryAt_);
+    case Stage::kConnecting:
+    case Stage::kReply: return deadline_;
+    case Stage::kOpen:
+    case Stage::kBroken: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void Outgoing::begin() {
+  Connecting connecting = startConnect(options_.address);
+  if (!connecting.fd) return retry(reason(connecting.errnoValue));
+  fd_ = std::move(connecting.fd);
+  setTcpOptions(fd_.get(), options_.timeout);
+  handshake_.emplace(*options_.key, options_.introduction, *options_.rng);
+  stage_ = Stage::kConnecting;
+  if (!options_.poller->add(fd_.get(), options_.pollerKey, Interest::kReadWrite).ok()) {
+    breakOff("could not be reached: no memory to watch one more connection");
+  }
+}
+
+void Outgoing::onConnected() {
+  if (const int error = connectError(fd_.get()); error != 0) return retry(reason(error));
+  const IoResult sent = writeSome(fd_.get(), handshake_->hello());
+  if (sent.state == IoState::kClosed) return retry(reason(sent.errnoValue));
+  // The first bytes of a connection always fit its send buffer.
+  if (sent.count != kHelloBytes) return retry("its connection takes no bytes");
+  stage_ = Stage::kReply;
+  options_.poller->change(fd_.get(), options_.pollerKey, Interest::kRead);
+}
+
+void Outgoing::onReply() {
+  std::array<std::byte, kReplyBytes> buffer;
+  const auto wanted = std::span(buffer).first(handshake_->wantedBytes());
+  const IoResult read = readSome(fd_.get(), wanted);
+  if (read.state == IoState::kWouldBlock) return;
+  if (read.state == IoState::kClosed) return retry(reason(read.errnoValue));
+  if (handshake_->feed(wanted.first(read.count)) != Refusal::kNone) {
+    return breakOff(
+        fmt::format("is not at {}: {}", options_.address.text(), toText(Refusal::kReply)));
+  }
+  if (handshake_->isDone()) open();
+}
+
+void Outgoing::open() {
+  const auto confirm = handshake_->confirm();
+  out_.assign(confirm.begin(), confirm.end());
+  written_ = 0;
+  encoder_.emplace(handshake_->keys().clientToServer);
+  handshake_.reset();
+  stage_ = Stage::kOpen;
+  for (const Message& message : std::exchange(waiting_, {})) {
+    append(message.type, message.tag, message.body);
+  }
+  waitingBytes_ = 0;
+  flush();
+}
+
+void Outgoing::append(FrameType type, uint64_t tag, std::span<const std::byte> body) {
+  std::array<std::byte, sizeof tag> head;
+  storeLittle(head.data(), tag);
+  encoder_->append(type, head, body, out_);
+}
+
+void Outgoing::flush() {
+  while (written_ < out_.size()) {
+    const IoResult sent = writeSome(fd_.get(), std::span(out_).subspan(written_));
+    if (sent.state == IoState::kClosed) return breakOff("closed its connection");
+    if (sent.state == IoState::kWouldBlock) {
+      options_.poller->change(fd_.get(), options_.pollerKey, Interest::kReadWrite);
+      return;
+    }
+    written_ += sent.count;
+  }
+  out_.clear();
+  written_ = 0;
+  options_.poller->change(fd_.get(), options_.pollerKey, Interest::kRead);
+}
+
+void Outgoing::retry(std::string why) {
+  fd_.reset();
+  handshake_.reset();
+  lastTrouble_ = std::move(why);
+  if (++attempts_ >= kMaxAttempts) {
+    return breakOff(fmt::format("could not be reached at {} in {} attempts: {}",
+                                options_.address.text(), attempts_, lastTrouble_));
+  }
+  stage_ = Stage::kPausing;
+  retryAt_ = options_.clock->now() + backoff(attempts_);
+}
+
+void Outgoing::breakOff(std::string why) {
+  fd_.reset();
+  fault_ = std::move(why);
+  stage_ = Stage::kBroken;
+  waiting_.clear();
+  waitingBytes_ = 0;
+  out_.clear();
+  written_ = 0;
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,29 @@
+// What every rank tells every other at start. Plain data, copied over the wire as it stands between
+// equal builds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/ids.h"
+
+namespace tutti::bootstrap {
+
+struct PeerInfo {
+  int32_t rank = 0;
+  int32_t processId = 0;
+  uint64_t hostHash = 0;     // hostname + boot id, or NCCL_HOSTID: equal on one host
+  uint64_t processHash = 0;  // random per process: equal means same process, also where pid
+                             // namespaces repeat pids
+  uint32_t libraryVersion = 0;
+  int32_t deviceIndex = -1;   // CUDA device, -1 for a CPU rank
+  uint64_t settingsHash = 0;  // of the settings that must agree on all ranks
+  uint32_t userId = 0;
+  int32_t usableCpus = 0;
+  std::array<char, 64> hostName{};     // zero-terminated, truncated
+  std::array<char, 64> handoffName{};  // Unix socket of the process that hands over memory; empty
+                                       // when it has none
+};
+static_assert(sizeof(PeerInfo) == 48 + 128);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,244 @@
+#include "bootstrap/root_client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "bootstrap/frame.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/outgoing.h"
+#include "bootstrap/poller.h"
+#include "bootstrap/socket.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+// How often a waiting rank looks at its abort flag.
+constexpr std::chrono::milliseconds kAbortCheck{50};
+
+// The root gives up on missing ranks at the same time as we do: leave it a moment to say which.
+constexpr std::chrono::milliseconds kAnswerGrace{1'000};
+
+enum class Outcome : uint8_t {
+  kDone,
+  kNobody,      // no connection
+  kTurnedAway,  // closed during the handshake
+  kLeft,        // closed after our report
+  kImpostor,    // does not know the secret
+  kGarbled,     // broke the protocol after the handshake
+  kTimeout,
+  kAborted,
+};
+
+class RootClient {
+ public:
+  explicit RootClient(const RootCall& call)
+      : call_(call), deadline_(call.clock->now() + call.report.timeout) {}
+
+  Result<Answer> run();
+
+ private:
+  Outcome tryOnce();
+  Outcome connect();
+  Outcome shakeHands();
+  Outcome report();
+  Outcome awaitAnswer();
+  Outcome write(std::span<const std::byte> bytes);
+  Outcome take(const Frame& frame);
+  Outcome wait(short events, Instant until) const;
+  Outcome pause(std::chrono::milliseconds span) const;
+  bool mayRetry(Outcome outcome);
+  Status explain(Outcome outcome) const;
+
+  const RootCall& call_;
+  const Instant deadline_;
+  int turnedAway_ = 0;
+  int lastErrno_ = 0;
+  UniqueFd fd_;
+  SessionKeys keys_;
+  std::optional<Result<Answer>> answer_;
+};
+
+Result<Answer> RootClient::run() {
+  for (int attempts = 1;; ++attempts) {
+    const Outcome outcome = tryOnce();
+    if (outcome == Outcome::kDone) return std::move(*answer_);
+    if (!mayRetry(outcome)) return explain(outcome);
+    const Outcome paused = pause(backoff(attempts));
+    if (paused == Outcome::kAborted) return explain(paused);
+    if (call_.clock->now() >= deadline_) return explain(outcome);
+  }
+}
+
+bool RootClient::mayRetry(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kNobody: return true;
+    case Outcome::kTurnedAway: return call_.isReusable || ++turnedAway_ < kMaxAttempts;
+    case Outcome::kLeft: return call_.isReusable;
+    case Outcome::kDone:
+    case Outcome::kImpostor:
+    case Outcome::kGarbled:
+    case Outcome::kTimeout:
+    case Outcome::kAborted: return false;
+  }
+  return false;
+}
+
+Outcome RootClient::tryOnce() {
+  Outcome outcome = connect();
+  if (outcome == Outcome::kDone) outcome = shakeHands();
+  if (outcome == Outcome::kDone) outcome = report();
+  if (outcome == Outcome::kDone) outcome = awaitAnswer();
+  fd_.reset();
+  return outcome;
+}
+
+Outcome RootClient::connect() {
+  Connecting connecting = startConnect(call_.address);
+  lastErrno_ = connecting.errnoValue;
+  if (!connecting.fd) return Outcome::kNobody;
+  fd_ = std::move(connecting.fd);
+  setTcpOptions(fd_.get(), call_.report.timeout);
+  const Outcome ready = wait(POLLOUT, deadline_);
+  if (ready == Outcome::kTimeout) lastErrno_ = ETIMEDOUT;
+  if (ready != Outcome::kDone) return ready == Outcome::kTimeout ? Outcome::kNobody : ready;
+  lastErrno_ = connectError(fd_.get());
+  return lastErrno_ == 0 ? Outcome::kDone : Outcome::kNobody;
+}
+
+Outcome RootClient::shakeHands() {
+  ClientHandshake handshake(*call_.key, {Purpose::kReport, call_.report.rank}, *call_.rng);
+  if (const Outcome sent = write(handshake.hello()); sent != Outcome::kDone) return sent;
+  std::array<std::byte, kReplyBytes> buffer;
+  while (!handshake.isDone()) {
+    if (const Outcome ready = wait(POLLIN, deadline_); ready != Outcome::kDone) return ready;
+    const auto wanted = std::span(buffer).first(handshake.wantedBytes());
+    const IoResult read = readSome(fd_.get(), wanted);
+    if (read.state == IoState::kClosed) return Outcome::kTurnedAway;
+    if (read.state == IoState::kWouldBlock) continue;
+    if (handshake.feed(wanted.first(read.count)) != Refusal::kNone) return Outcome::kImpostor;
+  }
+  keys_ = handshake.keys();
+  return write(handshake.confirm());
+}
+
+Outcome RootClient::report() {
+  Report report = call_.report;
+  const Nanoseconds left = deadline_ - call_.clock->now();
+  report.timeout =
+      std::max(std::chrono::ceil<std::chrono::milliseconds>(left), std::chrono::milliseconds(1));
+  std::vector<std::byte> bytes;
+  FrameEncoder(keys_.clientToServer).append(FrameType::kReport, encode(report), {}, bytes);
+  return write(bytes);
+}
+
+Outcome RootClient::awaitAnswer() {
+  FrameDecoder decoder(keys_.serverToClient);
+  std::vector<std::byte> buffer(16_KiB);
+  std::vector<Frame> frames;
+  while (frames.empty()) {
+    const Outcome ready = wait(POLLIN, deadline_ + kAnswerGrace);
+    if (ready != Outcome::kDone) return ready;
+    const IoResult read = readSome(fd_.get(), buffer);
+    if (read.state == IoState::kClosed) return Outcome::kLeft;
+    const FrameFault fault = decoder.feed(std::span(buffer).first(read.count), frames);
+    if (fault != FrameFault::kNone) return Outcome::kGarbled;
+  }
+  return take(frames.front());
+}
+
+Outcome RootClient::take(const Frame& frame) {
+  if (frame.type == FrameType::kFailure) {
+    answer_.emplace(decodeFailure(frame.payload));
+    return Outcome::kDone;
+  }
+  if (frame.type != FrameType::kAnswer) return Outcome::kGarbled;
+  std::optional<Answer> answer = decodeAnswer(frame.payload, call_.report.rankCount);
+  if (!answer) return Outcome::kGarbled;
+  answer_.emplace(std::move(*answer));
+  return Outcome::kDone;
+}
+
+Outcome RootClient::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const IoResult sent = writeSome(fd_.get(), bytes);
+    if (sent.state == IoState::kClosed) return Outcome::kTurnedAway;
+    bytes = bytes.subspan(sent.count);
+    if (sent.state == IoState::kMoved) continue;
+    if (const Outcome ready = wait(POLLOUT, deadline_); ready != Outcome::kDone) return ready;
+  }
+  return Outcome::kDone;
+}
+
+Outcome RootClient::wait(short events, Instant until) const {
+  for (;;) {
+    if (call_.abort != nullptr && call_.abort->load(std::memory_order_relaxed)) {
+      return Outcome::kAborted;
+    }
+    const Instant now = call_.clock->now();
+    if (now >= until) return Outcome::kTimeout;
+    pollfd entry{fd_.get(), events, 0};
+    // -1 is EINTR: look at the flag and the clock, and go on.
+    const int slice = millisecondsUntil(*call_.clock, std::min(until, now + kAbortCheck));
+    if (::poll(&entry, fd_ ? 1 : 0, slice) > 0) return Outcome::kDone;
+  }
+}
+
+Outcome RootClient::pause(std::chrono::milliseconds span) const {
+  return wait(0, std::min(deadline_, call_.clock->now() + span));
+}
+
+Status RootClient::explain(Outcome outcome) const {
+  const std::string where = call_.address.text();
+  const int rank = index(call_.report.rank);
+  switch (outcome) {
+    case Outcome::kDone: break;
+    case Outcome::kNobody: {
+      if (lastErrno_ == EMFILE) return descriptorError("connect to", where, lastErrno_);
+      char text[128] = "";
+      return remoteError(
+          "rank {} reached nobody at {}, where job {} should meet, within {} ms ({}): the process "
+          "that made the id has ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
+          rank, where, call_.job, call_.report.timeout.count(),
+          strerror_r(lastErrno_, text, sizeof text));
+    }
+    case Outcome::kTurnedAway:
+      return remoteError(
+          "the process at {}, where job {} should meet, turned rank {} away: do all ranks have the "
+          "same id, the same TUTTI_SECRET_FILE and the same library version?",
+          where, call_.job, rank);
+    case Outcome::kLeft:
+      return remoteError(
+          "the root at {} closed rank {}'s connection before all ranks of job {} had come: its "
+          "process may have ended",
+          where, rank, call_.job);
+    case Outcome::kImpostor:
+      return remoteError(
+          "the process at {} does not know the secret of job {}: the id is stale, and its port now "
+          "belongs to somebody else",
+          where, call_.job);
+    case Outcome::kGarbled:
+      return remoteError("the root at {} of job {} broke the protocol", where, call_.job);
+    case Outcome::kTimeout:
+      return remoteError(
+          "the root at {} of job {} did not answer rank {} within {} ms; TUTTI_TIMEOUT_MS changes "
+          "this limit",
+          where, call_.job, rank, call_.report.timeout.count());
+    case Outcome::kAborted:
+      return remoteError("rank {} was aborted while it waited for the ranks of job {}", rank,
+                         call_.job);
+  }
+  return internalError("rank {}: no reason for leaving the root of job {}", rank, call_.job);
+}
+
+}  // namespace
+
+Result<Answer> askRoot(const RootCall& call) { return RootClient(call).run(); }
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,284 @@
+#include "bootstrap/root.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "bootstrap/root_client.h"
+#include "bootstrap/test_client.h"
+#include "bootstrap/test_job.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// A root that waits for one rank more than the test lets come, unless it says otherwise.
+class RootTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    key.bytes()[0] = 7;
+    open({});
+  }
+
+  void open(milliseconds helloTimeout) {
+    Root::Options options{.key = key,
+                          .job = "test",
+                          .timeout = std::chrono::seconds(20),
+                          .helloTimeout = std::chrono::seconds(20)};
+    if (helloTimeout.count() > 0) options.helloTimeout = helloTimeout;
+    auto listener = listenOn(SocketAddress::parse("127.0.0.1:0").value());
+    ASSERT_TRUE(listener.ok());
+    auto opened = Root::open(std::move(listener).value(), options);
+    ASSERT_TRUE(opened.ok());
+    root = std::move(opened).value();
+  }
+
+  RootCall callOf(int rank, int rankCount) {
+    return {.address = root->address(),
+            .key = &key,
+            .job = "test",
+            .report = {.rank = Rank{rank},
+                       .rankCount = rankCount,
+                       .timeout = std::chrono::seconds(20),
+                       .contact = {.processHash = static_cast<uint64_t>(rank) + 1, .who = "t:1"}}};
+  }
+
+  // Whatever happened before, the ranks meet.
+  void expectThatRanksMeet() {
+    std::thread other([&] { EXPECT_TRUE(askRoot(callOf(0, 2)).ok()); });
+    const Result<Answer> answer = askRoot(callOf(1, 2));
+    other.join();
+    EXPECT_TRUE(answer.ok()) << answer.status().message();
+  }
+
+  std::vector<std::byte> reportFrame(const ClientHandshake& handshake, int rank, int rankCount) {
+    std::vector<std::byte> wire;
+    FrameEncoder(handshake.keys().clientToServer)
+        .append(FrameType::kReport, encode(callOf(rank, rankCount).report), {}, wire);
+    return wire;
+  }
+
+  SeededRng rng{4};
+  Key key;
+  std::shared_ptr<Root> root;
+};
+
+TEST_F(RootTest, ScannersDoNotDisturbTheMeeting) {
+  const std::vector<std::string> talk = {
+      "",  // connects and says nothing
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+      std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),  // TLS hello
+      std::string(5000, '\xff'),
+      "SSH-2.0-OpenSSH_9.2\r\n",
+  };
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (const std::string& text : talk) {
+    clients.push_back(std::make_unique<TestClient>(root->address()));
+    clients.back()->send(text);
+  }
+  TestClient gone(root->address());
+  gone.close();
+  expectThatRanksMeet();
+  for (size_t i = 1; i < clients.size(); ++i) EXPECT_TRUE(clients[i]->isClosedSilently()) << i;
+  EXPECT_EQ(root->counters().refused, talk.size() - 1);
+  EXPECT_EQ(root->counters().admitted, 2u);
+}
+
+TEST_F(RootTest, AThousandSlowConnectionsNeitherFillItNorStopIt) {
+  if (descriptorLimit() < 2500) GTEST_SKIP() << "needs 2500 descriptors";
+  ClientHandshake handshake(key, {}, rng);
+  std::vector<std::unique_ptr<TestClient>> slow;
+  for (int i = 0; i < 1000; ++i) {
+    slow.push_back(std::make_unique<TestClient>(root->address()));
+    ASSERT_TRUE(slow.back()->isConnected());
+    // A good beginning that never ends.
+    slow.back()->send(handshake.hello().first(static_cast<size_t>(i % 90)));
+  }
+  expectThatRanksMeet();
+  EXPECT_GE(root->counters().evicted, 1000 - Acceptor::kMaxHalfOpen);
+}
+
+TEST_F(RootTest, AHundredPlayersOfAGoodHelloDoNotStopIt) {
+  root.reset();
+  open(milliseconds(500));
+  ClientHandshake recorded(key, {}, rng);
+  std::vector<std::unique_ptr<TestClient>> players;
+  for (int i = 0; i < 100; ++i) {
+    players.push_back(std::make_unique<TestClient>(root->address()));
+    players.back()->send(recorded.hello());
+  }
+  expectThatRanksMeet();
+}
+
+TEST_F(RootTest, RefusesWithoutAWord) {
+  Key other;
+  ClientHandshake stranger(other, {}, rng);
+  TestClient wrongSecret(root->address());
+  wrongSecret.send(stranger.hello());
+  EXPECT_TRUE(wrongSecret.isClosedSilently());
+
+  ClientHandshake good(key, {}, rng);
+  std::vector<std::byte> hello(good.hello().begin(), good.hello().end());
+  hello[8] = std::byte{9};
+  TestClient oldVersion(root->address());
+  oldVersion.send(hello);
+  EXPECT_TRUE(oldVersion.isClosedSilently());
+
+  ClientHandshake peer(key, {Purpose::kPeer}, rng);
+  TestClient wrongPurpose(root->address());
+  wrongPurpose.send(peer.hello());
+  EXPECT_TRUE(wrongPurpose.isClosedSilently());
+  EXPECT_EQ(root->counters().refused, 3u);
+}
+
+TEST_F(RootTest, RefusesAReplayedConnection) {
+  ClientHandshake good(key, {}, rng);
+  TestClient first(root->address());
+  ASSERT_EQ(first.greet(good), Refusal::kNone);
+  const auto confirm = good.confirm();
+  TestClient replay(root->address());
+  replay.send(good.hello());
+  EXPECT_EQ(replay.receive(kReplyBytes).size(), kReplyBytes);
+  replay.send(confirm);
+  EXPECT_TRUE(replay.isClosedSilently());
+  EXPECT_EQ(root->counters().refused, 1u);
+}
+
+TEST_F(RootTest, ClosesConnectionsThatTakeTooLong) {
+  root.reset();
+  open(milliseconds(50));
+  TestClient silent(root->address());
+  EXPECT_TRUE(silent.isClosedSilently());
+  EXPECT_EQ(root->counters().timedOut, 1u);
+  ClientHandshake good(key, {}, rng);
+  TestClient mute(root->address());
+  ASSERT_EQ(mute.greet(good), Refusal::kNone);
+  mute.send(good.confirm());
+  EXPECT_TRUE(mute.isClosedSilently());
+}
+
+TEST_F(RootTest, TakesEverythingByteByByte) {
+  ClientHandshake handshake(key, {}, rng);
+  TestClient client(root->address());
+  client.sendByteWise(handshake.hello());
+  ASSERT_EQ(handshake.feed(client.receive(kReplyBytes)), Refusal::kNone);
+  client.sendByteWise(handshake.confirm());
+  client.sendByteWise(reportFrame(handshake, 0, 1));
+  std::vector<Frame> frames;
+  FrameDecoder decoder(handshake.keys().serverToClient);
+  ASSERT_EQ(decoder.feed(client.receive(1000), frames), FrameFault::kNone);
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].type, FrameType::kAnswer);
+}
+
+TEST_F(RootTest, AReportCutAtAnyByteIsNoReport) {
+  ClientHandshake size(key, {}, rng);
+  for (size_t cut = 0;; cut += 7) {
+    ClientHandshake handshake(key, {}, rng);
+    TestClient client(root->address());
+    ASSERT_EQ(client.greet(handshake), Refusal::kNone);
+    const std::vector<std::byte> report = reportFrame(handshake, 0, 2);
+    if (cut >= report.size()) break;
+    client.send(handshake.confirm());
+    client.send(std::span(report).first(cut));
+  }
+  EXPECT_EQ(root->presentCount(), 0u);
+  expectThatRanksMeet();
+}
+
+TEST_F(RootTest, DropsBadFramesOfGoodRanks) {
+  const auto spoil = [](size_t at, unsigned char value) {
+    return [at, value](std::vector<std::byte>& frame) { frame[at] = std::byte{value}; };
+  };
+  const std::vector<std::function<void(std::vector<std::byte>&)>> damages = {
+      spoil(3, 0xff),                                                    // a huge length
+      [](auto& frame) { std::fill_n(frame.begin(), 4, std::byte{0}); },  // a length of zero
+      spoil(4, 4),                                        // a type that no rank sends to the root
+      spoil(8, 1),                                        // the counter
+      [](auto& frame) { frame.back() ^= std::byte{1}; },  // the MAC
+  };
+  for (size_t i = 0; i < damages.size(); ++i) {
+    ClientHandshake handshake(key, {}, rng);
+    TestClient client(root->address());
+    ASSERT_EQ(client.greet(handshake), Refusal::kNone);
+    client.send(handshake.confirm());
+    std::vector<std::byte> frame = reportFrame(handshake, 0, 2);
+    damages[i](frame);
+    client.send(frame);
+    EXPECT_TRUE(client.isClosedSilently()) << i;
+  }
+  EXPECT_EQ(root->presentCount(), 0u);
+  expectThatRanksMeet();
+}
+
+TEST_F(RootTest, NoRankReportsForAnother) {
+  ClientHandshake handshake(key, {Purpose::kReport, Rank{1}}, rng);
+  TestClient client(root->address());
+  ASSERT_EQ(client.greet(handshake), Refusal::kNone);
+  client.send(handshake.confirm());
+  client.send(reportFrame(handshake, 0, 2));
+  EXPECT_TRUE(client.isClosedSilently());
+  expectThatRanksMeet();
+}
+
+TEST_F(RootTest, ARankThatDiesWhileItWaitsIsNamedToTheOthers) {
+  ClientHandshake handshake(key, {}, rng);
+  TestClient client(root->address());
+  ASSERT_EQ(client.greet(handshake), Refusal::kNone);
+  client.send(handshake.confirm());
+  client.send(reportFrame(handshake, 0, 3));
+  std::thread dying([&] {
+    while (root->presentCount() < 2) pauseFor(milliseconds(1));
+    client.close();
+  });
+  const Result<Answer> answer = askRoot(callOf(1, 3));
+  dying.join();
+  EXPECT_EQ(answer.status().code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(answer.status().message()),
+              HasSubstr("rank 0 (t:1) closed its connection before all 3 ranks"));
+}
+
+TEST_F(RootTest, ServesAHundredRanksThatComeAtOnce) {
+  std::vector<std::thread> ranks;
+  std::atomic<int> good{0};
+  for (int rank = 0; rank < 100; ++rank) {
+    ranks.emplace_back([&, rank] { good += askRoot(callOf(rank, 100)).ok() ? 1 : 0; });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(good, 100);
+}
+
+TEST_F(RootTest, TellsWaitingRanksWhenItsProcessEnds) {
+  std::thread ending([&] {
+    while (root->presentCount() < 1) pauseFor(milliseconds(1));
+    root.reset();
+  });
+  const Result<Answer> answer = askRoot(callOf(0, 2));
+  ending.join();
+  EXPECT_EQ(answer.status().code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("the process of its root ended"));
+}
+
+TEST_F(RootTest, AServerWithoutTheSecretIsFoundOut) {
+  auto listener = listenOn(SocketAddress::parse("127.0.0.1:0").value());
+  ASSERT_TRUE(listener.ok());
+  const SocketAddress address = localAddress(listener.value().get());
+  std::thread impostor([&] {
+    pollfd entry{listener.value().get(), POLLIN, 0};
+    ::poll(&entry, 1, 10'000);
+    const UniqueFd client(::accept4(listener.value().get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<std::byte> reply(kReplyBytes, std::byte{1});
+    writeSome(client.get(), reply);
+  });
+  RootCall call = callOf(0, 2);
+  call.address = address;
+  const Result<Answer> answer = askRoot(call);
+  impostor.join();
+  EXPECT_EQ(answer.status().code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("does not know the secret"));
+}
+
+}  // namespace
+}  // namespace tutti::bootstrap

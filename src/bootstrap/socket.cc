@@ -1,0 +1,140 @@
+#include "bootstrap/socket.h"
+
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace tutti::bootstrap {
+namespace {
+
+// The kernel cuts it to net.core.somaxconn.
+constexpr int kListenBacklog = 16384;
+
+void setOption(int fd, int level, int name, int value) {
+  // A missing option costs speed or detection time, not correctness.
+  [[maybe_unused]] int ignored = ::setsockopt(fd, level, name, &value, sizeof value);
+}
+
+UniqueFd openSocket(int family) {
+  return UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+using NameCall = int (*)(int, sockaddr*, socklen_t*);
+SocketAddress nameOf(int fd, NameCall call) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  if (call(fd, address, &size) != 0) return {};
+  return SocketAddress(address);
+}
+
+}  // namespace
+
+size_t descriptorLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<size_t>(limit.rlim_cur);
+}
+
+Status descriptorError(std::string_view call, std::string_view subject, int errnoValue) {
+  if (errnoValue == EMFILE) {
+    return makeError(Code::kSystemError,
+                     fmt::format("{} {}: needs one more file descriptor, but the limit of this "
+                                 "process is {} (ulimit -n)",
+                                 call, subject, descriptorLimit()));
+  }
+  return systemError(call, subject, errnoValue);
+}
+
+Listening tryListen(const SocketAddress& address) {
+  Listening result{openSocket(address.family())};
+  if (!result.fd) return {UniqueFd(), errno};
+  // A fixed port may still be in TIME_WAIT from the previous job.
+  setOption(result.fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(result.fd.get(), address.data(), address.size()) != 0 ||
+      ::listen(result.fd.get(), kListenBacklog) != 0) {
+    return {UniqueFd(), errno};
+  }
+  return result;
+}
+
+Status listenError(const SocketAddress& address, int errnoValue) {
+  const std::string where = address.text();
+  if (errnoValue == EADDRINUSE && address.port() == 0) {
+    return makeError(Code::kSystemError,
+                     fmt::format("no free port on {}: all of net.ipv4.ip_local_port_range are used",
+                                 address.hostText()));
+  }
+  if (errnoValue == EADDRNOTAVAIL) {
+    return makeError(
+        Code::kSystemError,
+        fmt::format("cannot listen at {}: it is no address of this host. With NCCL_COMM_ID, rank 0 "
+                    "must run on the host it names",
+                    where));
+  }
+  return descriptorError("listen at", where, errnoValue);
+}
+
+Result<UniqueFd> listenOn(const SocketAddress& address) {
+  Listening result = tryListen(address);
+  if (!result.fd) return listenError(address, result.errnoValue);
+  return std::move(result.fd);
+}
+
+SocketAddress localAddress(int fd) { return nameOf(fd, ::getsockname); }
+SocketAddress peerAddress(int fd) { return nameOf(fd, ::getpeername); }
+
+Connecting startConnect(const SocketAddress& address) {
+  Connecting result{openSocket(address.family())};
+  if (!result.fd) return {UniqueFd(), errno};
+  // EINTR does not stop a connection attempt: it goes on as after EINPROGRESS.
+  if (::connect(result.fd.get(), address.data(), address.size()) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    return {UniqueFd(), errno};
+  }
+  return result;
+}
+
+int connectError(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+void setTcpOptions(int fd, std::chrono::milliseconds timeout) {
+  setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(timeout.count()));
+  const auto thirdSeconds = static_cast<int>(timeout.count() / 3000);
+  setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, thirdSeconds));
+  setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, thirdSeconds));
+  setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
+}
+
+IoResult readSome(int fd, std::span<std::byte> bytes) {
+  for (;;) {
+    const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
+    if (count > 0) return {IoState::kMoved, static_cast<size_t>(count)};
+    if (count == 0) return {IoState::kClosed};
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    return {IoState::kClosed, 0, errno};
+  }
+}
+
+IoResult writeSome(int fd, std::span<const std::byte> bytes) {
+  for (;;) {
+    const ssize_t count = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count > 0) return {IoState::kMoved, static_cast<size_t>(count)};
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0 || errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    return {IoState::kClosed, 0, errno};
+  }
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,57 @@
+// Sockets as the bootstrap uses them: close-on-exec, never blocking, no SIGPIPE, EINTR handled here
+// and nowhere else.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "bootstrap/socket_address.h"
+
+namespace tutti::bootstrap {
+
+// As systemError, but when descriptors ran out the message says how many are allowed.
+Status descriptorError(std::string_view call, std::string_view subject, int errnoValue);
+
+// The limit on open descriptors of this process, for messages.
+size_t descriptorLimit();
+
+// A listening TCP socket bound to exactly this address; port 0 takes a free one. errnoValue: why it
+// failed, so that a caller may wait for an address in use; kSystemError's text is made by
+// listenError().
+struct Listening {
+  UniqueFd fd;
+  int errnoValue = 0;
+};
+Listening tryListen(const SocketAddress& address);
+Status listenError(const SocketAddress& address, int errnoValue);
+Result<UniqueFd> listenOn(const SocketAddress& address);
+
+SocketAddress localAddress(int fd);
+SocketAddress peerAddress(int fd);
+
+// Starts connecting. Writable means done: then connectError() tells how it went. An immediate
+// failure is in errnoValue.
+struct Connecting {
+  UniqueFd fd;
+  int errnoValue = 0;
+};
+Connecting startConnect(const SocketAddress& address);
+int connectError(int fd);
+
+// Small messages at once, and a peer whose host vanished is found within `timeout`.
+void setTcpOptions(int fd, std::chrono::milliseconds timeout);
+
+enum class IoState : uint8_t { kMoved, kWouldBlock, kClosed };
+struct IoResult {
+  IoState state = IoState::kWouldBlock;
+  size_t count = 0;    // kMoved: bytes read or written, at least 1
+  int errnoValue = 0;  // kClosed: why, 0 for an orderly end
+};
+IoResult readSome(int fd, std::span<std::byte> bytes);
+IoResult writeSome(int fd, std::span<const std::byte> bytes);
+
+}  // namespace tutti::bootstrap

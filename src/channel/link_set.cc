@@ -1,0 +1,122 @@
+#include "channel/link_set.h"
+
+#include <cstring>
+
+#include "base/log.h"
+
+namespace tutti::channel {
+namespace {
+
+// What the receiver sends the sender. Checked field by field on arrival.
+struct OfferMessage {
+  uint32_t version = 1;
+  uint32_t transportIndex = 0;
+  wire::LinkGeometry geometry;
+  transport::Offer offer{};
+};
+static_assert(sizeof(OfferMessage) == 16 + sizeof(transport::Offer));
+
+// Bootstrap tags with this prefix carry offers.
+bootstrap::Tag offerTag(Lane lane) {
+  return bootstrap::Tag{(uint64_t{0x4c4e4b} << 32) | static_cast<uint64_t>(lane)};
+}
+
+uint64_t linkKey(Rank peer, Lane lane, bool isOutgoing) {
+  return (uint64_t{isOutgoing} << 40) | (uint64_t{static_cast<uint8_t>(lane)} << 32) |
+         static_cast<uint32_t>(index(peer));
+}
+
+}  // namespace
+
+LinkSet::~LinkSet() { markFault(wire::LinkFault::kDestroyed); }
+
+Link& LinkSet::find(Rank peer, Lane lane, bool isOutgoing) {
+  auto [at, isNew] = links_.try_emplace(linkKey(peer, lane, isOutgoing));
+  Link& link = at->second;
+  if (isNew) {
+    link.peer_ = peer;
+    link.lane_ = lane;
+    link.isOutgoing_ = isOutgoing;
+  }
+  return link;
+}
+
+Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {
+  const auto& from = parts_.peers[static_cast<size_t>(index(sender))];
+  const auto& to = parts_.peers[static_cast<size_t>(index(receiver))];
+  return transport::pick(parts_.transports, from, to);
+}
+
+Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
+  Link& link = find(from, lane, false);
+  if (link.isConnected()) return &link;
+  const Rank self = parts_.bootstrap.rank();
+  TUTTI_TRY_ASSIGN(transport::Transport * transport, pick(from, self));
+  TUTTI_TRY_ASSIGN(auto listening, transport->listen(parts_.peers[static_cast<size_t>(index(from))],
+                                                     parts_.peers[static_cast<size_t>(index(self))],
+                                                     parts_.geometry));
+  OfferMessage message;
+  for (size_t i = 0; i < parts_.transports.size(); ++i) {
+    if (parts_.transports[i].get() == transport) message.transportIndex = static_cast<uint32_t>(i);
+  }
+  message.geometry = parts_.geometry;
+  message.offer = listening.offer;
+  TUTTI_TRY(parts_.bootstrap.send(from, offerTag(lane), std::as_bytes(std::span(&message, 1))));
+  link.end_ = std::move(listening.end);
+  link.transportName_ = transport->caps().name;
+  link.port_.view = link.end_->view();
+  const auto& sender = parts_.peers[static_cast<size_t>(index(from))];
+  link.port_.isSenderHere =
+      sender.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
+  link.port_.senderProcess = sender.processId;
+  log::info(log::Subsystem::kP2p, "link {} <- {} lane {} via {}: {} slots of {} bytes", index(self),
+            index(from), static_cast<int>(lane), link.transportName_, parts_.geometry.slotCount,
+            parts_.geometry.slotBytes);
+  return &link;
+}
+
+Link& LinkSet::outgoing(Rank to, Lane lane) { return find(to, lane, true); }
+
+Result<Progress> LinkSet::pollConnect(Link& link) {
+  if (link.isConnected()) return Progress::kDone;
+  std::vector<std::byte> bytes;
+  TUTTI_TRY_ASSIGN(Progress progress,
+                   parts_.bootstrap.tryReceive(link.peer_, offerTag(link.lane_), bytes));
+  if (progress == Progress::kIdle) return Progress::kIdle;
+  OfferMessage message;
+  if (bytes.size() != sizeof message) {
+    return remoteError("rank {} sent a link offer of {} bytes instead of {}", index(link.peer_),
+                       bytes.size(), sizeof message);
+  }
+  std::memcpy(&message, bytes.data(), sizeof message);
+  if (message.version != 1 || message.transportIndex >= parts_.transports.size() ||
+      message.geometry.slotCount != parts_.geometry.slotCount ||
+      message.geometry.slotBytes != parts_.geometry.slotBytes) {
+    return remoteError(
+        "rank {} offers a link this rank cannot use: version {}, transport {}, {} slots of {} "
+        "bytes; wanted {} of {}",
+        index(link.peer_), message.version, message.transportIndex, message.geometry.slotCount,
+        message.geometry.slotBytes, parts_.geometry.slotCount, parts_.geometry.slotBytes);
+  }
+  const Rank self = parts_.bootstrap.rank();
+  transport::Transport& transport = *parts_.transports[message.transportIndex];
+  TUTTI_TRY_ASSIGN(link.end_,
+                   transport.connect(parts_.peers[static_cast<size_t>(index(self))],
+                                     parts_.peers[static_cast<size_t>(index(link.peer_))],
+                                     message.geometry, message.offer));
+  link.transportName_ = transport.caps().name;
+  link.port_.view = link.end_->view();
+  return Progress::kDone;
+}
+
+void LinkSet::markFault(wire::LinkFault fault) {
+  for (auto& [key, link] : links_) {
+    if (!link.isConnected()) continue;
+    wire::LinkControl& control = *link.port_.view.control;
+    auto& word = link.isOutgoing_ ? control.senderFault : control.receiverFault;
+    uint32_t none = 0;
+    word.compare_exchange_strong(none, static_cast<uint32_t>(fault), std::memory_order_release);
+  }
+}
+
+}  // namespace tutti::channel

@@ -1,0 +1,82 @@
+// The links of one rank: made lazily, at the first operation that needs them, and kept until the
+// communicator ends.
+//
+// The receiver makes the memory and tells the sender where it is (one bootstrap message a link);
+// the sender connects when that message has come. Nobody blocks: an outgoing link is polled until
+// it is there, while other links move data.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/peer_info.h"
+#include "transport/registry.h"
+#include "transport/transport.h"
+#include "wire/link.h"
+
+namespace tutti::channel {
+
+// Links between the same two ranks that must not share an order: collectives follow the
+// communicator's order, point-to-point operations the order of each pair.
+enum class Lane : uint8_t { kCollective = 0, kPointToPoint = 1 };
+
+// One rank's end of one link. The port moves from thread to thread with the operation that uses it.
+class Link {
+ public:
+  wire::LinkPort& port() { return port_; }
+  bool isConnected() const { return port_.isConnected(); }
+  Rank peer() const { return peer_; }
+  std::string_view transportName() const { return transportName_; }
+
+ private:
+  friend class LinkSet;
+  Rank peer_{0};
+  Lane lane_ = Lane::kCollective;
+  bool isOutgoing_ = false;
+  std::string_view transportName_;
+  std::unique_ptr<transport::LinkEnd> end_;
+  wire::LinkPort port_;
+};
+
+// Used by one thread at a time: the one that starts or drives this communicator's operations; the
+// launcher sees to that.
+class LinkSet {
+ public:
+  struct Parts {
+    bootstrap::Bootstrap& bootstrap;
+    const std::vector<bootstrap::PeerInfo>& peers;  // by rank
+    const transport::Transports& transports;
+    wire::LinkGeometry geometry;  // agreed by all ranks
+  };
+  explicit LinkSet(const Parts& parts) : parts_(parts) {}
+  ~LinkSet();
+
+  // The incoming link from a peer, with its memory made and the peer told, if it is new.
+  Result<Link*> incoming(Rank from, Lane lane);
+  // The outgoing link to a peer; perhaps not connected yet.
+  Link& outgoing(Rank to, Lane lane);
+  // kDone once the peer's offer has come and the link is connected.
+  Result<Progress> pollConnect(Link& link);
+
+  // Tells every connected peer that this rank will not move its links again.
+  void markFault(wire::LinkFault fault);
+
+  size_t linkCount() const { return links_.size(); }
+
+ private:
+  Link& find(Rank peer, Lane lane, bool isOutgoing);
+  Result<transport::Transport*> pick(Rank sender, Rank receiver);
+
+  Parts parts_;
+  // By direction, lane and peer. A map: a rank has few peers, and references stay valid while it
+  // grows.
+  std::map<uint64_t, Link> links_;
+};
+
+}  // namespace tutti::channel

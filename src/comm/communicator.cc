@@ -1,0 +1,268 @@
+#include "comm/communicator.h"
+
+#include <pthread.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "comm/process.h"
+#include "device/host_streams.h"
+
+namespace tutti::comm {
+namespace {
+
+constexpr Nanoseconds kIdleCheck = std::chrono::milliseconds(100);
+
+// Operations end within a poll of each wait, unless a user's function blocks their stream.
+constexpr Nanoseconds kRevokePatience = std::chrono::milliseconds(500);
+
+}  // namespace
+
+Communicator::Communicator(Process& process, Options options)
+    : process_(process),
+      device_(process.hostDevice()),
+      config_(std::move(options.config)),
+      idsHash_(options.idsHash),
+      rank_(options.derivation ? Rank{-1} : options.rank),
+      rankCount_(options.derivation ? 0 : options.rankCount),
+      derivation_(std::move(options.derivation)),
+      id_(options.id) {}
+
+Communicator::~Communicator() {
+  if (initThread_.joinable()) initThread_.join();
+  if (ownStream_ != nullptr) {
+    if (Status status = device_.hostStreams()->destroyStream(ownStream_); !status.ok()) {
+      log::warn("rank {}: its own stream did not end: {}", index(rank()), status.message());
+    }
+  }
+  if (launcher_ != nullptr) device_.leaveRanks(ranksOnHost_);
+  sodium_memzero(id_.secret.data(), id_.secret.size());
+}
+
+Status Communicator::startInitialise() {
+  become(State::kInitialising);
+  std::lock_guard lock(threadMutex_);
+  initThread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "tutti-init");
+    // The outcome is kept in the communicator, for asyncError() and joinInitialise().
+    [[maybe_unused]] const Status outcome = initialise();
+  });
+  return {};
+}
+
+Status Communicator::joinInitialise() {
+  while (!waitInitialised(kIdleCheck)) {
+  }
+  std::thread done;
+  {
+    std::lock_guard lock(threadMutex_);
+    done = std::move(initThread_);
+  }
+  if (done.joinable()) done.join();
+  std::lock_guard lock(errorMutex_);
+  return initFailure_.clone();
+}
+
+bool Communicator::isInitialising() const {
+  return state_.load(std::memory_order_acquire) == State::kInitialising;
+}
+
+bool Communicator::waitInitialised(Nanoseconds bound) {
+  std::unique_lock lock(threadMutex_);
+  return initialised_.wait_for(lock, bound, [this] { return !isInitialising(); });
+}
+
+void Communicator::become(State state) {
+  std::lock_guard lock(threadMutex_);
+  state_.store(state, std::memory_order_release);
+  initialised_.notify_all();
+}
+
+Status Communicator::fail(Status status) {
+  {
+    std::lock_guard lock(errorMutex_);
+    initFailure_ = status.clone();
+    lastError_ = status.message();
+  }
+  become(State::kFailed);
+  return status;
+}
+
+Status Communicator::checkReady() const {
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::kReady: return launcher_->hasFailed() ? launcher_->failure() : Status();
+    case State::kNew:
+    case State::kInitialising:
+      return Status(Code::kInvalidUsage,
+                    "the communicator is still initialising: poll ncclCommGetAsyncError until it "
+                    "is not ncclInProgress, or end "
+                    "the group that makes it, before using it");
+    case State::kFailed: {
+      std::lock_guard lock(errorMutex_);
+      return initFailure_.clone();
+    }
+    case State::kRevoked:
+      return Status(Code::kInvalidUsage,
+                    "the communicator is revoked: only ncclCommSplit, ncclCommShrink, "
+                    "ncclCommDestroy and ncclCommAbort are left");
+    case State::kFinalized:
+      return Status(Code::kInvalidUsage,
+                    "the communicator is finalized: only ncclCommDestroy is left");
+    case State::kOutside:
+      return Status(Code::kInvalidUsage, "this rank is in no communicator of the split");
+  }
+  return {};
+}
+
+Status Communicator::checkParent(Fitness fitness) const {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::kRevoked) return {};
+  if (state == State::kReady && fitness == Fitness::kMayHaveFailed) return {};
+  return checkReady();
+}
+
+Code Communicator::asyncError() {
+  const State state = state_.load(std::memory_order_acquire);
+  switch (state) {
+    case State::kNew:
+    case State::kInitialising: return Code::kInProgress;
+    case State::kFailed: {
+      std::lock_guard lock(errorMutex_);
+      return initFailure_.code();
+    }
+    case State::kReady:
+    case State::kFinalized:
+      if (launcher_->hasFailed()) return launcher_->failure().code();
+      break;
+    case State::kRevoked:
+      if (codeBeforeRevoke_ != Code::kOk) return codeBeforeRevoke_;
+      break;
+    case State::kOutside: return Code::kOk;
+  }
+  if (isBlocking()) return Code::kOk;
+  return !launcher_->isIdle() || hasFormingChild() ? Code::kInProgress : Code::kOk;
+}
+
+Status Communicator::finalize() {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::kFinalized) {
+    return Status(Code::kInvalidUsage, "ncclCommFinalize was already called on this communicator");
+  }
+  if (state != State::kReady) return checkReady();
+  if (!isBlocking()) {
+    become(State::kFinalized);
+    if (!launcher_->isIdle())
+      return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
+    return launcher_->failure();
+  }
+  while (!launcher_->waitIdle(kIdleCheck, process_.clock())) {
+  }
+  launcher_->retire();
+  become(State::kFinalized);
+  return launcher_->failure();
+}
+
+Status Communicator::revoke() {
+  TUTTI_TRY(checkParent(Fitness::kMayHaveFailed));
+  if (state_.load(std::memory_order_acquire) == State::kReady) {
+    if (launcher_->hasFailed()) codeBeforeRevoke_ = launcher_->failure().code();
+    launcher_->fail(Status(Code::kInvalidUsage, "the communicator was revoked"));
+    become(State::kRevoked);
+    log::info(log::Subsystem::kInit, "comm {} rank {} nranks {} - Revoked",
+              static_cast<const void*>(this), index(rank()), rankCount());
+  }
+  const Nanoseconds patience = isBlocking() ? kRevokePatience : Nanoseconds(0);
+  if (launcher_->waitIdle(patience, process_.clock())) {
+    // Peers that wait for this rank learn that it does not come.
+    links_->markFault(wire::LinkFault::kAborted);
+    return {};
+  }
+  if (!isBlocking())
+    return Status(Code::kInProgress, "operations are ending; poll ncclCommGetAsyncError");
+  return remoteError(
+      "rank {}: an operation did not end within {} ms of ncclCommRevoke: something else on its "
+      "stream may block it",
+      index(rank()), std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
+}
+
+void Communicator::shutDown() {
+  if (state_.load(std::memory_order_acquire) == State::kNew) requestAbort();
+  [[maybe_unused]] const Status initialised = joinInitialise();
+  while (!leaveChildren(kIdleCheck)) {
+  }
+  if (launcher_ != nullptr) {
+    while (!launcher_->waitIdle(kIdleCheck, process_.clock())) {
+    }
+    launcher_->fail(Status(Code::kInvalidUsage, "the communicator is destroyed"));
+    links_->markFault(wire::LinkFault::kDestroyed);
+  }
+  log::info(log::Subsystem::kInit, "comm {} rank {} nranks {} - Destroy COMPLETE",
+            static_cast<const void*>(this), index(rank()), rankCount());
+}
+
+void Communicator::requestAbort() {
+  abort_.store(true, std::memory_order_release);
+  std::lock_guard lock(childMutex_);
+  for (const auto& child : children_) {
+    if (child->isInitialising()) child->requestAbort();
+  }
+}
+
+bool Communicator::waitQuiet(Nanoseconds bound) {
+  const Instant deadline = process_.clock().now() + bound;
+  const auto left = [&] { return deadline - process_.clock().now(); };
+  if (!waitInitialised(bound) || !leaveChildren(left())) return false;
+  if (launcher_ == nullptr) return true;
+  launcher_->fail(Status(Code::kInternalError, "the communicator was aborted"));
+  return launcher_->waitIdle(left(), process_.clock());
+}
+
+Status Communicator::adopt(std::shared_ptr<Communicator> child) {
+  std::lock_guard lock(childMutex_);
+  if (isLeft_ || abort_.load(std::memory_order_acquire)) {
+    return invalidUsage("rank {}: the communicator was ended while a new one was made of it",
+                        index(rank()));
+  }
+  std::erase_if(children_, [](const auto& other) {
+    const State state = other->state_.load(std::memory_order_acquire);
+    return state != State::kNew && state != State::kInitialising;
+  });
+  children_.push_back(std::move(child));
+  return {};
+}
+
+bool Communicator::hasFormingChild() {
+  std::lock_guard lock(childMutex_);
+  return std::ranges::any_of(children_, [](const auto& child) { return child->isInitialising(); });
+}
+
+// True when no child initialises any more; there will be no others.
+bool Communicator::leaveChildren(Nanoseconds bound) {
+  const Instant deadline = process_.clock().now() + bound;
+  std::vector<std::shared_ptr<Communicator>> children;
+  {
+    std::lock_guard lock(childMutex_);
+    isLeft_ = true;
+    children = children_;
+  }
+  for (const auto& child : children) {
+    if (!child->waitInitialised(deadline - process_.clock().now())) return false;
+  }
+  std::lock_guard lock(childMutex_);
+  children_.clear();  // `children` lets go of them, without the lock
+  return true;
+}
+
+void Communicator::setLastError(std::string_view text) {
+  std::lock_guard lock(errorMutex_);
+  lastError_ = text;
+}
+
+std::string Communicator::lastError() const {
+  std::lock_guard lock(errorMutex_);
+  return lastError_;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,199 @@
+// Communicator: one rank's membership in a group of ranks. Its life is told in src/README.md; how
+// it begins, in init.cc; how it grows out of another, in derive.cc.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/peer_info.h"
+#include "channel/link_set.h"
+#include "comm/registrations.h"
+#include "comm/user_ops.h"
+#include "device/device.h"
+#include "launch/launcher.h"
+#include "plan/plan.h"
+
+namespace tutti::comm {
+
+class Process;
+
+class Communicator;
+
+// What the caller asked for, defaults filled in.
+struct Config {
+  bool isBlocking = true;
+  std::string name;
+};
+
+// How a communicator grows out of another: its ranks meet over the parent's bootstrap first.
+struct Derivation {
+  enum class Kind : uint8_t { kSplit, kShrink };
+  Kind kind = Kind::kSplit;
+  std::shared_ptr<Communicator> parent{};  // shared with the handle table: it may be destroyed as
+                                           // soon as the child is ready, or before its group ends
+  uint64_t tag = 0;                        // of the messages of this derivation; low byte free
+  int32_t color = 0;                       // split
+  int32_t key = 0;                         // split
+  std::vector<Rank> remaining{};           // shrink: the parent's ranks that stay
+};
+
+class Communicator {
+ public:
+  struct Options {
+    bootstrap::UniqueId id;  // these three: not of a derived communicator
+    Rank rank{0};
+    int32_t rankCount = 1;
+    Config config;
+    uint64_t idsHash = 0;  // of all ids that were given, where there were several
+    std::optional<Derivation> derivation = std::nullopt;
+  };
+  Communicator(Process& process, Options options);
+  ~Communicator();
+
+  // The whole of start-up: bootstrap, peers, agreement, planner, launcher. Blocks until all ranks
+  // have come, or fails. Once.
+  Status initialise();
+  // The same on a thread of its own; wait with joinInitialise().
+  Status startInitialise();
+  Status joinInitialise();
+  // Before initialise() of a child made of this one: lets this one's end and state know of it.
+  // kInvalidUsage when this one has ended meanwhile.
+  Status adopt(std::shared_ptr<Communicator> child);
+
+  // kInvalidUsage while it initialises and after finalize or revoke; the error when initialisation
+  // or an operation failed; else ok.
+  Status checkReady() const;
+  // Whether others can be made of it: ready or revoked; with kMayHaveFailed also after an operation
+  // failed.
+  enum class Fitness : uint8_t { kSound, kMayHaveFailed };
+  Status checkParent(Fitness fitness) const;
+  // As ncclCommGetAsyncError: ok, kInProgress or the error.
+  Code asyncError();
+
+  // Waits for all operations. Afterwards only destroy, abort and the queries are allowed.
+  Status finalize();
+  // Ends all operations with an error and waits for their end (a non-blocking one: kInProgress if
+  // they have not ended yet). Then only destroy, abort, split and shrink are left.
+  Status revoke();
+  // Finalizes if need be and lets go of the peers. The handle is gone by now; the object follows
+  // with its last user.
+  void shutDown();
+  // Makes every operation and wait of this communicator end with an error. Any thread, any phase;
+  // does not wait.
+  void requestAbort();
+  // False while operations or the initialisation are still ending.
+  bool waitQuiet(Nanoseconds bound);
+
+  // Rank -1 of 0 while a split has not found out.
+  Rank rank() const { return rank_.load(std::memory_order_acquire); }
+  int32_t rankCount() const { return rankCount_.load(std::memory_order_acquire); }
+  bool isBlocking() const { return config_.isBlocking; }
+  const Config& config() const { return config_; }
+  const std::string& name() const { return config_.name; }
+  device::Device& device() { return device_; }
+  UserOps& userOps() { return userOps_; }
+  Registrations& registrations() { return registrations_; }
+
+  // The tag for the next split, or the next shrink to these ranks: equal on all ranks that have
+  // made the same calls.
+  uint64_t nextSplitTag();
+  uint64_t nextShrinkTag(std::span<const Rank> remaining);
+
+  // The launcher of a ready communicator.
+  launch::Launcher& launcher() { return *launcher_; }
+  // The stream that runs a non-blocking communicator's calls without a stream; nullptr for a
+  // blocking one.
+  void* ownStream() const { return ownStream_; }
+
+  // The text of the last error of a call on this communicator; thread-safe.
+  void setLastError(std::string_view text);
+  std::string lastError() const;
+
+ private:
+  // kOutside: the split gave this rank no communicator.
+  enum class State : uint8_t {
+    kNew,
+    kInitialising,
+    kReady,
+    kFailed,
+    kRevoked,
+    kFinalized,
+    kOutside
+  };
+
+  Status runInitialise();
+  Status checkNotAborted() const;
+  Status derive();
+  Status meetChild(const std::vector<Rank>& members);
+  Status meetPeers();
+  Status agree();
+  Status prepareToRun();
+  void become(State state);
+  Status fail(Status status);
+  bool isInitialising() const;
+  bool waitInitialised(Nanoseconds bound);
+  bool hasFormingChild();
+  bool leaveChildren(Nanoseconds bound);
+
+  Process& process_;
+  device::Device& device_;
+  const Config config_;
+  const uint64_t idsHash_;
+
+  // Of a derived communicator written once, when the split has found out; rankCount_ last, with
+  // release.
+  std::atomic<Rank> rank_;
+  std::atomic<int32_t> rankCount_;
+
+  // Written by the initialising thread before state_ becomes kReady, constant afterwards.
+  std::optional<Derivation> derivation_;  // while it lasts
+  bootstrap::UniqueId id_;
+  std::vector<bootstrap::PeerInfo> peers_;
+  std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  std::unique_ptr<plan::Planner> planner_;
+  std::unique_ptr<channel::LinkSet> links_;
+  std::unique_ptr<launch::Launcher> launcher_;
+  void* ownStream_ = nullptr;
+  int32_t ranksOnHost_ = 0;
+
+  // Written with release by the thread that causes the change, read with acquire by any other: what
+  // a state promises (a built launcher, a recorded failure) was written before. Moves forward only.
+  std::atomic<State> state_{State::kNew};
+  // Set once with release by abort, polled with acquire by every wait of this communicator. Never
+  // cleared.
+  std::atomic<bool> abort_{false};
+  Code codeBeforeRevoke_ = Code::kOk;  // written before state_ becomes kRevoked
+
+  std::mutex threadMutex_;  // guards initThread_, and state_ where it leaves kInitialising
+  std::condition_variable initialised_;
+  std::thread initThread_;
+
+  std::mutex childMutex_;                                // guards the four below
+  bool isLeft_ = false;                                  // no more children
+  std::vector<std::shared_ptr<Communicator>> children_;  // that may still initialise; shared with
+                                                         // the handle table
+  uint64_t splitCount_ = 0;
+  std::map<uint64_t, uint64_t> shrinkCounts_;  // by hash of the remaining ranks
+
+  mutable std::mutex errorMutex_;  // guards the two below
+  Status initFailure_;
+  std::string lastError_;
+
+  UserOps userOps_;
+  Registrations registrations_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,95 @@
+#include "comm/process.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/log_setup.h"
+#include "base/rng.h"
+#include "base/version.h"
+#include "comm/communicator.h"
+#include "comm/host_identity.h"
+#include "device/registry.h"
+
+namespace tutti::comm {
+namespace {
+
+std::chrono::milliseconds timeoutOf(const Settings& settings) {
+  return std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"));
+}
+
+// A page that forked children find wiped (Linux 4.14): no handler to run at fork, no call to ask
+// for the process id. Empty where the kernel cannot; forks then go unnoticed.
+UniqueMapping makeOwnPage() {
+  constexpr size_t kBytes = 4096;
+  UniqueMapping page(
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), kBytes);
+  if (!page || ::madvise(page.get(), kBytes, MADV_WIPEONFORK) != 0) return {};
+  *static_cast<char*>(page.get()) = 1;
+  return page;
+}
+
+}  // namespace
+
+Process& Process::get() {
+  static Process& process = *new Process();
+  return process;
+}
+
+Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
+  log::setUp(settings_);
+  std::atexit([] { Process::get().exits().mark(); });
+  systemRng().fill(std::as_writable_bytes(std::span(&probeWord_, 1)));
+  hostDevice_ = device::openDevice(device::DeviceKind::kHost).value();
+  transports_ =
+      transport::openTransports({.handoff = &handoff_,
+                                 .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
+                                 .timeout = timeoutOf(settings_)});
+}
+
+// Not logged: at the fork another thread may have held the log's mutex.
+Status Process::checkNotForked() const {
+  if (!ownPage_ || *static_cast<const char*>(ownPage_.get()) != 0) return {};
+  return Status(Code::kInvalidUsage,
+                "this process was forked from one that had used the library: its communicators "
+                "stay there; fork before the first call, or exec");
+}
+
+Status Process::checkDevice() const {
+  if (settings_.text("TUTTI_DEVICE") != "cuda") return {};
+  return invalidUsage(
+      "TUTTI_DEVICE=cuda, but this build has no CUDA device: set it to auto or host for CPU ranks");
+}
+
+bootstrap::NetworkOptions Process::networkOptions() const {
+  bootstrap::NetworkOptions options;
+  options.interfaces = settings_.text("NCCL_SOCKET_IFNAME");
+  const std::string& family = settings_.text("NCCL_SOCKET_FAMILY");
+  options.family = family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : 0;
+  options.commId = settings_.text("NCCL_COMM_ID");
+  options.secretFile = settings_.text("TUTTI_SECRET_FILE");
+  options.timeout = timeoutOf(settings_);
+  return options;
+}
+
+bootstrap::PeerInfo Process::describe(Rank rank) {
+  bootstrap::PeerInfo peer;
+  peer.rank = index(rank);
+  peer.processId = ::getpid();
+  peer.hostHash = hostHash(settings_.text("NCCL_HOSTID"));
+  peer.processHash = directory_.processHash();
+  peer.libraryVersion = kInterfaceVersionCode;
+  peer.userId = ::geteuid();
+  peer.usableCpus = hostDevice_->caps().concurrency;
+  ::gethostname(peer.hostName.data(), peer.hostName.size() - 1);
+  const std::string handoff = handoff_.name();
+  std::strncpy(peer.handoffName.data(), handoff.c_str(), peer.handoffName.size() - 1);
+  return peer;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,66 @@
+// What all communicators of a process share. One object, made at first use and never destroyed:
+// threads may still run library code while the process ends, in any order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/handle_table.h"
+#include "base/mapping.h"
+#include "base/settings.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/directory.h"
+#include "bootstrap/handoff.h"
+#include "bootstrap/peer_info.h"
+#include "device/device.h"
+#include "observe/recorder.h"
+#include "transport/registry.h"
+
+namespace tutti::comm {
+
+class Communicator;
+
+class Process {
+ public:
+  static Process& get();
+
+  const Settings& settings() const { return settings_; }
+  bootstrap::NetworkOptions networkOptions() const;
+  bootstrap::Directory& directory() { return directory_; }
+  const transport::Transports& transports() const { return transports_; }
+  // CPU ranks' device. The only kind of this build.
+  device::Device& hostDevice() { return *hostDevice_; }
+  bootstrap::Handoff& handoff() { return handoff_; }
+  observe::ExitMarks& exits() { return exits_; }
+  HandleTable<Communicator>& communicators() { return communicators_; }
+  // kInvalidUsage in a child that was forked after the library had been used: the threads and
+  // connections of this object are its parent's. Costs one load.
+  Status checkNotForked() const;
+  // kInvalidUsage when TUTTI_DEVICE wants ranks of a kind that this build has not.
+  Status checkDevice() const;
+  Clock& clock() { return steadyClock(); }
+  // A random number at an address that peers try to read from outside.
+  const uint64_t& probeWord() const { return probeWord_; }
+
+  // This process as a peer of rank `rank`.
+  bootstrap::PeerInfo describe(Rank rank);
+
+ private:
+  Process();
+
+  // Constant after construction.
+  Settings settings_;
+  uint64_t probeWord_ = 0;
+  UniqueMapping ownPage_;  // whose first byte is 1; the kernel gives a forked child zeros instead
+  std::unique_ptr<device::Device> hostDevice_;
+
+  // Thread-safe by themselves.
+  bootstrap::Directory directory_;
+  bootstrap::Handoff handoff_;
+  transport::Transports transports_;
+  observe::ExitMarks exits_;
+  HandleTable<Communicator> communicators_{0x43};
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,111 @@
+#include "device/host/driver.h"
+
+#include <algorithm>
+
+namespace tutti::device::host {
+namespace {
+
+// The tasks that are not yet done: a list through Task::next. A task is unlinked before it is
+// completed, because from then on it is not ours.
+class Pending {
+ public:
+  explicit Pending(Task* first) : first_(first) {}
+  bool isEmpty() const { return first_ == nullptr; }
+
+  // Polls each task once. True when one advanced or ended.
+  bool poll() {
+    bool advanced = false;
+    for (Task** link = &first_; *link != nullptr;) {
+      Task* task = *link;
+      Result<Progress> progress = task->poll();
+      if (!progress.ok()) {
+        end(link, progress.takeStatus());
+        advanced = true;
+        continue;
+      }
+      switch (*progress) {
+        case Progress::kDone:
+          end(link, {});
+          advanced = true;
+          continue;
+        case Progress::kAdvanced:
+          task->idleSince = 0;
+          advanced = true;
+          break;
+        case Progress::kIdle: break;
+      }
+      link = &task->next;
+    }
+    return advanced;
+  }
+
+  // Lets each task look at its slow path. The clock is read here only, so idle times count from the
+  // first check after the last advance. True when one ended.
+  bool check(Clock& clock) {
+    const auto now = static_cast<int64_t>(clock.now());
+    bool ended = false;
+    for (Task** link = &first_; *link != nullptr;) {
+      Task* task = *link;
+      if (task->idleSince == 0) task->idleSince = now;
+      Status status = task->idle(now - task->idleSince);
+      if (status.ok()) {
+        link = &task->next;
+        continue;
+      }
+      end(link, std::move(status));
+      ended = true;
+    }
+    return ended;
+  }
+
+  void rest(Waiting& waiting) {
+    WaitSet waits;
+    Nanoseconds bound = waiting.longestSleep;
+    for (Task* task = first_; task != nullptr; task = task->next) {
+      const size_t before = waits.count;
+      task->addWaits(waits);
+      if (waits.count == before) bound = Waiter::kShortSleep;
+    }
+    sleepOnWaits(waits, bound, waiting);
+  }
+
+ private:
+  static void end(Task** link, Status status) {
+    Task* task = *link;
+    *link = task->next;
+    task->next = nullptr;
+    task->complete(std::move(status));
+  }
+
+  Task* first_;
+};
+
+}  // namespace
+
+Task* linkGroup(std::span<Task* const> tasks) {
+  if (tasks.empty()) return nullptr;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const bool isLast = i + 1 == tasks.size();
+    tasks[i]->next = isLast ? nullptr : tasks[i + 1];
+    tasks[i]->endsGroup = isLast;
+    tasks[i]->idleSince = 0;
+  }
+  return tasks.front();
+}
+
+void drive(Task* first, Waiting& waiting) {
+  Pending pending(first);
+  Waiter waiter(waiting.policy());
+  while (!pending.isEmpty()) {
+    if (pending.poll()) {
+      waiter.reset();
+      continue;
+    }
+    const Waiter::Next next = waiter.next();
+    if (next == Waiter::Next::kPoll) continue;
+    if (pending.check(waiting.clock)) continue;
+    if (next == Waiter::Next::kCheckThenSleep) pending.rest(waiting);
+  }
+}
+
+}  // namespace tutti::device::host

@@ -1,0 +1,527 @@
+#include "device/host/host_device.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <array>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+#include "device/device.h"
+#include "device/host/allocations_for_test.h"
+#include "device/host_streams.h"
+#include "device/ping_pong_for_test.h"
+#include "device/registry.h"
+
+namespace tutti::device {
+namespace {
+
+// A gate that tasks and host functions wait at.
+class Gate {
+ public:
+  void open() {
+    word_.store(1, std::memory_order_seq_cst);
+    wakeIfSleeping(word_, sleepers_);
+  }
+  bool isOpen() const { return word_.load() != 0; }
+  WaitPoint waitPoint() { return {.word = &word_, .seen = 0, .sleeper = &sleepers_}; }
+  static void passHere(void* gate) {
+    auto* self = static_cast<Gate*>(gate);
+    while (!self->isOpen())
+      sleepOn({.word = &self->word_, .seen = 0}, std::chrono::milliseconds(1));
+  }
+
+ private:
+  std::atomic<uint64_t> word_{0};
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+// Takes a number from a counter when it is done; done after `polls` polls and, if there is a gate,
+// when that is open.
+class NumberTask final : public Task {
+ public:
+  explicit NumberTask(std::atomic<int>& counter, int polls = 1, Gate* gate = nullptr)
+      : counter_(counter), polls_(polls), gate_(gate) {}
+  Result<Progress> poll() override {
+    if (gate_ != nullptr && !gate_->isOpen()) return Progress::kIdle;
+    return --polls_ > 0 ? Progress::kAdvanced : Progress::kDone;
+  }
+  void addWaits(WaitSet& waits) override {
+    if (gate_ != nullptr) waits.add(gate_->waitPoint());
+  }
+  Status idle(int64_t) override { return {}; }
+  void complete(Status) noexcept override {
+    number.store(counter_.fetch_add(1));
+    ++completions;
+    thread = std::this_thread::get_id();
+  }
+
+  std::atomic<int> number{-1};
+  int completions = 0;
+  std::thread::id thread;
+
+ private:
+  std::atomic<int>& counter_;
+  int polls_;
+  Gate* const gate_;
+};
+
+class HostDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override { device_ = openDevice(DeviceKind::kHost, {}).value(); }
+
+  HostStreams& streams() { return *device_->hostStreams(); }
+  void* makeStream() { return streams().createStream().value(); }
+  void* makeEvent() { return streams().createEvent().value(); }
+  Stream* resolved(void* stream) { return device_->resolve(stream).value(); }
+  void expectInvalid(const Status& status) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(HostDeviceTest, TellsWhatItIs) {
+  EXPECT_TRUE(device_->caps().isHost);
+  EXPECT_EQ(device_->caps().name, "host");
+  EXPECT_GE(device_->caps().concurrency, 1);
+}
+
+TEST_F(HostDeviceTest, AllocatesZeroedPages) {
+  void* memory = device_->allocate(5000).value();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 4096, 0u);
+  const auto* bytes = static_cast<const unsigned char*>(memory);
+  for (size_t i = 0; i < 5000; ++i) ASSERT_EQ(bytes[i], 0);
+  EXPECT_TRUE(device_->free(memory).ok());
+}
+
+TEST_F(HostDeviceTest, FreesOnlyWhatItAllocated) {
+  int foreign = 0;
+  void* memory = device_->allocate(1).value();
+  expectInvalid(device_->free(&foreign));
+  expectInvalid(device_->free(nullptr));
+  expectInvalid(device_->free(static_cast<char*>(memory) + 1));
+  EXPECT_TRUE(device_->free(memory).ok());
+  expectInvalid(device_->free(memory));
+}
+
+TEST_F(HostDeviceTest, RefusesSizesThatCannotBe) {
+  expectInvalid(device_->allocate(0).takeStatus());
+  expectInvalid(device_->allocate(SIZE_MAX).takeStatus());
+  EXPECT_EQ(device_->allocate(SIZE_MAX / 2).takeStatus().code(), Code::kSystemError);
+}
+
+TEST_F(HostDeviceTest, TakesNullAndCudaConstantsForTheCallingThread) {
+  for (uintptr_t handle : {0u, 1u, 2u})
+    EXPECT_EQ(resolved(reinterpret_cast<void*>(handle)), nullptr);
+}
+
+TEST_F(HostDeviceTest, RefusesForeignDestroyedAndOtherKindsOfHandles) {
+  int foreign = 0;
+  void* stream = makeStream();
+  void* event = makeEvent();
+  ASSERT_TRUE(streams().destroyStream(stream).ok());
+  for (void* bad : {static_cast<void*>(&foreign), reinterpret_cast<void*>(3),
+                    reinterpret_cast<void*>(~uintptr_t{0}), stream, event}) {
+    expectInvalid(device_->resolve(bad).takeStatus());
+    expectInvalid(streams().destroyStream(bad));
+    expectInvalid(streams().synchronizeStream(bad));
+    expectInvalid(streams().isStreamDone(bad).takeStatus());
+    expectInvalid(streams().launchHostFunction(
+        bad, [](void*) {}, nullptr));
+    expectInvalid(streams().recordEvent(event, bad));
+    expectInvalid(streams().waitEvent(bad, event));
+  }
+  void* live = makeStream();
+  ASSERT_TRUE(streams().destroyEvent(event).ok());
+  for (void* bad : {static_cast<void*>(&foreign), static_cast<void*>(nullptr), live, event}) {
+    expectInvalid(streams().destroyEvent(bad));
+    expectInvalid(streams().recordEvent(bad, live));
+    expectInvalid(streams().waitEvent(live, bad));
+    expectInvalid(streams().synchronizeEvent(bad));
+    expectInvalid(streams().isEventDone(bad).takeStatus());
+    expectInvalid(streams().elapsedMilliseconds(bad, bad).takeStatus());
+  }
+  expectInvalid(streams().destroyStream(nullptr));
+  expectInvalid(streams().launchHostFunction(live, nullptr, nullptr));
+}
+
+TEST_F(HostDeviceTest, RunsTasksInTheCallingThreadWithoutAStream) {
+  std::atomic<int> counter{0};
+  NumberTask slow(counter, 5);
+  NumberTask quick(counter, 2);
+  const std::array<Task*, 2> tasks{&slow, &quick};
+  ASSERT_TRUE(device_->enqueue(nullptr, tasks).ok());
+  EXPECT_EQ(quick.number.load(), 0);
+  EXPECT_EQ(slow.number.load(), 1);
+  EXPECT_EQ(slow.thread, std::this_thread::get_id());
+  EXPECT_TRUE(device_->enqueue(nullptr, {}).ok());
+}
+
+TEST_F(HostDeviceTest, RunsGroupsInOrderAndTheTasksOfAGroupTogether) {
+  void* stream = makeStream();
+  std::atomic<int> counter{0};
+  std::vector<std::unique_ptr<NumberTask>> tasks;
+  for (int group = 0; group < 200; ++group) {
+    for (int polls : {6, 3, 1}) tasks.push_back(std::make_unique<NumberTask>(counter, polls));
+    const std::array<Task*, 3> together{tasks.end()[-3].get(), tasks.end()[-2].get(),
+                                        tasks.end()[-1].get()};
+    ASSERT_TRUE(device_->enqueue(resolved(stream), together).ok());
+  }
+  ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+  for (int group = 0; group < 200; ++group) {
+    for (int i = 0; i < 3; ++i) {
+      const NumberTask& task = *tasks[static_cast<size_t>(3 * group + i)];
+      EXPECT_EQ(task.number.load(), 3 * group + 2 - i);
+      EXPECT_EQ(task.completions, 1);
+      EXPECT_NE(task.thread, std::this_thread::get_id());
+    }
+  }
+}
+
+TEST_F(HostDeviceTest, TakesWorkFromManyThreadsAndLosesNone) {
+  void* stream = makeStream();
+  std::atomic<int> counter{0};
+  constexpr int kThreads = 8;
+  constexpr int kEach = 500;
+  std::vector<std::vector<std::unique_ptr<NumberTask>>> tasks(kThreads);
+  std::vector<std::thread> threads;
+  for (auto& own : tasks) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i) {
+        own.push_back(std::make_unique<NumberTask>(counter));
+        Task* task = own.back().get();
+        ASSERT_TRUE(device_->enqueue(resolved(stream), {&task, 1}).ok());
+        if (i % 100 == 0) {
+          ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+          ASSERT_EQ(own.back()->completions, 1);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+  EXPECT_EQ(counter.load(), kThreads * kEach);
+  for (const auto& own : tasks) {
+    for (size_t i = 1; i < own.size(); ++i)
+      EXPECT_LT(own[i - 1]->number.load(), own[i]->number.load());
+  }
+}
+
+TEST_F(HostDeviceTest, AllocatesNothingToEnqueue) {
+  void* stream = makeStream();
+  std::atomic<int> counter{0};
+  NumberTask warmUp(counter);
+  Task* first = &warmUp;
+  ASSERT_TRUE(device_->enqueue(resolved(stream), {&first, 1}).ok());
+  ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+  std::vector<std::unique_ptr<NumberTask>> tasks;
+  for (int i = 0; i < 100; ++i) tasks.push_back(std::make_unique<NumberTask>(counter, 3));
+  Gate gate;
+  NumberTask gated(counter, 1, &gate);  // makes the stream's thread sleep, and be woken
+  const uint64_t before = host::allocationCount();
+  Task* task = &gated;
+  bool ok = device_->enqueue(resolved(stream), {&task, 1}).ok();
+  for (size_t i = 0; i < tasks.size(); i += 2) {
+    const std::array<Task*, 2> pair{tasks[i].get(), tasks[i + 1].get()};
+    ok = ok && device_->enqueue(i % 4 == 0 ? nullptr : resolved(stream), pair).ok();
+  }
+  gate.open();
+  ok = ok && streams().synchronizeStream(stream).ok();
+  EXPECT_EQ(host::allocationCount() - before, 0u);
+  EXPECT_TRUE(ok);
+  EXPECT_EQ(counter.load(), 102);
+}
+
+TEST_F(HostDeviceTest, KnowsWhetherAStreamIsDone) {
+  void* stream = makeStream();
+  EXPECT_TRUE(streams().isStreamDone(stream).value());
+  Gate gate;
+  ASSERT_TRUE(streams().launchHostFunction(stream, &Gate::passHere, &gate).ok());
+  EXPECT_FALSE(streams().isStreamDone(stream).value());
+  gate.open();
+  ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+  EXPECT_TRUE(streams().isStreamDone(stream).value());
+}
+
+TEST_F(HostDeviceTest, CallsHostFunctionsInStreamOrder) {
+  void* stream = makeStream();
+  std::atomic<int> counter{0};
+  NumberTask before(counter, 4);
+  NumberTask after(counter);
+  Task* task = &before;
+  ASSERT_TRUE(device_->enqueue(resolved(stream), {&task, 1}).ok());
+  const auto call = [](void* argument) { static_cast<std::atomic<int>*>(argument)->fetch_add(10); };
+  ASSERT_TRUE(streams().launchHostFunction(stream, call, &counter).ok());
+  task = &after;
+  ASSERT_TRUE(device_->enqueue(resolved(stream), {&task, 1}).ok());
+  ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+  EXPECT_EQ(before.number.load(), 0);
+  EXPECT_EQ(after.number.load(), 11);
+  ASSERT_TRUE(streams().launchHostFunction(nullptr, call, &counter).ok());
+  EXPECT_EQ(counter.load(), 22);
+}
+
+TEST_F(HostDeviceTest, SurvivesAHostFunctionThatThrows) {
+  void* stream = makeStream();
+  const auto thrower = [](void*) { throw std::runtime_error("no"); };
+  ASSERT_TRUE(streams().launchHostFunction(stream, thrower, nullptr).ok());
+  EXPECT_TRUE(streams().synchronizeStream(stream).ok());
+  EXPECT_EQ(streams().launchHostFunction(nullptr, thrower, nullptr).code(), Code::kInternalError);
+}
+
+TEST_F(HostDeviceTest, RefusesToWaitForAStreamOnItsOwnThread) {
+  struct Attempt {
+    HostStreams* streams;
+    void* stream;
+    Code synchronize;
+    Code destroy;
+    bool queried;
+  } attempt{&streams(), makeStream(), Code::kOk, Code::kOk, true};
+  const auto call = [](void* argument) {
+    auto* own = static_cast<Attempt*>(argument);
+    own->synchronize = own->streams->synchronizeStream(own->stream).code();
+    own->destroy = own->streams->destroyStream(own->stream).code();
+    own->queried = own->streams->isStreamDone(own->stream).value();
+  };
+  ASSERT_TRUE(streams().launchHostFunction(attempt.stream, call, &attempt).ok());
+  ASSERT_TRUE(streams().synchronizeStream(attempt.stream).ok());
+  EXPECT_EQ(attempt.synchronize, Code::kInvalidUsage);
+  EXPECT_EQ(attempt.destroy, Code::kInvalidUsage);
+  EXPECT_FALSE(attempt.queried);
+}
+
+TEST_F(HostDeviceTest, FinishesAStreamsWorkBeforeDestroyingIt) {
+  std::atomic<int> counter{0};
+  NumberTask task(counter, 1000);
+  void* stream = makeStream();
+  Task* one = &task;
+  ASSERT_TRUE(device_->enqueue(resolved(stream), {&one, 1}).ok());
+  ASSERT_TRUE(streams().destroyStream(stream).ok());
+  EXPECT_EQ(task.completions, 1);
+  NumberTask left(counter, 1000);
+  one = &left;
+  ASSERT_TRUE(device_->enqueue(resolved(makeStream()), {&one, 1}).ok());
+  device_.reset();
+  EXPECT_EQ(left.completions, 1);
+}
+
+TEST_F(HostDeviceTest, NamesItsThreadsAndKeepsSignalsFromThem) {
+  struct Seen {
+    std::array<char, 16> name{};
+    int blocked = 0;
+  } seen;
+  void* stream = makeStream();
+  const auto look = [](void* argument) {
+    auto* own = static_cast<Seen*>(argument);
+    ::prctl(PR_GET_NAME, own->name.data());
+    sigset_t mask;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM, SIGCHLD})
+      own->blocked += ::sigismember(&mask, signal);
+  };
+  // The first function may run before the thread's name is set.
+  ASSERT_TRUE(streams()
+                  .launchHostFunction(
+                      stream, [](void*) {}, nullptr)
+                  .ok());
+  ASSERT_TRUE(streams().launchHostFunction(stream, look, &seen).ok());
+  ASSERT_TRUE(streams().synchronizeStream(stream).ok());
+  EXPECT_STREQ(seen.name.data(), "tutti-stream");
+  EXPECT_EQ(seen.blocked, 5);
+}
+
+TEST_F(HostDeviceTest, OrdersStreamsByEvents) {
+  void* early = makeStream();
+  void* late = makeStream();
+  void* event = makeEvent();
+  std::atomic<int> counter{0};
+  Gate gate;
+  NumberTask gated(counter, 1, &gate);
+  NumberTask following(counter);
+  Task* task = &gated;
+  ASSERT_TRUE(device_->enqueue(resolved(early), {&task, 1}).ok());
+  ASSERT_TRUE(streams().recordEvent(event, early).ok());
+  EXPECT_FALSE(streams().isEventDone(event).value());
+  ASSERT_TRUE(streams().waitEvent(late, event).ok());
+  task = &following;
+  ASSERT_TRUE(device_->enqueue(resolved(late), {&task, 1}).ok());
+  EXPECT_FALSE(streams().isStreamDone(late).value());
+  EXPECT_EQ(following.number.load(), -1);
+  gate.open();
+  ASSERT_TRUE(streams().synchronizeStream(late).ok());
+  EXPECT_EQ(gated.number.load(), 0);
+  EXPECT_EQ(following.number.load(), 1);
+  EXPECT_TRUE(streams().isEventDone(event).value());
+  EXPECT_TRUE(streams().synchronizeEvent(event).ok());
+}
+
+TEST_F(HostDeviceTest, KeepsEarlierWaitsWhenAnEventIsRecordedAgainOrDestroyed) {
+  void* slow = makeStream();
+  void* quick = makeStream();
+  void* waiting = makeStream();
+  void* event = makeEvent();
+  Gate gate;
+  ASSERT_TRUE(streams().launchHostFunction(slow, &Gate::passHere, &gate).ok());
+  ASSERT_TRUE(streams().recordEvent(event, slow).ok());
+  ASSERT_TRUE(streams().waitEvent(waiting, event).ok());
+  ASSERT_TRUE(streams().recordEvent(event, quick).ok());
+  ASSERT_TRUE(streams().synchronizeEvent(event).ok());
+  EXPECT_TRUE(streams().isEventDone(event).value());
+  EXPECT_FALSE(streams().isStreamDone(waiting).value());
+  ASSERT_TRUE(streams().destroyEvent(event).ok());
+  EXPECT_FALSE(streams().isStreamDone(waiting).value());
+  gate.open();
+  ASSERT_TRUE(streams().synchronizeStream(waiting).ok());
+}
+
+TEST_F(HostDeviceTest, TakesAnUnrecordedEventForReached) {
+  void* event = makeEvent();
+  EXPECT_TRUE(streams().isEventDone(event).value());
+  EXPECT_TRUE(streams().synchronizeEvent(event).ok());
+  EXPECT_TRUE(streams().waitEvent(makeStream(), event).ok());
+  EXPECT_TRUE(streams().waitEvent(nullptr, event).ok());
+}
+
+TEST_F(HostDeviceTest, LetsTheCallingThreadWaitForAnEvent) {
+  void* stream = makeStream();
+  void* event = makeEvent();
+  Gate gate;
+  ASSERT_TRUE(streams().launchHostFunction(stream, &Gate::passHere, &gate).ok());
+  ASSERT_TRUE(streams().recordEvent(event, stream).ok());
+  std::thread opener([&] { gate.open(); });
+  ASSERT_TRUE(streams().waitEvent(nullptr, event).ok());
+  EXPECT_TRUE(gate.isOpen());
+  opener.join();
+}
+
+TEST(HostEvents, MeasureTheTimeBetweenThem) {
+  ManualClock clock;
+  const auto device = openDevice(DeviceKind::kHost, {.clock = &clock}).value();
+  HostStreams& streams = *device->hostStreams();
+  void* stream = streams.createStream().value();
+  void* start = streams.createEvent().value();
+  void* end = streams.createEvent().value();
+  EXPECT_EQ(streams.elapsedMilliseconds(start, end).status().code(), Code::kInvalidArgument);
+  ASSERT_TRUE(streams.recordEvent(start, stream).ok());
+  EXPECT_EQ(streams.elapsedMilliseconds(start, end).status().code(), Code::kInvalidArgument);
+  const auto pass = [](void* time) {
+    static_cast<ManualClock*>(time)->advance(std::chrono::microseconds(2500));
+  };
+  ASSERT_TRUE(streams.launchHostFunction(stream, pass, &clock).ok());
+  Gate gate;
+  ASSERT_TRUE(streams.launchHostFunction(stream, &Gate::passHere, &gate).ok());
+  ASSERT_TRUE(streams.recordEvent(end, stream).ok());
+  EXPECT_EQ(streams.elapsedMilliseconds(start, end).status().code(), Code::kInProgress);
+  gate.open();
+  ASSERT_TRUE(streams.synchronizeEvent(end).ok());
+  EXPECT_FLOAT_EQ(streams.elapsedMilliseconds(start, end).value(), 2.5f);
+  EXPECT_FLOAT_EQ(streams.elapsedMilliseconds(end, start).value(), -2.5f);
+  ASSERT_TRUE(streams.recordEvent(start, nullptr).ok());
+  EXPECT_FLOAT_EQ(streams.elapsedMilliseconds(end, start).value(), 0.0f);
+}
+
+class Links {
+ public:
+  explicit Links(size_t count) {
+    memory_ = std::make_unique<std::byte[]>(count * kBytes + wire::kCacheLineBytes);
+    auto start = roundUp(reinterpret_cast<uintptr_t>(memory_.get()), wire::kCacheLineBytes);
+    for (size_t i = 0; i < count; ++i)
+      views_.push_back(wire::viewLink(reinterpret_cast<void*>(start + i * kBytes), kGeometry));
+  }
+  const wire::LinkView& operator[](size_t i) const { return views_[i]; }
+
+ private:
+  static constexpr wire::LinkGeometry kGeometry{.slotCount = 2, .slotBytes = 64};
+  static constexpr size_t kBytes = wire::linkBytes(kGeometry);
+  std::unique_ptr<std::byte[]> memory_;
+  std::vector<wire::LinkView> views_;
+};
+
+TEST_F(HostDeviceTest, RunsSixtyFourRanksAsThreads) {
+  constexpr size_t kRanks = 64;
+  Links links(kRanks);
+  device_->joinRanks(kRanks);
+  // A ring of pairs: rank 2k and 2k+1 exchange messages, all at once.
+  std::vector<std::thread> ranks;
+  std::atomic<int> failures{0};
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      PingPongTask task({.out = links[rank],
+                         .in = links[rank ^ 1],
+                         .first = rank % 2 == 0,
+                         .rounds = 200,
+                         .burst = 3});
+      Task* one = &task;
+      if (!device_->enqueue(nullptr, {&one, 1}).ok() || !task.status().ok()) ++failures;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  device_->leaveRanks(kRanks);
+  EXPECT_EQ(failures.load(), 0);
+}
+
+TEST_F(HostDeviceTest, DrivesBothSidesOfALinkInOneThread) {
+  Links links(2);
+  PingPongTask left({.out = links[0], .in = links[1], .first = true, .rounds = 1000, .burst = 3});
+  PingPongTask right({.out = links[1], .in = links[0], .first = false, .rounds = 1000, .burst = 3});
+  const std::array<Task*, 2> tasks{&left, &right};
+  ASSERT_TRUE(device_->enqueue(resolved(makeStream()), tasks).ok());
+  device_.reset();
+  EXPECT_TRUE(left.status().ok());
+  EXPECT_TRUE(right.status().ok());
+}
+
+size_t threadCount() {
+  size_t count = 0;
+  DIR* tasks = ::opendir("/proc/self/task");
+  while (::readdir(tasks) != nullptr) ++count;
+  ::closedir(tasks);
+  return count;
+}
+
+TEST_F(HostDeviceTest, StartsThreadsWithTheFirstWorkAndLeavesNoneBehind) {
+  std::thread([] {}).join();  // a sanitizer adds a thread of its own beside the first one
+  const size_t before = threadCount();
+  std::vector<void*> made;
+  for (int i = 0; i < 8; ++i) made.push_back(makeStream());
+  EXPECT_EQ(threadCount(), before);
+  for (void* stream : made)
+    ASSERT_TRUE(streams()
+                    .launchHostFunction(
+                        stream, [](void*) {}, nullptr)
+                    .ok());
+  EXPECT_EQ(threadCount(), before + 8);
+  for (void* stream : made) ASSERT_TRUE(streams().destroyStream(stream).ok());
+  EXPECT_EQ(threadCount(), before);
+}
+
+TEST(HostDeviceWaiting, FollowsTheLargestNumberOfRanksInForce) {
+  host::HostDevice device(steadyClock());
+  const int32_t cpus = device.caps().concurrency;
+  const auto expectPolicyFor = [&](int32_t ranks) {
+    EXPECT_EQ(device.waiting().policy().spins, host::makeWaitPolicy(ranks, cpus).spins);
+    EXPECT_EQ(device.waiting().policy().yields, host::makeWaitPolicy(ranks, cpus).yields);
+  };
+  expectPolicyFor(1);
+  device.joinRanks(100 * cpus);
+  expectPolicyFor(100 * cpus);
+  device.joinRanks(2 * cpus);
+  device.joinRanks(2 * cpus);
+  expectPolicyFor(100 * cpus);
+  device.leaveRanks(100 * cpus);
+  expectPolicyFor(2 * cpus);
+  device.leaveRanks(2 * cpus);
+  expectPolicyFor(2 * cpus);
+  device.leaveRanks(2 * cpus);
+  device.leaveRanks(2 * cpus);  // once too often
+  expectPolicyFor(1);
+}
+
+}  // namespace
+}  // namespace tutti::device

@@ -1,0 +1,60 @@
+// A resumable piece of work. One thread can drive many: a task never blocks, it says what it waits
+// for.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace tutti::device {
+
+// The memory words whose change lets waiting tasks go on. A sleeper announces itself in `sleeper`,
+// so that the other side, in this process or another, knows to wake the futex at `word`.
+struct WaitPoint {
+  std::atomic<uint64_t>* word = nullptr;  // the low half is the futex
+  uint64_t seen = 0;                      // the value that made the task wait
+  std::atomic<uint32_t>* sleeper = nullptr;
+};
+
+// A few wait points; when more are added than fit, `overflowed` tells the driver to sleep only
+// briefly.
+struct WaitSet {
+  static constexpr size_t kCapacity = 64;
+  std::array<WaitPoint, kCapacity> points;
+  size_t count = 0;
+  bool overflowed = false;
+
+  void add(const WaitPoint& point) {
+    if (count == kCapacity) {
+      overflowed = true;
+      return;
+    }
+    points[count++] = point;
+  }
+};
+
+// Driven by one thread at a time. poll() until kDone or an error, then complete() once, by the
+// driver.
+class Task {
+ public:
+  virtual Result<Progress> poll() = 0;
+  // What must change before poll() can advance. Adding nothing makes the driver poll again soon (at
+  // most 1 ms later).
+  virtual void addWaits(WaitSet& waits) = 0;
+  // Called often while idle, with the time since the task last advanced: the place for slow-path
+  // checks. An error ends the task.
+  virtual Status idle(int64_t idleNanoseconds) = 0;
+  // The task may be reused, or freed, from inside this call on.
+  virtual void complete(Status status) noexcept = 0;
+  virtual ~Task() = default;
+
+  // For the queue and the driver that hold the task; not for its author.
+  Task* next = nullptr;
+  bool endsGroup = false;  // the last of the tasks that were enqueued together
+  int64_t idleSince = 0;   // clock nanoseconds; 0: it advanced since the driver last looked at the
+                           // clock
+};
+
+}  // namespace tutti::device

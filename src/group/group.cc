@@ -1,0 +1,173 @@
+#include "group/group.h"
+
+#include <algorithm>
+
+namespace tutti::group {
+namespace {
+
+// The stream that a call really runs on.
+void* effectiveStream(const PendingCall& pending) {
+  return pending.stream != nullptr ? pending.stream : pending.communicator->ownStream();
+}
+
+}  // namespace
+
+Group& Group::current() {
+  thread_local Group group;
+  return group;
+}
+
+void Group::noteError(const Status& status) {
+  if (depth_ > 0 && error_.ok() && status.code() != Code::kInProgress) error_ = status.clone();
+}
+
+Status Group::add(PendingCall pending) {
+  calls_.push_back(std::move(pending));
+  if (depth_ > 0) return {};
+  Status status = run();
+  clear();
+  return status;
+}
+
+Status Group::addInitialisation(std::shared_ptr<comm::Communicator> communicator) {
+  initialisations_.push_back(std::move(communicator));
+  if (depth_ > 0) return {};
+  Status status = run();
+  clear();
+  return status;
+}
+
+Status Group::end() {
+  if (depth_ == 0) return invalidUsage("ncclGroupEnd was called without a matching ncclGroupStart");
+  if (--depth_ > 0) return {};
+  Status status = error_.ok() ? run() : std::move(error_);
+  clear();
+  return status;
+}
+
+Status Group::endWithoutRunning() {
+  if (depth_ == 0)
+    return invalidUsage("ncclGroupSimulateEnd was called without a matching ncclGroupStart");
+  if (--depth_ > 0) return {};
+  Status status = std::move(error_);
+  clear();
+  return status;
+}
+
+void Group::clear() {
+  error_ = {};
+  calls_.clear();
+  initialisations_.clear();
+  prepared_.clear();
+}
+
+Status Group::run() {
+  TUTTI_TRY(initialiseAll());
+  TUTTI_TRY(prepareAll());
+  TUTTI_TRY(enqueueAll());
+  return outcome();
+}
+
+// Several ranks of one thread must start up together, each on a thread of its own; one alone needs
+// none.
+Status Group::initialiseAll() {
+  if (initialisations_.empty()) return {};
+  if (initialisations_.size() == 1 && initialisations_[0]->isBlocking())
+    return initialisations_[0]->initialise();
+  for (const auto& communicator : initialisations_) TUTTI_TRY(communicator->startInitialise());
+  Status first;
+  bool isPending = false;
+  for (const auto& communicator : initialisations_) {
+    if (!communicator->isBlocking()) {
+      isPending = true;
+      continue;
+    }
+    Status status = communicator->joinInitialise();
+    if (first.ok()) first = std::move(status);
+  }
+  if (first.ok() && isPending)
+    return Status(Code::kInProgress, "initialisation goes on; poll ncclCommGetAsyncError");
+  return first;
+}
+
+// Calls of one communicator become one operation. The order among communicators is that of their
+// first calls.
+Status Group::prepareAll() {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (calls_[i].isTaken) continue;
+    if (Status status = prepareOne(i); !status.ok()) {
+      for (const Prepared& prepared : prepared_)
+        prepared.communicator->launcher().cancel(prepared.task);
+      return status;
+    }
+  }
+  return {};
+}
+
+Status Group::prepareOne(size_t firstCall) {
+  comm::Communicator& communicator = *calls_[firstCall].communicator;
+  TUTTI_TRY(communicator.checkReady());
+  scratchCalls_.clear();
+  for (size_t i = firstCall; i < calls_.size(); ++i) {
+    if (calls_[i].communicator.get() != &communicator) continue;
+    scratchCalls_.push_back(calls_[i].call);
+    calls_[i].isTaken = true;
+  }
+  TUTTI_TRY_ASSIGN(device::Task * task, communicator.launcher().prepare(scratchCalls_));
+  prepared_.push_back(
+      {.task = task, .communicator = &communicator, .stream = effectiveStream(calls_[firstCall])});
+  return joinStreams(prepared_.back(), JoinAt::kBefore);
+}
+
+// Calls of one communicator on several streams run on the first one's; it waits for the others
+// before, and they for it after.
+Status Group::joinStreams(const Prepared& prepared, JoinAt at) {
+  if (calls_.size() == 1) return {};
+  for (const PendingCall& pending : calls_) {
+    void* other = effectiveStream(pending);
+    if (pending.communicator.get() != prepared.communicator || other == prepared.stream) continue;
+    device::HostStreams* streams = prepared.communicator->device().hostStreams();
+    TUTTI_TRY_ASSIGN(void* event, streams->createEvent());
+    Status status = streams->recordEvent(event, at == JoinAt::kAfter ? prepared.stream : other);
+    if (status.ok())
+      status = streams->waitEvent(at == JoinAt::kAfter ? other : prepared.stream, event);
+    TUTTI_TRY(streams->destroyEvent(event));
+    TUTTI_TRY(std::move(status));
+  }
+  return {};
+}
+
+// Work on streams first, since it does not block; then all of the calling thread's at once.
+Status Group::enqueueAll() {
+  if (prepared_.empty()) return {};
+  device::Device& device = prepared_[0].communicator->device();
+  for (const bool isBlocking : {false, true}) {
+    for (size_t i = 0; i < prepared_.size(); ++i) {
+      if (prepared_[i].task == nullptr) continue;
+      TUTTI_TRY_ASSIGN(device::Stream * stream, device.resolve(prepared_[i].stream));
+      if ((stream == nullptr) != isBlocking) continue;
+      scratchTasks_.clear();
+      for (size_t j = i; j < prepared_.size(); ++j) {
+        if (prepared_[j].task == nullptr || prepared_[j].stream != prepared_[i].stream) continue;
+        scratchTasks_.push_back(prepared_[j].task);
+        prepared_[j].task = nullptr;
+      }
+      TUTTI_TRY(device.enqueue(stream, scratchTasks_));
+    }
+  }
+  for (const Prepared& prepared : prepared_) TUTTI_TRY(joinStreams(prepared, JoinAt::kAfter));
+  return {};
+}
+
+Status Group::outcome() {
+  bool isPending = false;
+  for (const Prepared& prepared : prepared_) {
+    launch::Launcher& launcher = prepared.communicator->launcher();
+    if (launcher.hasFailed()) return launcher.failure();
+    if (!prepared.communicator->isBlocking() && !launcher.isIdle()) isPending = true;
+  }
+  if (isPending) return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
+  return {};
+}
+
+}  // namespace tutti::group

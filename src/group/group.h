@@ -1,0 +1,78 @@
+// Groups: what a thread calls between ncclGroupStart and ncclGroupEnd is done as one at the
+// outermost end. A call outside a group is a group of one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/communicator.h"
+#include "device/device.h"
+#include "device/host_streams.h"
+#include "launch/launcher.h"
+
+namespace tutti::group {
+
+// One operation call, waiting for the end of its group.
+struct PendingCall {
+  std::shared_ptr<comm::Communicator> communicator;  // shared with the handle table: the user may
+                                                     // destroy it before the group ends
+  launch::Call call;
+  void* stream = nullptr;  // as the user gave it
+  bool isTaken = false;    // part of an operation already
+};
+
+// One thread's group. The vectors keep their memory, so that a steady stream of groups allocates
+// nothing.
+class Group {
+ public:
+  // This thread's.
+  static Group& current();
+
+  void start() { ++depth_; }
+  bool isOpen() const { return depth_ > 0; }
+
+  // Runs everything when the outermost group ends. Returns the first error of the group,
+  // kInProgress when a non-blocking communicator still works; the thread's group is empty
+  // afterwards in any case.
+  Status end();
+  // Ends the outermost group without running its operations; the estimate is for what they are.
+  Status endWithoutRunning();
+
+  Status add(PendingCall pending);
+  // Inside a group: initialised at its end, with the others of the group at the same time.
+  // Otherwise at once.
+  Status addInitialisation(std::shared_ptr<comm::Communicator> communicator);
+
+  // Remembers the first error of a call inside an open group: its end returns it and runs nothing.
+  void noteError(const Status& status);
+
+ private:
+  struct Prepared {
+    device::Task* task = nullptr;
+    comm::Communicator* communicator = nullptr;
+    void* stream = nullptr;
+  };
+
+  Status run();
+  Status initialiseAll();
+  Status prepareAll();
+  Status prepareOne(size_t firstCall);
+  enum class JoinAt : uint8_t { kBefore, kAfter };
+  Status joinStreams(const Prepared& prepared, JoinAt at);
+  Status enqueueAll();
+  Status outcome();
+  void clear();
+
+  int32_t depth_ = 0;
+  Status error_;
+  std::vector<PendingCall> calls_;
+  std::vector<std::shared_ptr<comm::Communicator>> initialisations_;
+  std::vector<launch::Call> scratchCalls_;
+  std::vector<Prepared> prepared_;
+  std::vector<device::Task*> scratchTasks_;
+};
+
+}  // namespace tutti::group

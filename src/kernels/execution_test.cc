@@ -1,0 +1,267 @@
+// The executor runs every algorithm of the catalogue right, in whatever order the ranks get to run.
+#include "kernels/execution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/units.h"
+#include "schedule/catalog.h"
+
+namespace tutti::kernels {
+namespace {
+
+using schedule::Algorithm;
+
+// All links of a communicator in one process, without transports.
+class Links {
+ public:
+  explicit Links(wire::LinkGeometry geometry) : geometry_(geometry) {}
+  wire::LinkPort* port(Rank from, Rank to, bool isSender) {
+    auto& link = links_[{index(from), index(to)}];
+    if (link == nullptr) {
+      link = std::make_unique<Link>();
+      const size_t bytes = roundUp(wire::linkBytes(geometry_), wire::kCacheLineBytes);
+      link->memory.reset(static_cast<std::byte*>(std::aligned_alloc(wire::kCacheLineBytes, bytes)));
+      std::uninitialized_fill_n(link->memory.get(), bytes, std::byte{0});
+      link->sender.view = link->receiver.view = wire::viewLink(link->memory.get(), geometry_);
+    }
+    return isSender ? &link->sender : &link->receiver;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  struct Link {
+    std::unique_ptr<std::byte, Free> memory;
+    wire::LinkPort sender;
+    wire::LinkPort receiver;
+  };
+  wire::LinkGeometry geometry_;
+  std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Link>> links_;
+};
+
+struct RankState {
+  schedule::Program program;
+  std::vector<wire::LinkPort*> incoming;
+  std::vector<wire::LinkPort*> outgoing;
+  std::vector<int64_t> input;
+  std::vector<int64_t> output;
+  Execution execution;
+  bool isDone = false;
+};
+
+struct Case {
+  const Algorithm* algorithm;
+  int32_t rankCount;
+  int32_t root;
+  size_t count;
+  uint32_t slotCount;
+};
+
+constexpr size_t kSlotBytes = 64;
+
+int64_t inputAt(int32_t rank, size_t i) {
+  return static_cast<int64_t>(i * 1000 + static_cast<size_t>(rank) + 1);
+}
+
+class Cluster {
+ public:
+  explicit Cluster(const Case& c)
+      : case_(c), links_({.slotCount = c.slotCount, .slotBytes = kSlotBytes}) {
+    ranks_.resize(static_cast<size_t>(c.rankCount));
+    for (int32_t rank = 0; rank < c.rankCount; ++rank) build(rank);
+  }
+
+  void start(uint32_t signature = 1) {
+    for (int32_t rank = 0; rank < case_.rankCount; ++rank) startRank(rank, signature);
+  }
+  void startRank(int32_t rank, uint32_t signature) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.isDone = false;
+    state.execution.start(
+        {.program = &state.program,
+         .incoming = state.incoming,
+         .outgoing = state.outgoing,
+         .input = reinterpret_cast<const std::byte*>(state.input.data()),
+         .output = reinterpret_cast<std::byte*>(state.output.data()),
+         .layout = layoutOf(rank),
+         .fold = {.type = DataType::kInt64, .op = ReduceOp::kSum, .rankCount = case_.rankCount},
+         .signature = signature});
+  }
+
+  // Polls ranks in random order until all are done. False: nobody could move any more.
+  bool run(SeededRng& rng) {
+    size_t idlePolls = 0;
+    size_t left = ranks_.size();
+    while (left > 0) {
+      RankState& state = ranks_[rng.below(ranks_.size())];
+      if (state.isDone) continue;
+      const Progress progress = state.execution.poll().value();
+      if (progress == Progress::kDone) {
+        state.isDone = true;
+        --left;
+      }
+      idlePolls = progress == Progress::kIdle ? idlePolls + 1 : 0;
+      if (idlePolls > 200 * ranks_.size()) return false;
+    }
+    return true;
+  }
+
+  RankState& rank(int32_t rank) { return ranks_[static_cast<size_t>(rank)]; }
+
+  void check() const {
+    for (int32_t rank = 0; rank < case_.rankCount; ++rank) {
+      const auto& output = ranks_[static_cast<size_t>(rank)].output;
+      for (size_t i = 0; i < output.size(); ++i)
+        ASSERT_EQ(output[i], wanted(rank, i)) << "rank " << rank << " place " << i;
+    }
+  }
+
+ private:
+  schedule::Layout layoutOf(int32_t rank) const {
+    return schedule::makeLayout({.collective = case_.algorithm->collective,
+                                 .rank = Rank{rank},
+                                 .rankCount = case_.rankCount,
+                                 .chunkCount = case_.algorithm->chunkCount(case_.rankCount),
+                                 .blockElements = case_.count,
+                                 .elementBytes = sizeof(int64_t),
+                                 .pieceBytes = kSlotBytes});
+  }
+
+  size_t inputBlocks() const {
+    const Collective c = case_.algorithm->collective;
+    const bool whole =
+        c == Collective::kReduceScatter || c == Collective::kAllToAll || c == Collective::kScatter;
+    return whole ? static_cast<size_t>(case_.rankCount) : 1;
+  }
+  size_t outputBlocks() const {
+    const Collective c = case_.algorithm->collective;
+    const bool whole =
+        c == Collective::kAllGather || c == Collective::kAllToAll || c == Collective::kGather;
+    return whole ? static_cast<size_t>(case_.rankCount) : 1;
+  }
+
+  void build(int32_t rank) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.program = case_.algorithm->build(
+        {.rankCount = case_.rankCount, .root = Rank{case_.root}, .sender = Rank{0}}, Rank{rank});
+    for (const Rank peer : state.program.receivesFrom)
+      state.incoming.push_back(links_.port(peer, Rank{rank}, false));
+    for (const Rank peer : state.program.sendsTo)
+      state.outgoing.push_back(links_.port(Rank{rank}, peer, true));
+    state.input.resize(case_.count * inputBlocks());
+    for (size_t i = 0; i < state.input.size(); ++i) state.input[i] = inputAt(rank, i);
+    state.output.assign(case_.count * outputBlocks(), kUntouched);
+  }
+
+  int64_t sum(size_t i) const {
+    int64_t total = 0;
+    for (int32_t rank = 0; rank < case_.rankCount; ++rank) total += inputAt(rank, i);
+    return total;
+  }
+
+  int64_t wanted(int32_t rank, size_t i) const {
+    const size_t block = i / std::max<size_t>(case_.count, 1);
+    const size_t within = i % std::max<size_t>(case_.count, 1);
+    const bool isRoot = rank == case_.root;
+    const size_t own = static_cast<size_t>(rank) * case_.count;
+    switch (case_.algorithm->collective) {
+      case Collective::kAllReduce: return sum(i);
+      case Collective::kReduce: return isRoot ? sum(i) : kUntouched;
+      case Collective::kReduceScatter: return sum(own + i);
+      case Collective::kBroadcast: return inputAt(case_.root, i);
+      case Collective::kAllGather: return inputAt(static_cast<int32_t>(block), within);
+      case Collective::kGather:
+        return isRoot ? inputAt(static_cast<int32_t>(block), within) : kUntouched;
+      case Collective::kScatter: return inputAt(case_.root, own + i);
+      case Collective::kAllToAll: return inputAt(static_cast<int32_t>(block), own + within);
+      case Collective::kSend:
+      case Collective::kRecv: return isRoot ? inputAt(0, i) : kUntouched;
+    }
+    return 0;
+  }
+
+  static constexpr int64_t kUntouched = -7;
+  Case case_;
+  Links links_;
+  std::vector<RankState> ranks_;
+};
+
+TEST(Execution, RunsEveryAlgorithmInAnyInterleaving) {
+  SeededRng rng(20261120);
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
+      for (const int32_t ranks : {1, 2, 3, 4, 5, 8, 13}) {
+        for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{64}, size_t{201}}) {
+          const auto root = static_cast<int32_t>(rng.below(static_cast<uint64_t>(ranks)));
+          for (const uint32_t slots : {2u, 8u}) {
+            if (static_cast<int32_t>(slots) < algorithm.minSlotCount) continue;
+            SCOPED_TRACE(testing::Message()
+                         << name(algorithm.collective) << " " << algorithm.name << " ranks "
+                         << ranks << " count " << count << " root " << root << " slots " << slots);
+            Cluster cluster({&algorithm, ranks, root, count, slots});
+            // Twice over the same links: counters go on where they were.
+            for (int times = 0; times < 2; ++times) {
+              cluster.start();
+              ASSERT_TRUE(cluster.run(rng));
+              cluster.check();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Execution, SaysWhomItWaitsFor) {
+  const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
+  Cluster cluster({&broadcast, 2, 0, 8, 2});
+  cluster.start();
+  Execution& receiver = cluster.rank(1).execution;
+  EXPECT_EQ(receiver.poll().value(), Progress::kIdle);
+  EXPECT_EQ(receiver.awaited().peer, 0);
+  device::WaitSet waits;
+  receiver.addWaits(waits);
+  ASSERT_EQ(waits.count, 1u);
+  EXPECT_EQ(waits.points[0].word, &cluster.rank(1).incoming[0]->view.message(0).mark);
+  EXPECT_EQ(receiver.awaitedFault(), wire::LinkFault::kNone);
+  cluster.rank(0).outgoing[0]->view.control->senderFault.store(1);
+  EXPECT_EQ(receiver.awaitedFault(), wire::LinkFault::kAborted);
+}
+
+TEST(Execution, RefusesAMessageOfAnotherCall) {
+  const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
+  Cluster cluster({&broadcast, 2, 0, 8, 2});
+  cluster.startRank(0, 1);
+  cluster.startRank(1, 2);
+  ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
+  const Result<Progress> result = cluster.rank(1).execution.poll();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(result.status().message()),
+              testing::HasSubstr("rank 0 belongs to another call"));
+}
+
+TEST(Execution, RefusesAMessageOfAnotherLength) {
+  const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
+  Cluster cluster({&broadcast, 2, 0, 8, 2});
+  cluster.start();
+  ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
+  wire::LinkPort& port = *cluster.rank(1).incoming[0];
+  for (const uint32_t bytes : {0u, 63u, 65u, 0xffffffffu}) {
+    port.view.message(0).bytes = bytes;
+    cluster.startRank(1, 1);
+    EXPECT_EQ(cluster.rank(1).execution.poll().status().code(), Code::kInvalidUsage) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::kernels

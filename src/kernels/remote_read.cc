@@ -1,0 +1,37 @@
+#include "kernels/remote_read.h"
+
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::kernels {
+
+Status readProcess(int32_t processId, const void* address, void* to, size_t bytes) {
+  auto* from = static_cast<const std::byte*>(address);
+  auto* into = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const iovec local{.iov_base = into, .iov_len = bytes};
+    const iovec remote{.iov_base = const_cast<std::byte*>(from), .iov_len = bytes};
+    const ssize_t done = ::process_vm_readv(processId, &local, 1, &remote, 1, 0);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {
+      return remoteError("cannot read {} bytes of process {}: {}", bytes, processId,
+                         done == 0 ? "nothing there" : std::strerror(errno));
+    }
+    from += done;
+    into += done;
+    bytes -= static_cast<size_t>(done);
+  }
+  return {};
+}
+
+bool canReadProcess(int32_t processId, const uint64_t* address, uint64_t expected) {
+  uint64_t value = ~expected;
+  const iovec local{.iov_base = &value, .iov_len = sizeof value};
+  const iovec remote{.iov_base = const_cast<uint64_t*>(address), .iov_len = sizeof value};
+  return ::process_vm_readv(processId, &local, 1, &remote, 1, 0) == sizeof value &&
+         value == expected;
+}
+
+}  // namespace tutti::kernels

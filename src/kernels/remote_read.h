@@ -1,0 +1,18 @@
+// Reads the memory of another process of this host, without its help.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace tutti::kernels {
+
+// Copies `bytes` at `address` of the process to `to`. kRemoteError when the process is gone or the
+// address is not its memory. Any thread.
+Status readProcess(int32_t processId, const void* address, void* to, size_t bytes);
+
+// Whether this process may read that one's memory: the word there must be `expected`. Logs nothing.
+bool canReadProcess(int32_t processId, const uint64_t* address, uint64_t expected);
+
+}  // namespace tutti::kernels

@@ -1,0 +1,34 @@
+// How the ranks of a host come to share their board: the lowest of them makes it, hands it over,
+// and tells the others where.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/handoff.h"
+#include "bootstrap/peer_info.h"
+#include "observe/recorder.h"
+
+namespace tutti::launch {
+
+struct BoardParts {
+  bootstrap::Bootstrap& bootstrap;
+  bootstrap::Handoff& handoff;
+  const std::vector<bootstrap::PeerInfo>& peers;  // by rank
+  const std::atomic<bool>& abort;
+  std::chrono::milliseconds timeout;
+  observe::ExitMarks& exits;  // of the process
+  std::string name;           // of the communicator, or its job
+};
+
+// The rank's own page, on the board that it shares with the ranks of its host. Blocks until the
+// lowest of them has come this far. Where sharing fails, the rank has a board for itself (logged):
+// it runs, but nobody can say why it is late. Called by all ranks, on their initialising threads.
+Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts);
+
+}  // namespace tutti::launch

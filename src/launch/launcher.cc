@@ -1,0 +1,389 @@
+#include "launch/launcher.h"
+
+#include <cstring>
+
+#include "base/fnv.h"
+#include "base/futex.h"
+#include "base/log.h"
+
+namespace tutti::launch {
+namespace {
+
+bool isPointToPoint(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv;
+}
+
+Status unpairedSelfTransfer(Rank self, std::string_view present, std::string_view missing) {
+  return invalidUsage(
+      "rank {} has a {} with itself but no matching {} in this group: put both into one "
+      "ncclGroupStart/ncclGroupEnd",
+      index(self), present, missing);
+}
+
+}  // namespace
+
+size_t Launcher::ShapeHash::operator()(const plan::CallShape& shape) const {
+  Fnv hash;
+  hash.add((static_cast<uint64_t>(shape.collective) << 16) |
+           (static_cast<uint64_t>(shape.type) << 8) | static_cast<uint64_t>(shape.op));
+  hash.add(static_cast<uint64_t>(index(shape.peer)));
+  hash.add(shape.count);
+  return hash.value();
+}
+
+Result<BoundPlan*> Launcher::planFor(const plan::CallShape& shape) {
+  if (auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
+  auto bound = std::make_unique<BoundPlan>();
+  TUTTI_TRY_ASSIGN(bound->plan, parts_.planner.make(shape));
+  bound->lane =
+      isPointToPoint(shape.collective) ? channel::Lane::kPointToPoint : channel::Lane::kCollective;
+  log::info(log::Subsystem::kTuning, "{}: {} elements of {} -> {} ({})", name(shape.collective),
+            shape.count, name(shape.type), bound->plan.algorithm, bound->plan.reason);
+  BoundPlan* result = bound.get();
+  plans_.emplace(shape, std::move(bound));
+  return result;
+}
+
+Launcher::Launcher(Parts parts)
+    : parts_(std::move(parts)),
+      watch_({.recorder = *parts_.recorder, .clock = parts_.clock, .timeout = parts_.timeout}) {}
+
+// From here on nobody needs to wait for this rank.
+Launcher::~Launcher() { parts_.recorder->setLife(observe::Life::kDestroyed); }
+
+Operation::Mark Launcher::nextMark(const BoundPlan& plan) {
+  Fnv hash;
+  hash.add(plan.plan.signature);
+  uint64_t sequence = 0;
+  if (plan.lane == channel::Lane::kCollective) {
+    sequence = ++collectiveSequence_;
+    hash.add(sequence);
+  }
+  return {.signature = static_cast<uint32_t>(hash.value()), .sequence = sequence};
+}
+
+// A send to oneself and its receive become one local copy. `calls` keeps the order of the rest.
+Status Launcher::addSelfTransfers(Operation& operation, std::span<const Call> calls) {
+  const Rank self = parts_.planner.agreement().rank;
+  const auto isSelf = [self](const Call& call, Collective kind) {
+    return call.shape.collective == kind && call.shape.peer == self;
+  };
+  size_t nextReceive = 0;
+  for (const Call& send : calls) {
+    if (!isSelf(send, Collective::kSend)) continue;
+    while (nextReceive < calls.size() && !isSelf(calls[nextReceive], Collective::kRecv))
+      ++nextReceive;
+    if (nextReceive == calls.size()) return unpairedSelfTransfer(self, "send", "receive");
+    const Call& receive = calls[nextReceive++];
+    if (send.shape.count * sizeOf(send.shape.type) !=
+        receive.shape.count * sizeOf(receive.shape.type)) {
+      return invalidUsage("rank {} sends {} elements of {} to itself but receives {} of {}",
+                          index(self), send.shape.count, name(send.shape.type), receive.shape.count,
+                          name(receive.shape.type));
+    }
+    TUTTI_TRY_ASSIGN(BoundPlan * plan, planFor(send.shape));
+    Call both = send;
+    both.output = receive.output;
+    operation.add(both, *plan, {});
+  }
+  for (; nextReceive < calls.size(); ++nextReceive) {
+    if (isSelf(calls[nextReceive], Collective::kRecv))
+      return unpairedSelfTransfer(self, "receive", "send");
+  }
+  return {};
+}
+
+Status Launcher::addCalls(Operation& operation, std::span<const Call> calls) {
+  for (const Call& call : calls) {
+    if (isPointToPoint(call.shape.collective)) continue;
+    TUTTI_TRY_ASSIGN(BoundPlan * plan, planFor(call.shape));
+    operation.add(call, *plan, nextMark(*plan));
+  }
+  const Rank self = parts_.planner.agreement().rank;
+  for (const Call& call : calls) {
+    if (!isPointToPoint(call.shape.collective) || call.shape.peer == self) continue;
+    TUTTI_TRY_ASSIGN(BoundPlan * plan, planFor(call.shape));
+    operation.add(call, *plan, nextMark(*plan));
+  }
+  return addSelfTransfers(operation, calls);
+}
+
+Operation& Launcher::takeOperation() {
+  if (freeOperations_ == nullptr) {
+    operations_.push_back(std::make_unique<Operation>(*this));
+    return *operations_.back();
+  }
+  Operation& operation = *freeOperations_;
+  freeOperations_ = operation.nextFree_;
+  return operation;
+}
+
+Result<device::Task*> Launcher::prepare(std::span<const Call> calls) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_.clone();
+  Operation& operation = takeOperation();
+  operation.reset(prepared_.load(std::memory_order_relaxed));
+  if (Status status = addCalls(operation, calls); !status.ok()) {
+    operation.nextFree_ = freeOperations_;
+    freeOperations_ = &operation;
+    return status;
+  }
+  prepared_.fetch_add(1, std::memory_order_release);
+  return static_cast<device::Task*>(&operation);
+}
+
+void Launcher::cancel(device::Task* task) {
+  std::lock_guard lock(mutex_);
+  auto& operation = static_cast<Operation&>(*task);
+  prepared_.fetch_sub(1, std::memory_order_release);
+  operation.nextFree_ = freeOperations_;
+  freeOperations_ = &operation;
+}
+
+Status Launcher::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_.clone();
+}
+
+void Launcher::fail(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = status.clone();
+  }
+  hasFailed_.store(true, std::memory_order_release);
+}
+
+bool Launcher::waitIdle(Nanoseconds bound, Clock& clock) {
+  const Instant deadline = clock.now() + bound;
+  for (;;) {
+    const uint64_t completed = completed_.load(std::memory_order_seq_cst);
+    if (completed == preparedCount()) return true;
+    const Nanoseconds left = deadline - clock.now();
+    if (left.count() <= 0) return false;
+    waitingNext_.fetch_add(1, std::memory_order_seq_cst);
+    sleepOn({.word = &completed_, .seen = completed}, left);
+    waitingNext_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+void Launcher::finish(Operation& operation, Status status) {
+  const uint64_t number = operation.number_;
+  if (!status.ok()) {
+    for (const Operation::Run& run : operation.runs_) {
+      if (run.number != 0 && run.stage != Operation::Stage::kDone)
+        parts_.recorder->end(run.number, observe::EntryState::kFailed);
+    }
+    watch_.advanced();
+    parts_.links.markFault(wire::LinkFault::kAborted);
+    fail(status);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    operation.nextFree_ = freeOperations_;
+    freeOperations_ = &operation;
+  }
+  completed_.store(number + 1, std::memory_order_seq_cst);
+  wakeIfSleeping(completed_, waitingNext_);
+}
+
+void Operation::reset(uint64_t number) {
+  number_ = number;
+  finishedRuns_ = 0;
+  runs_.clear();
+}
+
+// A run waits for the last collective before it and, on a link of its own, for the last transfer
+// over that link.
+void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
+  int32_t after = -1;
+  for (size_t i = runs_.size(); i-- > 0;) {
+    const Run& earlier = runs_[i];
+    const bool sameLink = earlier.call.shape.collective == call.shape.collective &&
+                          earlier.call.shape.peer == call.shape.peer;
+    if (earlier.plan->lane == channel::Lane::kCollective || sameLink) {
+      after = static_cast<int32_t>(i);
+      break;
+    }
+  }
+  runs_.push_back({.call = call,
+                   .plan = &plan,
+                   .signature = mark.signature,
+                   .sequence = mark.sequence,
+                   .after = after});
+}
+
+Result<Progress> Operation::poll() {
+  if (launcher_.completed_.load(std::memory_order_acquire) != number_) return Progress::kIdle;
+  if (launcher_.hasFailed()) return launcher_.failure();
+  Progress overall = Progress::kIdle;
+  for (Run& run : runs_) {
+    if (run.stage == Stage::kDone) continue;
+    Result<Progress> progress = pollRun(run);
+    if (!progress.ok()) return explain(run, progress.takeStatus());
+    if (*progress != Progress::kIdle) overall = Progress::kAdvanced;
+    if (*progress == Progress::kDone) ++finishedRuns_;
+  }
+  if (overall != Progress::kIdle) launcher_.watch_.advanced();
+  return finishedRuns_ == runs_.size() ? Progress::kDone : overall;
+}
+
+Result<Progress> Operation::pollRun(Run& run) {
+  if (run.stage == Stage::kQueued) {
+    if (run.after >= 0 && runs_[static_cast<size_t>(run.after)].stage != Stage::kDone)
+      return Progress::kIdle;
+    record(run);
+    if (!run.plan->isConnected) TUTTI_TRY(openLinks(*run.plan));
+    run.stage = Stage::kConnecting;
+  }
+  if (run.stage == Stage::kConnecting) {
+    if (!run.plan->isConnected) {
+      TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.plan));
+      if (connected != Progress::kDone) return Progress::kIdle;
+    }
+    begin(run);
+    run.stage = Stage::kRunning;
+  }
+  TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll());
+  if (progress == Progress::kDone) {
+    run.stage = Stage::kDone;
+    launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
+  }
+  return progress;
+}
+
+void Operation::record(Run& run) {
+  const plan::CallShape& shape = run.call.shape;
+  run.number = launcher_.parts_.recorder->begin({.collective = shape.collective,
+                                                 .type = shape.type,
+                                                 .op = shape.op,
+                                                 .peer = index(shape.peer),
+                                                 .count = shape.count,
+                                                 .sequence = run.sequence});
+}
+
+Status Operation::explain(const Run& run, Status error) {
+  std::vector<int32_t> peers;
+  for (const Rank peer : run.plan->plan.program->receivesFrom) peers.push_back(index(peer));
+  for (const Rank peer : run.plan->plan.program->sendsTo) peers.push_back(index(peer));
+  return launcher_.watch_.explain(std::move(error), run.number, peers);
+}
+
+Status Operation::openLinks(BoundPlan& plan) {
+  if (!plan.incoming.empty() || !plan.outgoing.empty()) return {};
+  channel::LinkSet& links = launcher_.parts_.links;
+  for (const Rank peer : plan.plan.program->receivesFrom) {
+    TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(peer, plan.lane));
+    plan.incoming.push_back(link);
+    plan.incomingPorts.push_back(&link->port());
+  }
+  for (const Rank peer : plan.plan.program->sendsTo) {
+    channel::Link& link = links.outgoing(peer, plan.lane);
+    plan.outgoing.push_back(&link);
+    plan.outgoingPorts.push_back(&link.port());
+  }
+  return {};
+}
+
+Result<Progress> Operation::connectLinks(BoundPlan& plan) {
+  for (channel::Link* link : plan.outgoing) {
+    TUTTI_TRY_ASSIGN(const Progress progress, launcher_.parts_.links.pollConnect(*link));
+    if (progress != Progress::kDone) return Progress::kIdle;
+  }
+  plan.isConnected = true;
+  return Progress::kDone;
+}
+
+void Operation::begin(Run& run) {
+  const plan::CallShape& shape = run.call.shape;
+  kernels::FoldSpec fold = {.type = shape.type,
+                            .op = isReduction(shape.collective) ? shape.op : ReduceOp::kSum,
+                            .rankCount = launcher_.parts_.planner.agreement().rankCount};
+  fold.preScale = run.call.preScale;
+  if (run.call.preScaleAddress != nullptr) {
+    std::memcpy(fold.preScale.bytes, run.call.preScaleAddress, sizeOf(shape.type));
+  }
+  const void* input = run.call.input;
+  if (run.plan->plan.isDirect && shape.collective == Collective::kAllToAll &&
+      input == run.call.output) {
+    // In place, a partner could find its chunk overwritten before it has read it: send from a copy.
+    const size_t bytes = shape.count * sizeOf(shape.type) * static_cast<size_t>(fold.rankCount);
+    inputCopy_.resize(bytes);
+    std::memcpy(inputCopy_.data(), input, bytes);
+    input = inputCopy_.data();
+  }
+  run.execution.start({.program = run.plan->plan.program.get(),
+                       .incoming = run.plan->incomingPorts,
+                       .outgoing = run.plan->outgoingPorts,
+                       .input = static_cast<const std::byte*>(input),
+                       .output = static_cast<std::byte*>(run.call.output),
+                       .layout = run.plan->plan.layout,
+                       .fold = fold,
+                       .signature = run.signature,
+                       .isDirect = run.plan->plan.isDirect,
+                       .scratch = &scratch_});
+}
+
+void Operation::addWaits(device::WaitSet& waits) {
+  const uint64_t completed = launcher_.completed_.load(std::memory_order_acquire);
+  if (completed != number_) {
+    waits.add(
+        {.word = &launcher_.completed_, .seen = completed, .sleeper = &launcher_.waitingNext_});
+    return;
+  }
+  for (const Run& run : runs_) {
+    if (run.stage == Stage::kRunning) run.execution.addWaits(waits);
+    if (run.stage == Stage::kConnecting)
+      waits.overflowed = true;  // an offer arrives by message, not in a word
+  }
+}
+
+// What holds up each run, for the other ranks to read.
+void Operation::noteWaits() {
+  waits_.clear();
+  for (const Run& run : runs_) {
+    if (run.stage == Stage::kConnecting) {
+      for (const channel::Link* link : run.plan->outgoing) {
+        if (link->isConnected()) continue;
+        waits_.push_back({.peer = index(link->peer()),
+                          .direction = observe::Direction::kConnect,
+                          .number = run.number});
+      }
+    }
+    if (run.stage != Stage::kRunning) continue;
+    const kernels::Execution::Awaited awaited = run.execution.awaited();
+    if (awaited.peer < 0) continue;
+    waits_.push_back(
+        {.peer = awaited.peer,
+         .direction = awaited.isSender ? observe::Direction::kSend : observe::Direction::kReceive,
+         .step = static_cast<uint32_t>(awaited.step),
+         .piece = static_cast<uint32_t>(awaited.piece),
+         .number = run.number});
+  }
+}
+
+Status Operation::idle(int64_t idleNanoseconds) {
+  if (launcher_.parts_.abort.load(std::memory_order_acquire)) {
+    return Status(Code::kInternalError, "the communicator was aborted while this operation ran");
+  }
+  TUTTI_TRY(launcher_.watch_.verdict());
+  for (const Run& run : runs_) {
+    if (run.stage != Stage::kRunning) continue;
+    const wire::LinkFault fault = run.execution.awaitedFault();
+    if (fault == wire::LinkFault::kNone) continue;
+    const auto& peer = launcher_.parts_.peers[static_cast<size_t>(run.execution.awaited().peer)];
+    return remoteError(
+        "rank {} ({}, pid {}) {} its communicator while this rank waited for it in {}", peer.rank,
+        peer.hostName.data(), peer.processId,
+        fault == wire::LinkFault::kAborted ? "aborted" : "destroyed",
+        name(run.call.shape.collective));
+  }
+  const bool isOurTurn = launcher_.completed_.load(std::memory_order_acquire) == number_;
+  if (!isOurTurn || !launcher_.watch_.isDue(idleNanoseconds)) return {};
+  noteWaits();
+  return launcher_.watch_.look(waits_, idleNanoseconds);
+}
+
+void Operation::complete(Status status) noexcept { launcher_.finish(*this, std::move(status)); }
+
+}  // namespace tutti::launch

@@ -1,0 +1,175 @@
+// Launcher: turns the calls of one communicator into operations that a device runs, in the
+// communicator's order.
+//
+// In the steady state a call finds its plan in the cache and an operation in the pool: no
+// allocation, no formatting.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "bootstrap/peer_info.h"
+#include "channel/link_set.h"
+#include "device/task.h"
+#include "kernels/execution.h"
+#include "launch/watch.h"
+#include "observe/recorder.h"
+#include "plan/plan.h"
+
+namespace tutti::launch {
+
+// One API call, checked. Buffers are borrowed until the operation is complete.
+struct Call {
+  plan::CallShape shape;
+  const void* input = nullptr;
+  void* output = nullptr;
+  kernels::Scalar preScale{};             // kPreMulSum: the rank's scalar, unless it is given by
+  const void* preScaleAddress = nullptr;  // this address, read when the operation starts
+};
+
+// A plan with the links it runs over. Cached; links are resolved by the first operation that uses
+// it.
+struct BoundPlan {
+  plan::Plan plan;
+  channel::Lane lane = channel::Lane::kCollective;
+  std::vector<channel::Link*> incoming;
+  std::vector<channel::Link*> outgoing;
+  std::vector<wire::LinkPort*> incomingPorts;
+  std::vector<wire::LinkPort*> outgoingPorts;
+  bool isConnected = false;
+};
+
+class Launcher;
+
+// The calls of one group on one communicator. Collectives run in call order; then the
+// point-to-point calls all at once, those on one link in call order, so that any order of sends and
+// receives inside a group completes.
+class Operation final : public device::Task {
+ public:
+  explicit Operation(Launcher& launcher) : launcher_(launcher) {}
+
+  Result<Progress> poll() override;
+  void addWaits(device::WaitSet& waits) override;
+  Status idle(int64_t idleNanoseconds) override;
+  void complete(Status status) noexcept override;
+
+ private:
+  friend class Launcher;
+  enum class Stage : uint8_t { kQueued, kConnecting, kRunning, kDone };
+  struct Run {
+    Call call;
+    BoundPlan* plan = nullptr;
+    uint32_t signature = 0;
+    uint64_t sequence = 0;  // of collectives, from 1
+    uint64_t number = 0;    // the recorder's, once it runs
+    int32_t after = -1;     // the run that must be done before; -1: none
+    Stage stage = Stage::kQueued;
+    kernels::Execution execution{};
+  };
+
+  void reset(uint64_t number);
+  struct Mark {
+    uint32_t signature = 0;
+    uint64_t sequence = 0;
+  };
+  void add(const Call& call, BoundPlan& plan, const Mark& mark);
+  Result<Progress> pollRun(Run& run);
+  Status openLinks(BoundPlan& plan);
+  Result<Progress> connectLinks(BoundPlan& plan);
+  void begin(Run& run);
+  void record(Run& run);
+  Status explain(const Run& run, Status error);
+  void noteWaits();
+
+  Launcher& launcher_;
+  uint64_t number_ = 0;
+  size_t finishedRuns_ = 0;
+  std::vector<Run> runs_;
+  std::vector<std::byte> scratch_;    // of the executor, for one step at a time
+  std::vector<std::byte> inputCopy_;  // of an all-to-all called in place; runs of collectives never
+                                      // overlap
+  std::vector<observe::WaitNote> waits_;  // scratch of idle()
+  Operation* nextFree_ = nullptr;
+};
+
+class Launcher {
+ public:
+  struct Parts {
+    channel::LinkSet& links;
+    plan::Planner& planner;
+    const std::vector<bootstrap::PeerInfo>& peers;
+    const std::atomic<bool>& abort;
+    Clock& clock;
+    Nanoseconds timeout;  // TUTTI_TIMEOUT_MS
+    std::unique_ptr<observe::Recorder> recorder;
+  };
+  explicit Launcher(Parts parts);
+  ~Launcher();
+
+  // One operation for the calls, to be given to Device::enqueue exactly once. Fails, leaving
+  // nothing behind, when a call cannot be planned or an earlier operation failed. Any thread;
+  // serialised.
+  Result<device::Task*> prepare(std::span<const Call> calls);
+
+  // Undoes a prepare whose task was not enqueued.
+  void cancel(device::Task* task);
+
+  uint64_t preparedCount() const { return prepared_.load(std::memory_order_acquire); }
+  uint64_t completedCount() const { return completed_.load(std::memory_order_acquire); }
+  bool isIdle() const { return preparedCount() == completedCount(); }
+
+  // Sleeps until all prepared operations are complete, or `bound` has passed; false: not idle yet.
+  bool waitIdle(Nanoseconds bound, Clock& clock);
+
+  // The first failure of any operation; ok while there is none.
+  Status failure() const;
+  bool hasFailed() const { return hasFailed_.load(std::memory_order_acquire); }
+
+  // This rank starts no further operation: peers that wait for one learn of it. Once idle.
+  void retire() { parts_.recorder->setLife(observe::Life::kFinalized); }
+
+  // Records a failure from outside an operation (the first one wins) and lets the peers know.
+  void fail(const Status& status);
+
+ private:
+  friend class Operation;
+  struct ShapeHash {
+    size_t operator()(const plan::CallShape& shape) const;
+  };
+
+  Result<BoundPlan*> planFor(const plan::CallShape& shape);
+  Status addCalls(Operation& operation, std::span<const Call> calls);
+  Status addSelfTransfers(Operation& operation, std::span<const Call> calls);
+  Operation& takeOperation();
+  Operation::Mark nextMark(const BoundPlan& plan);
+  void finish(Operation& operation, Status status);
+
+  Parts parts_;
+  Watch watch_;               // used by the thread that drives the present operation
+  mutable std::mutex mutex_;  // guards the fields down to the blank line
+  std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
+  std::vector<std::unique_ptr<Operation>> operations_;
+  Operation* freeOperations_ = nullptr;
+  uint64_t collectiveSequence_ = 0;
+  Status failure_;
+
+  // Operations made so far: written under mutex_, read by anyone.
+  std::atomic<uint64_t> prepared_{0};
+  // Operations done so far, in order. Written with release by the thread that drove the operation,
+  // read with acquire by the one that drives the next: that hands over the links. One word because
+  // operations of a communicator never overlap. Wraps never (64 bit). Its low half is a futex word;
+  // waitingNext_ counts the sleepers.
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<uint32_t> waitingNext_{0};
+  std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set
+};
+
+}  // namespace tutti::launch

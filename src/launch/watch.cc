@@ -1,0 +1,160 @@
+#include "launch/watch.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace tutti::launch {
+namespace {
+
+using observe::Life;
+using observe::OperationNote;
+using observe::ProcessState;
+using observe::RankView;
+using observe::Verdict;
+using observe::WaitNote;
+
+// Shorter waits are ordinary; a look costs some 10 us a rank that is awaited.
+constexpr Nanoseconds kLookInterval = std::chrono::milliseconds(100);
+
+double seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
+
+Verdict stopVerdict(const RankView& peer, Nanoseconds span) {
+  return {.code = Code::kRemoteError,
+          .guilty = peer.rank,
+          .text = fmt::format("{} not responding for {:.1f} s (alive, stopped); TUTTI_TIMEOUT_MS "
+                              "sets how long that may last",
+                              observe::who(peer), seconds(span))};
+}
+
+}  // namespace
+
+Status Watch::verdict() const {
+  observe::Board& board = parts_.recorder.board();
+  if (!board.hasVerdict()) return {};
+  const Verdict verdict = board.verdict();
+  const bool isUs = verdict.guilty == parts_.recorder.rank() && verdict.code == Code::kRemoteError;
+  return Status(verdict.code,
+                isUs ? "this rank was given up by the others: " + verdict.text : verdict.text);
+}
+
+bool Watch::isDue(int64_t idleNanoseconds) {
+  if (idleNanoseconds < kLookInterval.count()) return false;
+  const Instant now = parts_.clock.now();
+  if (now < nextLook_) return false;
+  nextLook_ = now + kLookInterval;
+  return true;
+}
+
+Status Watch::give(Verdict verdict) {
+  if (!parts_.recorder.board().giveVerdict(verdict)) {
+    // Another rank's came first; while it is still being written, ours is as true.
+    if (Status first = this->verdict(); !first.ok()) return first;
+  }
+  return makeError(verdict.code, std::move(verdict.text));
+}
+
+Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds) {
+  const Instant now = parts_.clock.now();
+  const int64_t since = static_cast<int64_t>(now) - idleNanoseconds;
+  std::vector<WaitNote> notes(waits.begin(), waits.end());
+  for (WaitNote& note : notes) note.since = since;
+  parts_.recorder.publishWaits(notes.data(), notes.size());
+
+  const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
+  if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
+  if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
+  // A circle that stands for this long is none of messages on their way.
+  const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
+  if (idleNanoseconds >= cycleAge) {
+    const auto cycle = observe::findCycle(ranks, static_cast<int64_t>(now), cycleAge);
+    if (!cycle.empty()) return give(observe::cycleVerdict(ranks, cycle));
+  }
+  if (idleNanoseconds >= parts_.timeout.count() / 2) warnOnce(ranks, idleNanoseconds);
+  return {};
+}
+
+std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Instant now) {
+  const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
+  for (const WaitNote& wait : self.waits) {
+    const RankView& peer = ranks[static_cast<size_t>(wait.peer)];
+    if (peer.life == Life::kAbsent) continue;
+    const OperationNote* waiting = self.operation(wait.number);
+    const ProcessState state = observe::stateOf(peer.process, parts_.recorder.pidNamespace());
+    if (state == ProcessState::kDead) return observe::deathVerdict(peer, self, waiting);
+    if (auto verdict = judgeLife(peer, waiting)) return verdict;
+    if (auto verdict = judgeStop(peer, state, now)) return verdict;
+  }
+  return std::nullopt;
+}
+
+// A rank that has left sends nothing more. What it sent before may have come after our last poll,
+// so the judgement falls at the second look.
+std::optional<Verdict> Watch::judgeLife(const RankView& peer, const OperationNote* waiting) {
+  const bool hasLeft = peer.life == Life::kFinalized || peer.life == Life::kDestroyed;
+  const auto found = std::ranges::find(gone_, peer.rank, &Suspect::rank);
+  if (!hasLeft) return std::nullopt;
+  if (found == gone_.end()) {
+    gone_.push_back({.rank = peer.rank});
+    return std::nullopt;
+  }
+  return Verdict{
+      .code = Code::kRemoteError,
+      .guilty = peer.rank,
+      .text = fmt::format(
+          "{} has {} its communicator while rank {} waits for it{}; {}", observe::who(peer),
+          peer.life == Life::kFinalized ? "finalized" : "destroyed", parts_.recorder.rank(),
+          waiting == nullptr ? "" : " in " + observe::what(*waiting), observe::lastCall(peer))};
+}
+
+std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state, Instant now) {
+  const auto found = std::ranges::find(stopped_, peer.rank, &Suspect::rank);
+  if (state != ProcessState::kStopped) {
+    if (found != stopped_.end()) stopped_.erase(found);
+    return std::nullopt;
+  }
+  if (found == stopped_.end()) {
+    stopped_.push_back({.rank = peer.rank, .since = now});
+    return std::nullopt;
+  }
+  // The stop was seen up to one interval after it began.
+  const Nanoseconds seen = now - found->since + kLookInterval;
+  if (seen < parts_.timeout) return std::nullopt;
+  return stopVerdict(peer, seen);
+}
+
+void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds) {
+  const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
+  if (self.waits.empty()) return;
+  const WaitNote& wait = self.waits.front();
+  if (warnedNumber_ == wait.number) return;
+  warnedNumber_ = wait.number;
+  const auto chain = observe::followWaits(ranks, self.rank);
+  const RankView& last = ranks[static_cast<size_t>(chain.back())];
+  log::warn("{} for {:.1f} s; {}", observe::waitText(self, wait),
+            seconds(Nanoseconds(idleNanoseconds)),
+            observe::whyLate(last, self.operation(wait.number)));
+}
+
+Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t> peers) {
+  if (Status known = verdict(); !known.ok()) return known;
+  const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
+  const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
+  const OperationNote* own = self.operation(operation);
+  for (const int32_t peer : peers) {
+    const RankView& other = ranks[static_cast<size_t>(peer)];
+    const ProcessState state = observe::stateOf(other.process, parts_.recorder.pidNamespace());
+    if (state == ProcessState::kDead) return give(observe::deathVerdict(other, self, own));
+    if (state == ProcessState::kStopped) return give(stopVerdict(other, parts_.timeout));
+  }
+  if (error.code() != Code::kInvalidUsage) return error;
+  if (own != nullptr && own->collective == Collective::kRecv && own->peer >= 0 &&
+      own->peer < parts_.recorder.board().rankCount()) {
+    if (auto verdict = observe::compareTransfer(ranks, self.rank, own->peer, *own))
+      return give(std::move(*verdict));
+  }
+  if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
+  return makeError(error.code(), std::string(error.message()));
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,70 @@
+// Watch: what a rank does while its operation does not advance. Ten times a second it tells the
+// others on the board what it waits for, and looks there whether that can still come: whether the
+// awaited rank is alive, in the same call, or itself waits for us.
+//
+// The first rank that finds a reason gives the verdict for all; the others end with the same error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "observe/board.h"
+#include "observe/diagnosis.h"
+#include "observe/recorder.h"
+
+namespace tutti::launch {
+
+// Used by the thread that drives the communicator's operation.
+class Watch {
+ public:
+  struct Parts {
+    observe::Recorder& recorder;
+    Clock& clock;
+    Nanoseconds timeout;  // T: how long a rank may be stopped, or a circle stand
+  };
+  explicit Watch(const Parts& parts) : parts_(parts) {}
+
+  // Before an operation may wait, and whenever one advances.
+  void advanced() { parts_.recorder.clearWaits(); }
+
+  // The verdict as this rank's error; ok while there is none. One load.
+  Status verdict() const;
+
+  // True when look() wants to be called: the operation is idle for long, and the last look was some
+  // time ago. Reads the clock only when the first holds.
+  bool isDue(int64_t idleNanoseconds);
+
+  // Publishes what the operation waits for and judges it. An error ends the operation.
+  Status look(std::span<const observe::WaitNote> waits, int64_t idleNanoseconds);
+
+  // A better word for an error of a link: the peer died, or ranks called different things. The
+  // error itself when there is none. `operation` as the recorder numbers it.
+  Status explain(Status error, uint64_t operation, std::span<const int32_t> peers);
+
+ private:
+  Status give(observe::Verdict verdict);
+  std::optional<observe::Verdict> judgePeers(const std::vector<observe::RankView>& ranks,
+                                             Instant now);
+  std::optional<observe::Verdict> judgeLife(const observe::RankView& peer,
+                                            const observe::OperationNote* waiting);
+  std::optional<observe::Verdict> judgeStop(const observe::RankView& peer,
+                                            observe::ProcessState state, Instant now);
+  void warnOnce(const std::vector<observe::RankView>& ranks, int64_t idleNanoseconds);
+
+  struct Suspect {
+    int32_t rank = -1;
+    Instant since{};
+  };
+
+  const Parts parts_;
+  Instant nextLook_{};
+  uint64_t warnedNumber_ = 0;     // the operation that was warned about
+  std::vector<Suspect> stopped_;  // awaited ranks that were stopped at every look since
+  std::vector<Suspect> gone_;     // awaited ranks that had left the communicator at the last look
+};
+
+}  // namespace tutti::launch

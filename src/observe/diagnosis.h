@@ -1,0 +1,70 @@
+// Diagnosis: from what the ranks wrote on their board to who holds up whom, and why. Pure but for
+// readBoard(): plain values in, verdicts and sentences out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "observe/board.h"
+#include "observe/process_state.h"
+#include "observe/recorder.h"
+
+namespace tutti::observe {
+
+// One rank's page as it was at some moment.
+struct RankView {
+  int32_t rank = 0;
+  Life life = Life::kAbsent;
+  ProcessIdentity process;
+  int32_t threadId = 0;
+  std::string hostName;
+  std::vector<OperationNote> history;  // newest first
+  std::vector<WaitNote> waits;
+
+  const OperationNote* newest() const { return history.empty() ? nullptr : &history.front(); }
+  const OperationNote* newestCollective() const;
+  const OperationNote* collectiveAt(uint64_t sequence) const;
+  const OperationNote* operation(uint64_t number) const;
+};
+
+RankView readRank(const Board& board, int32_t rank);
+std::vector<RankView> readBoard(const Board& board);  // by rank
+
+// "rank 3 (node1, pid 123)"
+std::string who(const RankView& rank);
+// "AllReduce #41 (1024 of float, sum)", "Send (100 of float, to rank 2)"
+std::string what(const OperationNote& operation);
+// "its last call was Broadcast #40 (...), done", "it has called nothing yet"
+std::string lastCall(const RankView& rank);
+// "rank 0 waits for a message from rank 1 in AllReduce #41 (1024 of float, sum)"
+std::string waitText(const RankView& waiter, const WaitNote& wait);
+
+// Ranks that called different things where all must call the same. kInvalidUsage with a table of
+// who called what, at most 16 lines; `guilty` is the one rank that differs from all others, if so.
+std::optional<Verdict> findMismatch(const std::vector<RankView>& ranks);
+
+// A receive whose message says it belongs to another call: names both sizes, if the sender's page
+// tells its. `receiver` and `sender` are ranks of the board.
+std::optional<Verdict> compareTransfer(const std::vector<RankView>& ranks, int32_t receiver,
+                                       int32_t sender, const OperationNote& receive);
+
+// Ranks that wait for each other in a circle, each for at least `minimumAge` nanoseconds; first the
+// lowest. Empty when there is none.
+std::vector<int32_t> findCycle(const std::vector<RankView>& ranks, int64_t now, int64_t minimumAge);
+// kInvalidUsage: the circle in words.
+Verdict cycleVerdict(const std::vector<RankView>& ranks, const std::vector<int32_t>& cycle);
+
+// The ranks from `start` along what each waits for: the last one waits for nobody (or closes a
+// circle) and holds up the others.
+std::vector<int32_t> followWaits(const std::vector<RankView>& ranks, int32_t start);
+
+// Why a rank that waits for nobody holds up another, for people: what it called last, how far
+// behind it is. `waiting` is what the other is in.
+std::string whyLate(const RankView& late, const OperationNote* waiting);
+
+// kRemoteError: a rank whose process is gone.
+Verdict deathVerdict(const RankView& dead, const RankView& waiter, const OperationNote* waiting);
+
+}  // namespace tutti::observe

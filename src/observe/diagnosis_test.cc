@@ -1,0 +1,188 @@
+#include "observe/diagnosis.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "observe/finding.h"
+
+namespace tutti::observe {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+OperationNote note(Collective collective, uint64_t sequence, uint64_t count = 8, int32_t peer = 0) {
+  OperationNote made;
+  made.collective = collective;
+  made.peer = peer;
+  made.count = count;
+  made.sequence = sequence;
+  made.number = sequence == 0 ? 1 : sequence;
+  return made;
+}
+
+RankView rankView(int32_t rank, std::vector<OperationNote> history = {},
+                  std::vector<int32_t> awaited = {}) {
+  RankView view;
+  view.rank = rank;
+  view.life = Life::kReady;
+  view.process.processId = 100 + rank;
+  view.hostName = "node";
+  view.history = std::move(history);
+  for (const int32_t peer : awaited) {
+    WaitNote wait;
+    wait.peer = peer;
+    wait.since = kSecond;
+    wait.number = view.history.empty() ? 1 : view.history.front().number;
+    view.waits.push_back(wait);
+  }
+  return view;
+}
+
+Evidence evidenceOf(std::vector<RankView> ranks) {
+  Evidence evidence;
+  evidence.states.assign(ranks.size(), ProcessState::kAlive);
+  evidence.ranks = std::move(ranks);
+  evidence.now = 10 * kSecond;
+  return evidence;
+}
+
+TEST(FindMismatch, IsSilentWhenAllCallTheSameOrHaveNotComeThatFar) {
+  EXPECT_FALSE(findMismatch({rankView(0, {note(Collective::kAllReduce, 2)}),
+                             rankView(1, {note(Collective::kAllReduce, 1, 99)}), rankView(2)}));
+}
+
+TEST(FindMismatch, NamesTheOneThatDiffersFirst) {
+  const auto found = findMismatch({rankView(0, {note(Collective::kAllReduce, 4)}),
+                                   rankView(1, {note(Collective::kAllReduce, 4)}),
+                                   rankView(2, {note(Collective::kBroadcast, 4, 8, 1)})});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, Code::kInvalidUsage);
+  EXPECT_EQ(found->guilty, 2);
+  EXPECT_THAT(found->text, HasSubstr("collective #4, rank 2 (node, pid 102) differs"));
+  EXPECT_LT(found->text.find("Broadcast"), found->text.find("AllReduce"));
+}
+
+TEST(FindMismatch, ComparesWithWhatOthersHaveLeftBehind) {
+  EXPECT_TRUE(
+      findMismatch({rankView(0, {note(Collective::kAllReduce, 5), note(Collective::kBroadcast, 4)}),
+                    rankView(1, {note(Collective::kAllReduce, 4)})}));
+}
+
+TEST(FindMismatch, CutsTheTableAndCountsTheRest) {
+  std::vector<RankView> ranks;
+  for (int32_t rank = 0; rank < 40; ++rank)
+    ranks.push_back(rankView(rank, {note(Collective::kAllReduce, 1, rank == 39 ? 9 : 8)}));
+  const auto found = findMismatch(ranks);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(std::ranges::count(found->text, '\n'), 1 + 16 + 1);
+  EXPECT_THAT(found->text, HasSubstr("\n    39  AllReduce"));
+  EXPECT_THAT(found->text, HasSubstr("and 24 more ranks"));
+}
+
+TEST(CompareTransfer, NamesBothSizes) {
+  const auto receive = note(Collective::kRecv, 0, 200, 0);
+  const auto found = compareTransfer(
+      {rankView(0, {note(Collective::kSend, 0, 100, 1)}), rankView(1, {receive})}, 1, 0, receive);
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->text, HasSubstr("sends 100 elements of float (400 bytes)"));
+  EXPECT_THAT(found->text, HasSubstr("receives 200 of float (800 bytes)"));
+}
+
+TEST(FindCycle, FindsACircleBehindAWaiterThatIsNotInIt) {
+  const std::vector<RankView> ranks = {rankView(0, {}, {2}), rankView(1, {}, {3}),
+                                       rankView(2, {}, {1}), rankView(3, {}, {2})};
+  EXPECT_THAT(findCycle(ranks, 10 * kSecond, kSecond), ElementsAre(1, 3, 2));
+}
+
+TEST(FindCycle, LooksAtEveryWaitOfAGroup) {
+  const std::vector<RankView> ranks = {rankView(0, {}, {2, 1}), rankView(1, {}, {0}), rankView(2)};
+  EXPECT_THAT(findCycle(ranks, 10 * kSecond, kSecond), ElementsAre(0, 1));
+}
+
+TEST(FindCycle, LeavesYoungWaitsAndChainsAlone) {
+  const std::vector<RankView> circle = {rankView(0, {}, {1}), rankView(1, {}, {0})};
+  EXPECT_THAT(findCycle(circle, kSecond + 5, kSecond), IsEmpty());
+  EXPECT_THAT(findCycle({rankView(0, {}, {1}), rankView(1, {}, {2}), rankView(2)}, 10 * kSecond, 0),
+              IsEmpty());
+}
+
+TEST(FollowWaits, EndsAtWhoeverWaitsForNobody) {
+  EXPECT_THAT(followWaits({rankView(0, {}, {2}), rankView(1), rankView(2, {}, {1})}, 0),
+              ElementsAre(0, 2, 1));
+}
+
+TEST(WhyLate, CountsTheOperationsBehind) {
+  auto done = note(Collective::kBroadcast, 40);
+  done.state = EntryState::kDone;
+  const auto waiting = note(Collective::kAllReduce, 41, 1024);
+  EXPECT_EQ(whyLate(rankView(2, {done}), &waiting),
+            "rank 2 (node, pid 102) has not called AllReduce #41 (1024 of float, sum), 1 operation "
+            "behind: its last call was Broadcast #40 (8 of float, root 0), done");
+}
+
+TEST(DeathVerdict, TellsAnExitFromADeath) {
+  auto dead = rankView(3);
+  const auto waiting = note(Collective::kAllReduce, 41, 1024);
+  EXPECT_EQ(deathVerdict(dead, rankView(0), &waiting).text,
+            "rank 3 (node, pid 103) died while rank 0 waited for it in AllReduce #41 (1024 of "
+            "float, sum)");
+  dead.life = Life::kExited;
+  EXPECT_THAT(deathVerdict(dead, rankView(0), nullptr).text, HasSubstr("exited without"));
+}
+
+TEST(Find, SeesNothingWrongInRanksThatWaitForNobody) {
+  EXPECT_FALSE(find(evidenceOf({rankView(0), rankView(1)})).isWrong);
+}
+
+TEST(Find, PrefersADeathToTheWaitsItCauses) {
+  Evidence evidence = evidenceOf(
+      {rankView(0, {note(Collective::kAllReduce, 1)}, {1}), rankView(1, {}, {2}), rankView(2)});
+  evidence.states[2] = ProcessState::kDead;
+  const Finding finding = find(evidence);
+  EXPECT_EQ(finding.guilty, 2);
+  EXPECT_THAT(finding.verdict, HasSubstr("rank 2 (node, pid 102) died"));
+  EXPECT_EQ(finding.waits.size(), 2u);
+}
+
+TEST(Find, DoesNotBlameARankThatDestroyedItsCommunicatorBeforeItEnded) {
+  Evidence evidence = evidenceOf({rankView(0), rankView(1)});
+  evidence.ranks[1].life = Life::kDestroyed;
+  evidence.states[1] = ProcessState::kDead;
+  EXPECT_FALSE(find(evidence).isWrong);
+}
+
+TEST(Find, TellsHowToWakeAStoppedRank) {
+  Evidence evidence = evidenceOf({rankView(0, {}, {1}), rankView(1)});
+  evidence.states[1] = ProcessState::kStopped;
+  EXPECT_EQ(find(evidence).next, "kill -CONT 101");
+}
+
+TEST(ParseProcessState, ReadsStatesAndStartsBehindAnyCommand) {
+  const auto stat = [](std::string_view state, int start) {
+    return fmt::format("7 (a) R (b) {} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 {} 0 0\n",
+                       state, start);
+  };
+  EXPECT_EQ(parseProcessState(stat("S", 42), 42), ProcessState::kAlive);
+  EXPECT_EQ(parseProcessState(stat("T", 42), 42), ProcessState::kStopped);
+  EXPECT_EQ(parseProcessState(stat("t", 42), 42), ProcessState::kStopped);
+  EXPECT_EQ(parseProcessState(stat("Z", 42), 42), ProcessState::kDead);
+  EXPECT_EQ(parseProcessState(stat("S", 43), 42), ProcessState::kDead);
+  EXPECT_EQ(parseProcessState("", 42), ProcessState::kUnknown);
+  EXPECT_EQ(parseProcessState("garbage", 42), ProcessState::kUnknown);
+}
+
+TEST(StateOf, KnowsNothingOfAnotherPidNamespace) {
+  ProcessIdentity self = thisProcess();
+  EXPECT_EQ(stateOf(self, self.pidNamespace + 1), ProcessState::kUnknown);
+  EXPECT_EQ(stateOf(self, self.pidNamespace), ProcessState::kAlive);
+  ++self.start;
+  EXPECT_EQ(stateOf(self, self.pidNamespace), ProcessState::kDead);
+}
+
+}  // namespace
+}  // namespace tutti::observe

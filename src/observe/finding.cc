@@ -1,0 +1,118 @@
+#include "observe/finding.h"
+
+#include <algorithm>
+
+namespace tutti::observe {
+namespace {
+
+// Younger circles may be messages on their way.
+constexpr int64_t kCycleAge = 1'000'000'000;
+constexpr size_t kWaitLines = 3;
+
+bool isMember(const RankView& rank) {
+  return rank.life == Life::kReady || rank.life == Life::kExited;
+}
+
+// The rank that has waited longest; nullptr when none waits.
+const RankView* longestWaiter(const std::vector<RankView>& ranks) {
+  const RankView* longest = nullptr;
+  for (const RankView& rank : ranks) {
+    if (rank.waits.empty() || !isMember(rank)) continue;
+    if (longest == nullptr || rank.waits.front().since < longest->waits.front().since)
+      longest = &rank;
+  }
+  return longest;
+}
+
+void addChain(const Evidence& evidence, Finding& finding) {
+  const RankView* first = longestWaiter(evidence.ranks);
+  if (first == nullptr) return;
+  for (const int32_t rank : followWaits(evidence.ranks, first->rank)) {
+    const RankView& waiter = evidence.ranks[static_cast<size_t>(rank)];
+    if (waiter.waits.empty() || finding.waits.size() == kWaitLines) break;
+    const WaitNote& wait = waiter.waits.front();
+    finding.waits.push_back(fmt::format("{}, for {:.1f} s", waitText(waiter, wait),
+                                        static_cast<double>(evidence.now - wait.since) * 1e-9));
+  }
+}
+
+int32_t firstInState(const Evidence& evidence, ProcessState state) {
+  for (size_t i = 0; i < evidence.ranks.size(); ++i) {
+    if (isMember(evidence.ranks[i]) && evidence.states[i] == state) return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+
+bool findVerdict(const Evidence& evidence, Finding& finding) {
+  if (evidence.verdict.code == Code::kOk) return false;
+  finding.verdict = evidence.verdict.text;
+  finding.guilty = evidence.verdict.guilty;
+  finding.next = "every rank's calls fail now; mend the cause, then make a new communicator";
+  return true;
+}
+
+bool findDead(const Evidence& evidence, Finding& finding) {
+  finding.guilty = firstInState(evidence, ProcessState::kDead);
+  if (finding.guilty < 0) return false;
+  const RankView& dead = evidence.ranks[static_cast<size_t>(finding.guilty)];
+  finding.verdict = fmt::format(
+      "{} {}", who(dead), dead.life == Life::kExited ? "exited without ncclCommDestroy" : "died");
+  finding.next = "look at that rank's own output and at the kernel's log (out of memory?)";
+  return true;
+}
+
+bool findDifference(const Evidence& evidence, Finding& finding) {
+  const auto mismatch = findMismatch(evidence.ranks);
+  if (!mismatch) return false;
+  finding.verdict = mismatch->text;
+  finding.guilty = mismatch->guilty;
+  finding.next = "make all ranks call the same, in the same order";
+  return true;
+}
+
+bool findStopped(const Evidence& evidence, Finding& finding) {
+  finding.guilty = firstInState(evidence, ProcessState::kStopped);
+  if (finding.guilty < 0) return false;
+  const RankView& rank = evidence.ranks[static_cast<size_t>(finding.guilty)];
+  finding.verdict = fmt::format("{} is stopped (by a signal or a debugger)", who(rank));
+  finding.next = fmt::format("kill -CONT {}", rank.process.processId);
+  return true;
+}
+
+bool findCircle(const Evidence& evidence, Finding& finding) {
+  const auto cycle = findCycle(evidence.ranks, evidence.now, kCycleAge);
+  if (cycle.empty()) return false;
+  finding.verdict = cycleVerdict(evidence.ranks, cycle).text;
+  finding.next = "put sends and receives that need each other into one group";
+  return true;
+}
+
+bool findLate(const Evidence& evidence, Finding& finding) {
+  const RankView* waiter = longestWaiter(evidence.ranks);
+  if (waiter == nullptr) return false;
+  const auto chain = followWaits(evidence.ranks, waiter->rank);
+  const RankView& late = evidence.ranks[static_cast<size_t>(chain.back())];
+  if (!late.waits.empty()) return false;  // a circle too young to tell
+  const RankView& before = evidence.ranks[static_cast<size_t>(chain[chain.size() - 2])];
+  finding.guilty = late.rank;
+  finding.verdict = whyLate(late, before.operation(before.waits.front().number));
+  finding.next = fmt::format("see what it does instead: py-spy dump --pid {0}, or gdb -p {0}",
+                             late.process.processId);
+  return true;
+}
+
+}  // namespace
+
+Finding find(const Evidence& evidence) {
+  Finding finding;
+  finding.isWrong = findVerdict(evidence, finding) || findDead(evidence, finding) ||
+                    findDifference(evidence, finding) || findStopped(evidence, finding) ||
+                    findCircle(evidence, finding) || findLate(evidence, finding);
+  if (!finding.isWrong) return finding;
+  if (finding.guilty >= 0 && finding.guilty < static_cast<int32_t>(evidence.ranks.size()))
+    finding.lastOperation = lastCall(evidence.ranks[static_cast<size_t>(finding.guilty)]);
+  addChain(evidence, finding);
+  return finding;
+}
+
+}  // namespace tutti::observe

@@ -1,0 +1,67 @@
+#include "observe/recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "observe/process_state.h"
+
+namespace tutti::observe {
+
+void ExitMarks::add(Recorder& recorder) {
+  std::lock_guard lock(mutex_);
+  recorders_.push_back(&recorder);
+}
+
+void ExitMarks::remove(Recorder& recorder) {
+  std::lock_guard lock(mutex_);
+  std::erase(recorders_, &recorder);
+}
+
+void ExitMarks::mark() {
+  std::lock_guard lock(mutex_);
+  for (Recorder* recorder : recorders_) recorder->setLife(Life::kExited);
+}
+
+Recorder::Recorder(Board board, int32_t rank, std::string_view hostName, ExitMarks& exits)
+    : board_(std::move(board)), rank_(rank), page_(&board_.page(rank)), exits_(exits) {
+  const ProcessIdentity self = thisProcess();
+  page_->processId = self.processId;
+  page_->threadId = ::gettid();
+  page_->processStart = self.start;
+  page_->pidNamespace = self.pidNamespace;
+  const size_t bytes = std::min(hostName.size(), page_->hostName.size() - 1);
+  std::memcpy(page_->hostName.data(), hostName.data(), bytes);
+  page_->life.store(static_cast<uint32_t>(Life::kReady), std::memory_order_release);
+  exits_.add(*this);
+}
+
+Recorder::~Recorder() { exits_.remove(*this); }
+
+void Recorder::publishWaits(const WaitNote* waits, size_t count) {
+  const size_t kept = std::min(count, kMaxWaits);
+  for (size_t i = 0; i < kMaxWaits; ++i) {
+    WaitSlot& slot = page_->waits[i];
+    slot.since.store(0, std::memory_order_relaxed);
+    if (i >= kept) continue;
+    const WaitNote& wait = waits[i];
+    slot.whom.store(
+        static_cast<uint32_t>(wait.peer) | uint64_t{static_cast<uint8_t>(wait.direction)} << 32,
+        std::memory_order_release);
+    slot.progress.store(wait.step | uint64_t{wait.piece} << 32, std::memory_order_release);
+    slot.number.store(wait.number, std::memory_order_release);
+    slot.since.store(wait.since, std::memory_order_release);
+  }
+  hasWaits_ = kept > 0;
+}
+
+void Recorder::setLife(Life life) {
+  uint32_t seen = page_->life.load(std::memory_order_relaxed);
+  while (seen < static_cast<uint32_t>(life) &&
+         !page_->life.compare_exchange_weak(seen, static_cast<uint32_t>(life),
+                                            std::memory_order_release)) {
+  }
+}
+
+}  // namespace tutti::observe

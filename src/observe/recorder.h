@@ -1,0 +1,116 @@
+// Recorder: what one rank writes on its page of the board. An operation costs a few stores to lines
+// that nobody else reads in ordinary times.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "observe/board.h"
+#include "wire/types.h"
+
+namespace tutti::observe {
+
+enum class EntryState : uint8_t { kRunning = 1, kDone = 2, kFailed = 3 };
+
+enum class Direction : uint8_t { kReceive = 0, kSend = 1, kConnect = 2 };
+
+struct OperationNote {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  EntryState state = EntryState::kRunning;
+  int32_t peer = 0;
+  uint64_t count = 0;
+  uint64_t sequence = 0;  // collectives only, else 0
+  uint64_t number = 0;    // reading only
+};
+
+struct WaitNote {
+  int32_t peer = -1;
+  Direction direction = Direction::kReceive;
+  uint32_t step = 0;
+  uint32_t piece = 0;
+  uint64_t number = 0;  // of the operation that waits
+  int64_t since = 0;
+};
+
+constexpr uint64_t packWhat(const OperationNote& note) {
+  return uint64_t{static_cast<uint8_t>(note.collective)} |
+         uint64_t{static_cast<uint8_t>(note.type)} << 8 |
+         uint64_t{static_cast<uint8_t>(note.op)} << 16 |
+         uint64_t{static_cast<uint8_t>(note.state)} << 24 |
+         uint64_t{static_cast<uint32_t>(note.peer)} << 32;
+}
+
+class Recorder;
+
+// The recorders of a process, so that its end can be told from its death. Thread-safe; lives as
+// long as the process.
+class ExitMarks {
+ public:
+  void add(Recorder& recorder);
+  void remove(Recorder& recorder);
+  // The process has called exit(): marks all pages.
+  void mark();
+
+ private:
+  std::mutex mutex_;
+  std::vector<Recorder*> recorders_;  // guarded by mutex_
+};
+
+class Recorder {
+ public:
+  // Writes the rank's identity and marks it ready. `board` is shared with the other ranks of this
+  // process that have it mapped; `rank` is below its rank count.
+  Recorder(Board board, int32_t rank, std::string_view hostName, ExitMarks& exits);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  Board& board() { return board_; }
+  int32_t rank() const { return rank_; }
+  uint64_t pidNamespace() const { return page_->pidNamespace; }
+
+  // A new operation; returns its number. The thread that drives the rank's operations.
+  uint64_t begin(const OperationNote& note) {
+    const uint64_t number = ++last_;
+    Entry& entry = page_->entries[number % kHistory];
+    entry.number.store(0, std::memory_order_relaxed);
+    entry.count.store(note.count, std::memory_order_release);
+    entry.what.store(packWhat(note), std::memory_order_release);
+    entry.sequence.store(note.sequence, std::memory_order_release);
+    entry.number.store(number, std::memory_order_release);
+    page_->lastNumber.store(number, std::memory_order_release);
+    return number;
+  }
+  void end(uint64_t number, EntryState state) {
+    Entry& entry = page_->entries[number % kHistory];
+    if (entry.number.load(std::memory_order_relaxed) != number) return;
+    const uint64_t what = entry.what.load(std::memory_order_relaxed) & ~(uint64_t{0xff} << 24);
+    entry.what.store(what | uint64_t{static_cast<uint8_t>(state)} << 24, std::memory_order_release);
+  }
+
+  // What the rank has been waiting for, long. Same thread as begin().
+  void publishWaits(const WaitNote* waits, size_t count);
+  void clearWaits() {
+    if (!hasWaits_) return;
+    publishWaits(nullptr, 0);
+  }
+
+  // Any thread. Later states win over earlier ones.
+  void setLife(Life life);
+
+ private:
+  Board board_;
+  const int32_t rank_;
+  Page* page_;
+  ExitMarks& exits_;
+  uint64_t last_ = 0;      // driving thread only
+  bool hasWaits_ = false;  // driving thread only
+};
+
+}  // namespace tutti::observe

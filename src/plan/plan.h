@@ -1,0 +1,82 @@
+// Plan: a call turned into what one rank has to do. Pure: the same call on the same communicator
+// gives the same plan, on every rank the matching one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "schedule/layout.h"
+#include "schedule/schedule.h"
+#include "wire/link.h"
+#include "wire/types.h"
+
+namespace tutti::plan {
+
+// The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
+wire::LinkGeometry linkGeometry(size_t bufferBytes);
+
+// What decides a plan. For send and receive `peer` is the other rank; for rooted collectives it is
+// the root.
+struct CallShape {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Rank peer{0};
+  uint64_t count = 0;  // elements, as the API call counts them: a block
+  bool operator==(const CallShape&) const = default;
+};
+
+// What all ranks of a communicator agreed on.
+struct Agreement {
+  Rank rank{0};
+  int32_t rankCount = 1;
+  wire::LinkGeometry geometry;
+  std::string algorithms;  // NCCL_ALGO as given; empty: choose
+  // Every rank may read every other's memory, so messages may be references.
+  bool readsPeers = false;
+};
+
+struct Plan {
+  std::string_view algorithm;
+  std::shared_ptr<const schedule::Program> program;  // shared by all plans of one algorithm and
+                                                     // root
+  schedule::Layout layout;
+  uint32_t signature = 0;  // without the call's sequence number
+  bool isDirect = false;   // messages longer than a line are references (schedule/references.h)
+  std::string reason;      // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
+};
+
+// Programs by algorithm and root, so that plans which differ in size only share theirs.
+class ProgramCache;
+
+class Planner {
+ public:
+  explicit Planner(Agreement agreement);
+  ~Planner();
+
+  // kInvalidUsage when NCCL_ALGO leaves no algorithm for the collective.
+  Result<Plan> make(const CallShape& shape);
+
+  const Agreement& agreement() const { return agreement_; }
+
+ private:
+  Agreement agreement_;
+  std::unique_ptr<ProgramCache> programs_;
+};
+
+// The bytes of a call's whole vector: all ranks' blocks together where there is one a rank.
+size_t vectorBytes(const CallShape& shape, int32_t rankCount);
+
+// The name of the algorithm for a call, and why: by choice_table.h, within what NCCL_ALGO allows.
+struct Choice {
+  std::string_view algorithm;
+  std::string reason;
+};
+Result<Choice> choose(const CallShape& shape, const Agreement& agreement);
+
+}  // namespace tutti::plan

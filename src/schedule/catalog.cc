@@ -1,0 +1,246 @@
+#include "schedule/catalog.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace tutti::schedule {
+namespace {
+
+int32_t oneChunk(int32_t) { return 1; }
+int32_t oneChunkARank(int32_t rankCount) { return rankCount; }
+
+Cost ringAllReduceCost(int32_t n) {
+  return {.steps = 2 * n - 1,
+          .sentMessages = 2 * (n - 1),
+          .receivedMessages = 2 * (n - 1),
+          .hops = 2 * (n - 1)};
+}
+
+// All-gather and reduce-scatter: each half of a ring all-reduce.
+Cost ringHalfCost(int32_t n) {
+  return {.steps = n, .sentMessages = n - 1, .receivedMessages = n - 1, .hops = n - 1};
+}
+
+Cost chainCost(int32_t n) {
+  const int32_t link = std::min(n - 1, 1);
+  return {.steps = 1, .sentMessages = link, .receivedMessages = link, .hops = n - 1};
+}
+
+Cost oneShotCost(int32_t n) {
+  return {.steps = std::min(n, 2),
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = std::min(n - 1, 1)};
+}
+
+// From three ranks on, a pair exchanges in each of the n rounds, and the longest path takes a
+// message of every round; two ranks exchange in one of their two.
+Cost pairwiseCost(int32_t n) {
+  return {.steps = 2 * n - 1,
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = n < 3 ? n - 1 : n};
+}
+
+Cost gatherCost(int32_t n) {
+  const int32_t link = std::min(n - 1, 1);
+  return {.steps = n, .sentMessages = link, .receivedMessages = n - 1, .hops = link};
+}
+
+Cost scatterCost(int32_t n) {
+  const int32_t link = std::min(n - 1, 1);
+  return {.steps = n, .sentMessages = n - 1, .receivedMessages = link, .hops = link};
+}
+
+// Between two ranks; a rank that sends to itself only copies.
+Cost transferCost(int32_t n) {
+  const int32_t link = std::min(n - 1, 1);
+  return {.steps = 1, .sentMessages = link, .receivedMessages = link, .hops = link};
+}
+
+// The root's one child is the highest power of two below n, and below that each level halves it.
+int32_t treeDepth(int32_t n) { return std::bit_width(static_cast<uint32_t>(n - 1)); }
+
+// From four ranks on there is a rank with a parent and two children in one tree, a parent in the
+// other.
+Cost treeAllReduceCost(int32_t n) {
+  const int32_t messages = std::min(n < 3 ? n - 1 : n, 4);
+  return {.steps = std::min(n < 3 ? n : 4, 4),
+          .sentMessages = messages,
+          .receivedMessages = messages,
+          .hops = 2 * treeDepth(n)};
+}
+
+Cost treeHalfCost(int32_t n) {
+  const int32_t messages = std::min(n - 1, 2);
+  return {.steps = n < 3 ? 1 : 2,
+          .sentMessages = messages,
+          .receivedMessages = messages,
+          .hops = treeDepth(n)};
+}
+
+int32_t treeCount(int32_t n) { return n < 3 ? 1 : 2; }
+
+Cost directAllGatherCost(int32_t n) {
+  return {.steps = n, .sentMessages = n - 1, .receivedMessages = n - 1, .hops = std::min(n - 1, 1)};
+}
+
+Cost directBroadcastCost(int32_t n) {
+  const int32_t link = std::min(n - 1, 1);
+  return {.steps = 1, .sentMessages = n - 1, .receivedMessages = link, .hops = link};
+}
+
+Cost directReduceCost(int32_t n) {
+  const int32_t link = std::min(n - 1, 1);
+  return {.steps = 1, .sentMessages = link, .receivedMessages = n - 1, .hops = link};
+}
+
+Cost twoShotAllReduceCost(int32_t n) {
+  return {.steps = 2 * n - 1,
+          .sentMessages = 2 * (n - 1),
+          .receivedMessages = 2 * (n - 1),
+          .hops = std::min(2 * (n - 1), 2)};
+}
+
+// The chunks of a broadcast or a reduction: all ranks' but the root's.
+int32_t chunkARankButOne(int32_t n) { return std::max(n - 1, 1); }
+
+Cost twoShotBroadcastCost(int32_t n) {
+  return {.steps = std::max(n - 1, 1),
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = std::min(n - 1, 2)};
+}
+
+// A rank that is not the root sends to the other owners and the finished chunk to the root, which
+// sends its contributions and receives as many results.
+Cost twoShotReduceCost(int32_t n) {
+  return {.steps = std::max(2 * (n - 1), 1),
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = std::min(2 * (n - 1), 2)};
+}
+
+// Above a power of two the ranks over hand in their vectors first and get the result back last; the
+// way back waits for the way in of the other half only if there are such ranks in both.
+Cost doublingCost(int32_t n) {
+  const auto doubled = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(n)));
+  const int32_t rounds = std::bit_width(static_cast<uint32_t>(n)) - 1;
+  const int32_t over = n - doubled;
+  const int32_t messages = rounds + std::min(over, 1);
+  return {.steps = 1 + rounds,
+          .sentMessages = messages,
+          .receivedMessages = messages,
+          .hops = messages + (over > doubled / 2 ? 1 : 0)};
+}
+
+// Every second distance passes on what the one before it brought.
+Cost patHalfCost(int32_t n) {
+  return {.steps = n, .sentMessages = n - 1, .receivedMessages = n - 1, .hops = n / 2};
+}
+
+Cost patAllReduceCost(int32_t n) {
+  return {.steps = 2 * n - 1,
+          .sentMessages = 2 * (n - 1),
+          .receivedMessages = 2 * (n - 1),
+          .hops = 2 * (n / 2)};
+}
+
+// A ring passes a message on in the step that receives it, and all ranks do so at once round the
+// circle: with one slot a link every rank would wait for the next to drain its own.
+constexpr int32_t kRingSlots = 2;
+
+// Where a rank sends twice on a link before the other side, which does the same, reads the first.
+constexpr int32_t kTwoPhaseSlots = 2;
+
+// Grouped by collective; the first is taken when nothing is known.
+constexpr std::array kAlgorithms = {
+    Algorithm{"ring", Collective::kAllReduce, kRingSlots, ringAllReduce, oneChunkARank,
+              ringAllReduceCost},
+    Algorithm{"oneshot", Collective::kAllReduce, 1, oneShotAllReduce, oneChunk, oneShotCost},
+    Algorithm{"twoshot", Collective::kAllReduce, kTwoPhaseSlots, twoShotAllReduce, oneChunkARank,
+              twoShotAllReduceCost},
+    Algorithm{"tree", Collective::kAllReduce, 1, treeAllReduce, treeCount, treeAllReduceCost},
+    Algorithm{"doubling", Collective::kAllReduce, 1, doublingAllReduce, oneChunk, doublingCost},
+    Algorithm{"pat", Collective::kAllReduce, kTwoPhaseSlots, patAllReduce, oneChunkARank,
+              patAllReduceCost},
+    Algorithm{"ring", Collective::kAllGather, kRingSlots, ringAllGather, oneChunkARank,
+              ringHalfCost},
+    Algorithm{"direct", Collective::kAllGather, 1, directAllGather, oneChunkARank,
+              directAllGatherCost},
+    Algorithm{"pat", Collective::kAllGather, 1, patAllGather, oneChunkARank, patHalfCost},
+    Algorithm{"ring", Collective::kReduceScatter, kRingSlots, ringReduceScatter, oneChunkARank,
+              ringHalfCost},
+    Algorithm{"direct", Collective::kReduceScatter, 1, directReduceScatter, oneChunkARank,
+              directAllGatherCost},
+    Algorithm{"pat", Collective::kReduceScatter, 1, patReduceScatter, oneChunkARank, patHalfCost},
+    Algorithm{"ring", Collective::kBroadcast, 1, ringBroadcast, oneChunk, chainCost},
+    Algorithm{"direct", Collective::kBroadcast, 1, directBroadcast, oneChunk, directBroadcastCost},
+    Algorithm{"twoshot", Collective::kBroadcast, 1, twoShotBroadcast, chunkARankButOne,
+              twoShotBroadcastCost},
+    Algorithm{"tree", Collective::kBroadcast, 1, treeBroadcast, treeCount, treeHalfCost},
+    Algorithm{"ring", Collective::kReduce, 1, ringReduce, oneChunk, chainCost},
+    Algorithm{"direct", Collective::kReduce, 1, directReduce, oneChunk, directReduceCost},
+    Algorithm{"twoshot", Collective::kReduce, 1, twoShotReduce, chunkARankButOne,
+              twoShotReduceCost},
+    Algorithm{"tree", Collective::kReduce, 1, treeReduce, treeCount, treeHalfCost},
+    Algorithm{"pairwise", Collective::kAllToAll, 1, pairwiseAllToAll, oneChunkARank, pairwiseCost},
+    Algorithm{"direct", Collective::kGather, 1, directGather, oneChunkARank, gatherCost},
+    Algorithm{"direct", Collective::kScatter, 1, directScatter, oneChunkARank, scatterCost},
+    Algorithm{"direct", Collective::kSend, 1, directTransfer, oneChunk, transferCost},
+    Algorithm{"direct", Collective::kRecv, 1, directTransfer, oneChunk, transferCost},
+};
+
+char lower(char letter) {
+  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
+
+bool isSameName(std::string_view left, std::string_view right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](char a, char b) { return lower(a) == lower(b); });
+}
+
+}  // namespace
+
+std::span<const Algorithm> algorithms(Collective collective) {
+  const auto isOther = [&](const Algorithm& entry) { return entry.collective != collective; };
+  const auto* first = std::find_if_not(kAlgorithms.begin(), kAlgorithms.end(), isOther);
+  const auto* last = std::find_if(first, kAlgorithms.end(), isOther);
+  return {first, last};
+}
+
+const Algorithm* findAlgorithm(Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms(collective)) {
+    if (isSameName(algorithm.name, name)) return &algorithm;
+  }
+  return nullptr;
+}
+
+double sentFactor(const Algorithm& algorithm, int32_t rankCount) {
+  return static_cast<double>(algorithm.cost(rankCount).sentMessages) /
+         algorithm.chunkCount(rankCount);
+}
+
+double receivedFactor(const Algorithm& algorithm, int32_t rankCount) {
+  return static_cast<double>(algorithm.cost(rankCount).receivedMessages) /
+         algorithm.chunkCount(rankCount);
+}
+
+Schedule makeSchedule(const Algorithm& algorithm, const ScheduleOptions& options) {
+  Schedule schedule{.algorithm = algorithm.name,
+                    .collective = algorithm.collective,
+                    .rankCount = options.rankCount,
+                    .root = options.root,
+                    .sender = options.sender,
+                    .blockCount = blockCount(algorithm.collective, options.rankCount),
+                    .chunkCount = algorithm.chunkCount(options.rankCount),
+                    .programs = {}};
+  schedule.programs.reserve(static_cast<size_t>(options.rankCount));
+  for (int32_t rank = 0; rank < options.rankCount; ++rank) {
+    schedule.programs.push_back(algorithm.build(options, Rank{rank}));
+  }
+  return schedule;
+}
+
+}  // namespace tutti::schedule

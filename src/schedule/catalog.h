@@ -1,0 +1,46 @@
+// Which algorithms there are for a collective and what each costs: the table that choice,
+// NCCL_ALGO, proofs and `tutti explain` share. Pure, any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "schedule/algorithms.h"
+#include "schedule/schedule.h"
+
+namespace tutti::schedule {
+
+// Exact figures for one piece. A message carries one chunk: S / chunkCount bytes, S being the whole
+// vector (all blocks).
+struct Cost {
+  int32_t steps = 0;             // of the longest program
+  int32_t sentMessages = 0;      // by the rank that sends most
+  int32_t receivedMessages = 0;  // by the rank that receives most
+  int32_t hops = 0;  // messages on the longest path of which each waits for the one before: the
+                     // latency
+};
+
+struct Algorithm {
+  std::string_view name;  // static storage
+  Collective collective;
+  int32_t minSlotCount;  // with fewer slots a link the schedule deadlocks
+  Program (*build)(const ScheduleOptions& options, Rank rank);
+  int32_t (*chunkCount)(int32_t rankCount);
+  Cost (*cost)(int32_t rankCount);
+};
+
+// Never empty; the first is the one to take when nothing is known.
+std::span<const Algorithm> algorithms(Collective collective);
+
+// By name, upper and lower case alike; null when the collective has none of that name.
+const Algorithm* findAlgorithm(Collective collective, std::string_view name);
+
+// Bytes that the busiest rank sends (receives), as a multiple of the whole vector's bytes.
+double sentFactor(const Algorithm& algorithm, int32_t rankCount);
+double receivedFactor(const Algorithm& algorithm, int32_t rankCount);
+
+// All ranks' programs together, for proof, simulation and print.
+Schedule makeSchedule(const Algorithm& algorithm, const ScheduleOptions& options);
+
+}  // namespace tutti::schedule

@@ -1,0 +1,149 @@
+#include "schedule/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "schedule/prover.h"
+#include "schedule/test_algorithms.h"
+
+namespace tutti::schedule {
+namespace {
+
+constexpr int32_t kMostRanks = 64;
+
+bool isTransfer(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv;
+}
+
+class EveryAlgorithm : public testing::TestWithParam<Algorithm> {
+ protected:
+  const Algorithm& algorithm() const { return GetParam(); }
+  // The ranks that a proof should try as root.
+  int32_t rootCount(int32_t rankCount) const {
+    return hasRoot(algorithm().collective) || isTransfer(algorithm().collective) ? rankCount : 1;
+  }
+  ScheduleOptions optionsFor(int32_t rankCount, int32_t root) const {
+    return {.rankCount = rankCount, .root = Rank{root}, .sender = Rank{rankCount / 2}};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Catalog, EveryAlgorithm, testing::ValuesIn(allAlgorithms()),
+                         algorithmTestName);
+
+TEST_P(EveryAlgorithm, IsProvedForUpTo64RanksEveryRootInPlaceAndNot) {
+  for (int32_t n = 1; n <= kMostRanks; ++n) {
+    for (int32_t root = 0; root < rootCount(n); ++root) {
+      const Schedule schedule = makeSchedule(algorithm(), optionsFor(n, root));
+      // Slots decide who waits, never what is read: in place, one number of them is enough. So is
+      // one piece (prover.cc); for some roots more are run all the same.
+      std::vector<ProofOptions> proofs{
+          {.slotCount = algorithm().minSlotCount, .pieces = 1},
+          {.slotCount = algorithm().minSlotCount, .pieces = 1, .inPlace = true}};
+      if (root == 0 || root == n - 1) {
+        proofs.push_back({.slotCount = algorithm().minSlotCount, .pieces = 3});
+        proofs.push_back({.slotCount = 2, .pieces = 3, .inPlace = true});
+        proofs.push_back({.slotCount = 8, .pieces = 3});
+      }
+      for (const ProofOptions& options : proofs) {
+        const Proof proof = prove(schedule, options);
+        ASSERT_TRUE(proof.ok()) << n << " ranks, root " << root << ", " << options.slotCount
+                                << " slots, in place " << options.inPlace << ": " << proof.refusal;
+      }
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, IsProvedForMoreRanksThanAMachineWordHasBits) {
+  for (const int32_t n : {65, 100, 129}) {
+    const Schedule schedule = makeSchedule(algorithm(), optionsFor(n, n - 1));
+    EXPECT_EQ(prove(schedule, {}).refusal, "") << n;
+  }
+}
+
+// Messages a program moves in one piece.
+int32_t countLinks(const Program& program, bool asSources) {
+  int32_t count = 0;
+  for (const Step& step : program.steps) {
+    const size_t sourceEnd = size_t{step.firstOperand} + step.sourceCount;
+    const size_t first = asSources ? step.firstOperand : sourceEnd;
+    const size_t end = asSources ? sourceEnd : sourceEnd + step.destinationCount;
+    for (size_t i = first; i < end; ++i) count += program.operands[i].place == Place::kLink;
+  }
+  return count;
+}
+
+TEST_P(EveryAlgorithm, CostsWhatTheCatalogueSays) {
+  for (int32_t n = 1; n <= kMostRanks; ++n) {
+    const Schedule schedule = makeSchedule(algorithm(), optionsFor(n, 0));
+    Cost seen;
+    for (const Program& program : schedule.programs) {
+      seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
+      seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
+      seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
+    }
+    seen.hops = prove(schedule, {.slotCount = 8}).report.hops;
+    const Cost said = algorithm().cost(n);
+    EXPECT_EQ(seen.steps, said.steps) << n;
+    EXPECT_EQ(seen.sentMessages, said.sentMessages) << n;
+    EXPECT_EQ(seen.receivedMessages, said.receivedMessages) << n;
+    EXPECT_EQ(seen.hops, said.hops) << n;
+  }
+}
+
+TEST_P(EveryAlgorithm, CopiesLocallyWhenThereIsOneRank) {
+  const Program program = algorithm().build({.rankCount = 1}, Rank{0});
+  ASSERT_EQ(program.steps.size(), 1u);
+  EXPECT_EQ(describe(program, program.steps[0]), isReduction(algorithm().collective)
+                                                     ? "chunk 0: in[0] -> out[0] post"
+                                                     : "chunk 0: in[0] -> out[0]");
+}
+
+TEST(Catalog, HasAnAlgorithmForEveryCollective) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    ASSERT_FALSE(algorithms(collective).empty()) << name(collective);
+    for (const Algorithm& algorithm : algorithms(collective)) {
+      EXPECT_EQ(algorithm.collective, collective);
+    }
+  }
+}
+
+TEST(Catalog, AsksForNoMoreSlotsThanItNeeds) {
+  for (const Algorithm& algorithm : allAlgorithms()) {
+    const int32_t tooFew = algorithm.minSlotCount - 1;
+    if (tooFew == 0) continue;
+    const Proof proof = prove(makeSchedule(algorithm, {.rankCount = 4}), {.slotCount = tooFew});
+    EXPECT_NE(proof.refusal.find("deadlock"), std::string::npos) << name(algorithm.collective);
+  }
+}
+
+TEST(Catalog, FindsByNameInUpperAndLowerCase) {
+  const Algorithm* ring = findAlgorithm(Collective::kAllReduce, "Ring");
+  ASSERT_NE(ring, nullptr);
+  EXPECT_EQ(ring->name, "ring");
+  EXPECT_EQ(findAlgorithm(Collective::kAllReduce, "ONESHOT")->name, "oneshot");
+  EXPECT_EQ(findAlgorithm(Collective::kAllReduce, "rin"), nullptr);
+  EXPECT_EQ(findAlgorithm(Collective::kAllReduce, "rings"), nullptr);
+  EXPECT_EQ(findAlgorithm(Collective::kBroadcast, "oneshot"), nullptr);
+  EXPECT_EQ(findAlgorithm(Collective::kAllGather, "PAT")->build, patAllGather);
+  EXPECT_EQ(findAlgorithm(Collective::kAllReduce, "Tree")->build, treeAllReduce);
+}
+
+TEST(Catalog, TellsTrafficAsMultiplesOfTheWholeVector) {
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kAllReduce, "ring"), 4), 1.5);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kAllReduce, "oneshot"), 4), 3.0);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kAllReduce, "twoshot"), 4), 1.5);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kAllReduce, "tree"), 8), 2.0);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kAllReduce, "doubling"), 8), 3.0);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kBroadcast, "tree"), 64), 1.0);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kBroadcast, "twoshot"), 7), 1.0);
+  EXPECT_DOUBLE_EQ(receivedFactor(*findAlgorithm(Collective::kReduce, "twoshot"), 7), 1.0);
+  EXPECT_DOUBLE_EQ(receivedFactor(*findAlgorithm(Collective::kGather, "direct"), 4), 0.75);
+  EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kGather, "direct"), 4), 0.25);
+}
+
+}  // namespace
+}  // namespace tutti::schedule

@@ -1,0 +1,180 @@
+#include "schedule/references.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tutti::schedule {
+namespace {
+
+// By rank: how many of its steps are known to be done.
+using VectorClock = std::vector<int32_t>;
+
+// A chunk of one rank's memory. In place, a chunk of the input and the same chunk of the output are
+// one.
+using Cell = std::pair<Place, int32_t>;
+
+struct Message {
+  VectorClock sent;
+  size_t referenceAt = 0;  // in the sender's references
+};
+
+struct ReferenceState {
+  Cell cell;
+  int32_t reader = 0;
+  int32_t readAtStep = -1;  // the reader's clock once it has read; -1: not yet in this run
+};
+
+struct RankRun {
+  size_t step = 0;
+  VectorClock clock;
+  std::vector<ReferenceState> references;
+};
+
+class Check {
+ public:
+  Check(const Schedule& schedule, bool inPlace) : schedule_(schedule), inPlace_(inPlace) {}
+
+  std::string run() {
+    const auto count = static_cast<size_t>(schedule_.rankCount);
+    ranks_.assign(count, {.clock = VectorClock(count), .references = {}});
+    bool moved = true;
+    while (moved && reason_.empty()) {
+      moved = false;
+      for (int32_t rank = 0; rank < schedule_.rankCount && reason_.empty(); ++rank) {
+        while (reason_.empty() && advance(rank)) moved = true;
+      }
+    }
+    return reason_;
+  }
+
+ private:
+  Cell cellOf(const Operand& operand) const {
+    return {inPlace_ ? Place::kOutput : operand.place, operand.index};
+  }
+
+  std::span<const Operand> sources(const Program& program, const Step& step) const {
+    return {program.operands.data() + step.firstOperand, step.sourceCount};
+  }
+  std::span<const Operand> destinations(const Program& program, const Step& step) const {
+    return {program.operands.data() + step.firstOperand + step.sourceCount, step.destinationCount};
+  }
+
+  // Runs the rank's next step; false when it has none or must wait for a message.
+  bool advance(int32_t rank) {
+    const Program& program = schedule_.programs[static_cast<size_t>(rank)];
+    RankRun& run = ranks_[static_cast<size_t>(rank)];
+    if (run.step == program.steps.size()) return false;
+    const Step& step = program.steps[run.step];
+    for (const Operand& source : sources(program, step)) {
+      if (source.place == Place::kLink &&
+          queue(program.receivesFrom[static_cast<size_t>(source.index)], rank).empty())
+        return false;
+    }
+    ++run.clock[static_cast<size_t>(rank)];
+    for (const Operand& source : sources(program, step)) {
+      if (source.place == Place::kLink)
+        read(rank, program.receivesFrom[static_cast<size_t>(source.index)]);
+    }
+    for (const Operand& destination : destinations(program, step)) {
+      if (destination.place == Place::kOutput) checkWrite(rank, program, step, destination);
+    }
+    send(rank, program, step);
+    ++run.step;
+    return true;
+  }
+
+  void read(int32_t rank, Rank from) {
+    auto& waiting = queue(from, rank);
+    const Message message = std::move(waiting.front());
+    waiting.pop_front();
+    VectorClock& clock = ranks_[static_cast<size_t>(rank)].clock;
+    for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], message.sent[i]);
+    RankRun& sender = ranks_[static_cast<size_t>(index(from))];
+    sender.references[message.referenceAt].readAtStep = clock[static_cast<size_t>(rank)];
+  }
+
+  // A copy onto itself, as in place all-gathers have, changes nothing.
+  void checkWrite(int32_t rank, const Program& program, const Step& step,
+                  const Operand& destination) {
+    const auto from = sources(program, step);
+    const bool isSame =
+        from.size() == 1 && from[0].place != Place::kLink && cellOf(from[0]) == cellOf(destination);
+    if (isSame) return;
+    const RankRun& run = ranks_[static_cast<size_t>(rank)];
+    for (const ReferenceState& reference : run.references) {
+      if (reference.cell != cellOf(destination)) continue;
+      const bool isKnownRead =
+          reference.readAtStep >= 0 &&
+          run.clock[static_cast<size_t>(reference.reader)] >= reference.readAtStep;
+      if (isKnownRead) continue;
+      reason_ =
+          fmt::format("rank {} step {} overwrites chunk {} that rank {} may still have to read",
+                      rank, run.step, destination.index, reference.reader);
+    }
+  }
+
+  // What outgoing links would refer to, if the step has its result in a user buffer.
+  std::optional<Cell> contentOf(const Program& program, const Step& step) const {
+    for (const Operand& destination : destinations(program, step)) {
+      if (destination.place == Place::kOutput) return cellOf(destination);
+    }
+    const auto from = sources(program, step);
+    if (from.size() != 1 || from[0].place == Place::kLink) return std::nullopt;
+    return cellOf(from[0]);
+  }
+
+  void send(int32_t rank, const Program& program, const Step& step) {
+    RankRun& run = ranks_[static_cast<size_t>(rank)];
+    for (const Operand& destination : destinations(program, step)) {
+      if (destination.place != Place::kLink) continue;
+      const std::optional<Cell> content = contentOf(program, step);
+      if (!content) {
+        reason_ = fmt::format("rank {} step {} sends what lies in no user buffer", rank, run.step);
+        return;
+      }
+      const Rank to = program.sendsTo[static_cast<size_t>(destination.index)];
+      run.references.push_back({.cell = *content, .reader = index(to)});
+      queue(Rank{rank}, index(to))
+          .push_back({.sent = run.clock, .referenceAt = run.references.size() - 1});
+    }
+  }
+
+  std::deque<Message>& queue(Rank from, int32_t to) { return queues_[{index(from), to}]; }
+
+  const Schedule& schedule_;
+  const bool inPlace_;
+  std::vector<RankRun> ranks_;
+  std::map<std::pair<int32_t, int32_t>, std::deque<Message>> queues_;
+  std::string reason_;
+};
+
+}  // namespace
+
+std::string whyNotReferable(const Schedule& schedule, bool inPlace) {
+  return Check(schedule, inPlace).run();
+}
+
+bool isReferable(const Algorithm& algorithm) {
+  switch (algorithm.collective) {
+    case Collective::kAllReduce: return algorithm.name == "twoshot";
+    case Collective::kReduceScatter: return algorithm.name == "direct";
+    case Collective::kReduce: return algorithm.name == "direct";
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kSend:
+    case Collective::kRecv: return true;
+  }
+  return false;
+}
+
+}  // namespace tutti::schedule

@@ -1,0 +1,27 @@
+// Which schedules may send references: messages that name the sender's own buffer instead of
+// bringing a copy, and are read from there by the receiver (wire::MessageKind::kReference). It
+// saves one pass over memory, under two conditions on the program.
+//
+//   Content: a step that sends has its result in a user buffer: it copies one input or output
+//   chunk, or also writes an output. Calm:    no rank overwrites a chunk that a message of its own
+//   refers to before the receiver has read it, in place or not.
+//            No message says "I have read it", so another chain of messages must imply it.
+#pragma once
+
+#include <string>
+
+#include "schedule/catalog.h"
+#include "schedule/schedule.h"
+
+namespace tutti::schedule {
+
+// Empty when both conditions hold on every rank, in place (input and output aliased by NCCL's
+// rules) if asked; otherwise the reason. By vector clocks (Fidge 1988, Mattern 1989): "before" is
+// what messages imply, not what one run happens to do.
+std::string whyNotReferable(const Schedule& schedule, bool inPlace);
+
+// The catalogue's algorithms for which it holds at every rank count; a test compares. All-to-all
+// only out of place: the executor sends from a copy when a rank calls it in place.
+bool isReferable(const Algorithm& algorithm);
+
+}  // namespace tutti::schedule

@@ -1,0 +1,58 @@
+#include "transport/offer.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::transport {
+namespace {
+
+struct Layout {
+  uint32_t kind;
+  uint32_t slotCount;
+  uint32_t slotBytes;
+  uint32_t zero;
+  Token token;
+  std::array<std::byte, 32> zeros;
+};
+static_assert(sizeof(Layout) == sizeof(Offer));
+
+}  // namespace
+
+Offer encodeOffer(OfferKind kind, const wire::LinkGeometry& geometry, const Token& token) {
+  const Layout layout{.kind = static_cast<uint32_t>(kind),
+                      .slotCount = geometry.slotCount,
+                      .slotBytes = geometry.slotBytes,
+                      .zero = 0,
+                      .token = token,
+                      .zeros = {}};
+  Offer offer;
+  std::memcpy(offer.data(), &layout, sizeof layout);
+  return offer;
+}
+
+Result<Token> decodeOffer(const Offer& offer, OfferKind kind, const wire::LinkGeometry& geometry) {
+  Layout layout;
+  std::memcpy(&layout, offer.data(), sizeof layout);
+  const bool zeros = layout.zero == 0 && std::all_of(layout.zeros.begin(), layout.zeros.end(),
+                                                     [](std::byte b) { return b == std::byte{0}; });
+  if (layout.kind != static_cast<uint32_t>(kind) || !zeros) {
+    return remoteError(
+        "the link offer is garbled or another transport's (kind {:#x}, wanted {:#x})", layout.kind,
+        static_cast<uint32_t>(kind));
+  }
+  if (layout.slotCount != geometry.slotCount || layout.slotBytes != geometry.slotBytes) {
+    return remoteError(
+        "the receiver offers a link of {} slots of {} bytes, this rank wants {} of {}: their "
+        "settings differ",
+        layout.slotCount, layout.slotBytes, geometry.slotCount, geometry.slotBytes);
+  }
+  return layout.token;
+}
+
+Status checkGeometry(const wire::LinkGeometry& geometry) {
+  if (wire::isValid(geometry)) return {};
+  return internalError("no link can have {} slots of {} bytes", geometry.slotCount,
+                       geometry.slotBytes);
+}
+
+}  // namespace tutti::transport

@@ -1,0 +1,30 @@
+// The 64 bytes in which a receiver tells a sender how to reach the link it made.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "transport/transport.h"
+#include "wire/link.h"
+
+namespace tutti::transport {
+
+using Token = std::array<std::byte, 16>;
+
+// A transport's mark, so that an offer never reaches another transport's connect().
+enum class OfferKind : uint32_t { kLocal = 0x6c6f6331, kShm = 0x73686d31 };
+
+// On the wire, little endian: 0 kind u32, 4 slotCount u32, 8 slotBytes u32, 12 zero, 16 token, 32
+// zero.
+Offer encodeOffer(OfferKind kind, const wire::LinkGeometry& geometry, const Token& token);
+
+// The token. kRemoteError when the offer is of another kind, for another geometry than the
+// caller's, or has bytes set where zeros belong: the two ranks then disagree about the link.
+Result<Token> decodeOffer(const Offer& offer, OfferKind kind, const wire::LinkGeometry& geometry);
+
+// kInternalError unless the geometry is one that links can have.
+Status checkGeometry(const wire::LinkGeometry& geometry);
+
+}  // namespace tutti::transport

@@ -1,0 +1,28 @@
+#include "transport/registry.h"
+
+#include "transport/local/local_transport.h"
+#include "transport/shm/shm_transport.h"
+
+namespace tutti::transport {
+
+Transports openTransports(const TransportOptions& options) {
+  Transports transports;
+  transports.push_back(std::make_unique<local::LocalTransport>(*options.rng));
+  transports.push_back(std::make_unique<shm::ShmTransport>(shm::ShmOptions{
+      .handoff = options.handoff, .disabled = options.shmDisabled, .timeout = options.timeout}));
+  return transports;
+}
+
+Result<Transport*> pick(const Transports& transports, const bootstrap::PeerInfo& sender,
+                        const bootstrap::PeerInfo& receiver) {
+  std::string reasons;
+  for (const std::unique_ptr<Transport>& transport : transports) {
+    if (transport->canConnect(sender, receiver)) return transport.get();
+    if (!reasons.empty()) reasons += "; ";
+    reasons += fmt::format("{}: {}", transport->caps().name, transport->obstacle(sender, receiver));
+  }
+  return invalidUsage("no transport connects rank {} to rank {}: {}", sender.rank, receiver.rank,
+                      reasons);
+}
+
+}  // namespace tutti::transport

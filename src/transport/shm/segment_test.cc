@@ -1,0 +1,101 @@
+#include "transport/shm/segment.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+namespace tutti::transport::shm {
+namespace {
+
+constexpr size_t kBytes = 10'000;
+
+UniqueFd makeMemfd(size_t bytes, int seals) {
+  UniqueFd fd(::memfd_create("tutti-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+TEST(Segment, IsSharedByBothMappingsAndStartsZeroed) {
+  Segment segment = createSegment(kBytes).value();
+  const UniqueMapping other = mapSegment(segment.fd, kBytes).value();
+  auto* here = static_cast<unsigned char*>(segment.memory.get());
+  auto* there = static_cast<unsigned char*>(other.get());
+  ASSERT_NE(here, there);
+  for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(there[i], 0);
+  here[kBytes - 1] = 42;
+  EXPECT_EQ(there[kBytes - 1], 42);
+  segment = {};
+  EXPECT_EQ(there[kBytes - 1], 42);
+}
+
+TEST(Segment, CannotBeResizedByAnyone) {
+  const Segment segment = createSegment(kBytes).value();
+  EXPECT_NE(::ftruncate(segment.fd.get(), 0), 0);
+  EXPECT_NE(::ftruncate(segment.fd.get(), 2 * kBytes), 0);
+  EXPECT_NE(::fcntl(segment.fd.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
+}
+
+TEST(Segment, ThatIsNotFullySealedIsRefused) {
+  for (const int seals :
+       {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW, F_SEAL_GROW | F_SEAL_SEAL}) {
+    const UniqueFd fd = makeMemfd(kBytes, seals);
+    const Status status = mapSegment(fd, kBytes).takeStatus();
+    EXPECT_EQ(status.code(), Code::kRemoteError) << seals;
+    EXPECT_NE(status.message().find("not sealed"), std::string_view::npos) << status.message();
+  }
+}
+
+TEST(Segment, OfAnotherSizeIsRefused) {
+  for (const size_t bytes : {size_t{0}, kBytes - 1, kBytes + 1}) {
+    const UniqueFd fd = makeMemfd(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    const Status status = mapSegment(fd, kBytes).takeStatus();
+    EXPECT_EQ(status.code(), Code::kRemoteError) << bytes;
+    EXPECT_NE(status.message().find("wanted 10000"), std::string_view::npos) << status.message();
+  }
+}
+
+TEST(Segment, OfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make another user's segment";
+  const UniqueFd fd = makeMemfd(kBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  ASSERT_EQ(::fchown(fd.get(), 4711, 4711), 0);
+  const Status status = mapSegment(fd, kBytes).takeStatus();
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_NE(status.message().find("4711"), std::string_view::npos) << status.message();
+}
+
+TEST(Segment, ThatIsNoMemoryAtAllIsRefused) {
+  std::array<int, 2> ends;
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd reading(ends[0]);
+  const UniqueFd writing(ends[1]);
+  EXPECT_EQ(mapSegment(reading, kBytes).takeStatus().code(), Code::kRemoteError);
+  EXPECT_EQ(mapSegment(UniqueFd(), kBytes).takeStatus().code(), Code::kRemoteError);
+}
+
+TEST(Segment, LeavesNoNameBehind) {
+  const Segment segment = createSegment(kBytes).value();
+  struct stat info {};
+  ASSERT_EQ(::fstat(segment.fd.get(), &info), 0);
+  EXPECT_EQ(info.st_nlink, 0u);
+}
+
+TEST(Segment, BeyondTheFileSizeLimitIsAnErrorNotASignal) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = kBytes - 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status status = createSegment(kBytes).takeStatus();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(status.code(), Code::kSystemError);
+  EXPECT_NE(status.message().find("ulimit -f"), std::string_view::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace tutti::transport::shm

@@ -1,0 +1,90 @@
+#include "transport/shm/shm_transport.h"
+
+#include <cstring>
+
+#include "base/mapping.h"
+#include "transport/offer.h"
+#include "transport/shm/segment.h"
+
+namespace tutti::transport::shm {
+namespace {
+
+class ShmEnd : public LinkEnd {
+ public:
+  ShmEnd(UniqueMapping memory, const wire::LinkGeometry& geometry)
+      : memory_(std::move(memory)), view_(wire::viewLink(memory_.get(), geometry)) {}
+  const wire::LinkView& view() const override { return view_; }
+
+ private:
+  const UniqueMapping memory_;
+  const wire::LinkView view_;
+};
+
+class ShmReceiverEnd final : public ShmEnd {
+ public:
+  ShmReceiverEnd(UniqueMapping memory, const wire::LinkGeometry& geometry,
+                 bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token)
+      : ShmEnd(std::move(memory), geometry), handoff_(handoff), token_(token) {}
+  ~ShmReceiverEnd() override { handoff_.withdraw(token_); }  // harmless when it was taken
+
+ private:
+  bootstrap::Handoff& handoff_;
+  const bootstrap::HandoffToken token_;
+};
+
+// PeerInfo came over the wire: the name may lack its terminating zero.
+std::string handoffName(const bootstrap::PeerInfo& peer) {
+  return std::string(peer.handoffName.data(),
+                     ::strnlen(peer.handoffName.data(), peer.handoffName.size()));
+}
+
+}  // namespace
+
+bool ShmTransport::canConnect(const bootstrap::PeerInfo& sender,
+                              const bootstrap::PeerInfo& receiver) const {
+  return obstacle(sender, receiver).empty();
+}
+
+std::string ShmTransport::obstacle(const bootstrap::PeerInfo& sender,
+                                   const bootstrap::PeerInfo& receiver) const {
+  if (options_.disabled) return "NCCL_SHM_DISABLE=1";
+  if (sender.hostHash != receiver.hostHash) {
+    return fmt::format("other host (hash {:016x} and {:016x})", sender.hostHash, receiver.hostHash);
+  }
+  if (sender.userId != receiver.userId) {
+    return fmt::format("other user ({} and {})", sender.userId, receiver.userId);
+  }
+  if (handoffName(receiver).empty()) return "the receiver cannot hand out memory";
+  return {};
+}
+
+Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
+                                       const bootstrap::PeerInfo& receiver,
+                                       const wire::LinkGeometry& geometry) {
+  TUTTI_TRY(checkGeometry(geometry));
+  if (options_.handoff == nullptr) {
+    return internalError("rank {}: a shared-memory link from rank {} without a hand-off service",
+                         receiver.rank, sender.rank);
+  }
+  TUTTI_TRY_ASSIGN(Segment segment, createSegment(wire::linkBytes(geometry)));
+  TUTTI_TRY_ASSIGN(const bootstrap::HandoffToken token,
+                   options_.handoff->offer(segment.fd.get(), 1));
+  return Listening{.end = std::make_unique<ShmReceiverEnd>(std::move(segment.memory), geometry,
+                                                           *options_.handoff, token),
+                   .offer = encodeOffer(OfferKind::kShm, geometry, token)};
+}
+
+Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo&,
+                                                       const bootstrap::PeerInfo& receiver,
+                                                       const wire::LinkGeometry& geometry,
+                                                       const Offer& offer) {
+  TUTTI_TRY(checkGeometry(geometry));
+  TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kShm, geometry));
+  TUTTI_TRY_ASSIGN(const UniqueFd fd,
+                   bootstrap::Handoff::take(handoffName(receiver), token, options_.timeout));
+  TUTTI_TRY_ASSIGN(UniqueMapping memory, mapSegment(fd, wire::linkBytes(geometry)));
+  std::unique_ptr<LinkEnd> end = std::make_unique<ShmEnd>(std::move(memory), geometry);
+  return end;
+}
+
+}  // namespace tutti::transport::shm

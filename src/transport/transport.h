@@ -1,0 +1,67 @@
+// Transport: makes links between two ranks. Tried in the order of transports(); the first that can
+// connect a pair is used.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "bootstrap/peer_info.h"
+#include "wire/link.h"
+
+namespace tutti::transport {
+
+// One side of a link. Owns that side's mapping; the view is valid until destruction. The side that
+// leaves first should have set its fault word (wire::LinkFault), the memory itself stays until both
+// sides are gone.
+class LinkEnd {
+ public:
+  virtual const wire::LinkView& view() const = 0;
+  virtual ~LinkEnd() = default;
+};
+
+// What the receiver tells the sender so that it can connect. Opaque, fixed size, range-checked by
+// connect().
+using Offer = std::array<std::byte, 64>;
+
+struct Listening {
+  std::unique_ptr<LinkEnd> end;
+  Offer offer;
+};
+
+// Thread-safe. Lives as long as the process's communicators.
+class Transport {
+ public:
+  struct Caps {
+    std::string_view name;  // "local", "shm", ...
+    bool mapped = true;     // both sides address the slots directly
+    bool needsOneProcess = false;
+    bool needsOneHost = false;
+  };
+
+  virtual const Caps& caps() const = 0;
+  virtual bool canConnect(const bootstrap::PeerInfo& sender,
+                          const bootstrap::PeerInfo& receiver) const = 0;
+  // Why canConnect() says no, in a few words for a message; empty when it says yes.
+  virtual std::string obstacle(const bootstrap::PeerInfo& sender,
+                               const bootstrap::PeerInfo& receiver) const = 0;
+
+  // The receiver's half: makes the link's memory. Does not block.
+  virtual Result<Listening> listen(const bootstrap::PeerInfo& sender,
+                                   const bootstrap::PeerInfo& receiver,
+                                   const wire::LinkGeometry& geometry) = 0;
+  // The sender's half. May wait for the receiver's process to hand over memory, at most the set-up
+  // timeout;
+  // never for its user's thread.
+  virtual Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
+                                                   const bootstrap::PeerInfo& receiver,
+                                                   const wire::LinkGeometry& geometry,
+                                                   const Offer& offer) = 0;
+  virtual ~Transport() = default;
+};
+
+}  // namespace tutti::transport

@@ -1,0 +1,188 @@
+// A link: a one-way ring of slots from one rank to another, in memory both can address.
+//
+// The sender fills the next slot and marks it with the message's number; the receiver reads it and
+// raises the link's head. Both numbers are 64-bit and only grow, so they never wrap in practice. A
+// message of up to kInlineBytes lies in the line of its mark: one cache line travels, and nothing
+// else.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/futex.h"
+#include "base/units.h"
+
+namespace tutti::wire {
+
+inline constexpr size_t kCacheLineBytes = 64;
+
+// Why a link will never move again; written by the side that leaves, read by the other when it has
+// waited long.
+enum class LinkFault : uint32_t { kNone = 0, kAborted = 1, kDestroyed = 2 };
+
+inline constexpr size_t kInlineBytes = 40;
+
+// What a message brings. A reference is read by the receiver straight from the sender's memory,
+// which saves the copy into the slot; the sender leaves that memory alone until the link's head has
+// passed the message.
+enum class MessageKind : uint32_t { kPayload = 0, kReference = 1 };
+
+// The inline payload of a kReference: `MessageHead::bytes` bytes at this address of the sending
+// process.
+struct Reference {
+  uint64_t address = 0;
+};
+
+// The first line of a slot.
+struct MessageHead {
+  // 1 + the number of the message that the slot holds; 0 in new memory. Written by the sender with
+  // release after the rest of the slot, read by the receiver with acquire before the rest: that
+  // pair orders the payload. Message m + slotCount overwrites m's mark, so nothing needs clearing.
+  // At 10^9 messages a second it wraps after 584 years. A tail counter for the whole link would
+  // cost a second line a message. The low half is a futex word.
+  std::atomic<uint64_t> mark;
+  // The receiver compares both with what its own call expects before it touches the payload.
+  uint32_t bytes;      // of the payload, or of what the reference names
+  uint32_t signature;  // of the call (collective, sequence, count, type, operation, root)
+  MessageKind kind;    // checked against the receiver's own expectation, too
+  uint32_t unused;
+  std::byte inlinePayload[kInlineBytes];
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(MessageHead) == kCacheLineBytes);
+
+struct LinkControl {
+  // Messages that the receiver has read. Written by it with release after it has read the slot,
+  // read by the sender with acquire before it refills it, and only when the ring looks full. Grows
+  // by one a message, wraps as late as a mark. A credit message would cost a slot. Low half: futex
+  // word.
+  alignas(kCacheLineBytes) std::atomic<uint64_t> head;
+  // Nonzero while the sender sleeps (or is about to) on head. The sleeper counts itself, then looks
+  // at head once more; the receiver raises head, then looks here; all four sequentially consistent,
+  // so one of them sees the other.
+  std::atomic<uint32_t> senderSleeps;
+
+  // The mirror image, for a receiver that sleeps on a slot's mark; in a line that is written only
+  // at such times, because the sender looks at it with every message.
+  alignas(kCacheLineBytes) std::atomic<uint32_t> receiverSleeps;
+  // A LinkFault. Written once by the leaving side with release, read with acquire by the other on
+  // its slow path only. Never reset: a link with a fault is dead.
+  std::atomic<uint32_t> senderFault;
+  std::atomic<uint32_t> receiverFault;
+};
+static_assert(sizeof(LinkControl) == 2 * kCacheLineBytes);
+
+struct LinkGeometry {
+  uint32_t slotCount = 0;  // a power of two
+  uint32_t slotBytes = 0;  // payload bytes a slot holds; a multiple of the cache line
+};
+
+inline constexpr uint32_t kMaxSlotCount = 1024;
+inline constexpr uint32_t kMaxSlotBytes = 16u << 20;
+
+constexpr bool isValid(const LinkGeometry& geometry) {
+  return geometry.slotCount > 0 && geometry.slotCount <= kMaxSlotCount &&
+         (geometry.slotCount & (geometry.slotCount - 1)) == 0 && geometry.slotBytes > 0 &&
+         geometry.slotBytes <= kMaxSlotBytes && geometry.slotBytes % kCacheLineBytes == 0;
+}
+
+// Bytes of the whole link: control, then the slots, each a header line and its payload.
+constexpr size_t linkBytes(const LinkGeometry& geometry) {
+  return sizeof(LinkControl) +
+         size_t{geometry.slotCount} * (sizeof(MessageHead) + geometry.slotBytes);
+}
+
+// One side's view of a link. Borrowed: the transport's LinkEnd owns the memory.
+struct LinkView {
+  LinkControl* control = nullptr;
+  std::byte* slots = nullptr;
+  LinkGeometry geometry;
+
+  MessageHead& message(uint64_t number) const {
+    const size_t which = number & (geometry.slotCount - 1);
+    return *reinterpret_cast<MessageHead*>(slots +
+                                           which * (sizeof(MessageHead) + geometry.slotBytes));
+  }
+  // Where message `number` keeps its payload when it has this many bytes: both sides know how many
+  // before they look.
+  std::byte* payload(uint64_t number, size_t bytes) const {
+    MessageHead& head = message(number);
+    return bytes <= kInlineBytes ? head.inlinePayload : reinterpret_cast<std::byte*>(&head + 1);
+  }
+};
+
+// One side's place in a link. Used by the thread that drives the operation, one at a time.
+struct LinkPort {
+  LinkView view;
+  uint64_t next = 0;   // the message this side sends or receives next
+  uint64_t known = 0;  // sender: head as last read, so that the receiver's line is touched only
+                       // when the ring looks full
+
+  // Receiver: where references point to. In this process they are plain memory, else that
+  // process's.
+  bool isSenderHere = false;
+  int32_t senderProcess = 0;
+
+  bool isConnected() const { return view.control != nullptr; }
+};
+
+// ---- the sender's side
+// -----------------------------------------------------------------------------------------------------
+
+inline bool hasFreeSlot(LinkPort& port) {
+  if (port.next - port.known < port.view.geometry.slotCount) return true;
+  port.known = port.view.control->head.load(std::memory_order_acquire);
+  return port.next - port.known < port.view.geometry.slotCount;
+}
+
+// Hands the next message, whose payload is in place, to the receiver.
+inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
+                    MessageKind kind = MessageKind::kPayload) {
+  MessageHead& message = port.view.message(port.next);
+  message.bytes = bytes;
+  message.signature = signature;
+  message.kind = kind;
+  message.mark.store(++port.next, std::memory_order_seq_cst);
+  wakeIfSleeping(message.mark, port.view.control->receiverSleeps);
+}
+
+// Hands over a reference instead. The memory stays as it is until isDrained().
+inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
+                             uint32_t signature) {
+  const Reference reference{.address = reinterpret_cast<uint64_t>(memory)};
+  std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
+  publish(port, bytes, signature, MessageKind::kReference);
+}
+
+// The receiver has read every message.
+inline bool isDrained(LinkPort& port) {
+  if (port.known == port.next) return true;
+  port.known = port.view.control->head.load(std::memory_order_acquire);
+  return port.known == port.next;
+}
+
+// ---- the receiver's side
+// ---------------------------------------------------------------------------------------------------
+
+inline bool hasMessage(const LinkPort& port) {
+  return port.view.message(port.next).mark.load(std::memory_order_acquire) == port.next + 1;
+}
+
+// Gives the slot of the message that was just read back to the sender.
+inline void release(LinkPort& port) {
+  LinkControl& control = *port.view.control;
+  control.head.store(++port.next, std::memory_order_seq_cst);
+  wakeIfSleeping(control.head, control.senderSleeps);
+}
+
+// Views memory of linkBytes(geometry) bytes, zeroed when new, aligned to a cache line.
+inline LinkView viewLink(void* memory, const LinkGeometry& geometry) {
+  auto* bytes = static_cast<std::byte*>(memory);
+  return {.control = reinterpret_cast<LinkControl*>(bytes),
+          .slots = bytes + sizeof(LinkControl),
+          .geometry = geometry};
+}
+
+}  // namespace tutti::wire

@@ -1,0 +1,96 @@
+// Ranks for tests: each a process of its own, started from this test binary, so that the library in
+// it is fresh and may die.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <nccl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tutti::conformance {
+
+// What a process was started as.
+struct ProcessRank {
+  int rank = 0;
+  int count = 0;
+  ncclUniqueId id{};
+};
+
+inline std::string toHex(const ncclUniqueId& id) {
+  std::string text;
+  for (const char byte : id.internal) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned char>(byte));
+    text += digits.data();
+  }
+  return text;
+}
+
+// In the body, a test named DISABLED_*: it runs in the started processes only.
+inline ProcessRank thisProcess() {
+  ProcessRank self;
+  const char* rank = std::getenv("TEST_RANK");
+  const char* count = std::getenv("TEST_RANK_COUNT");
+  const char* id = std::getenv("TEST_ID");
+  if (rank == nullptr || count == nullptr || id == nullptr) return self;
+  self.rank = std::atoi(rank);
+  self.count = std::atoi(count);
+  for (size_t i = 0; i < sizeof self.id.internal; ++i) {
+    const std::string digits(id + 2 * i, 2);
+    self.id.internal[i] = static_cast<char>(std::stoi(digits, nullptr, 16));
+  }
+  return self;
+}
+
+// Starts `count` processes of the body `Suite.DISABLED_Name`; each one's exit code, or minus the
+// signal that ended it. `settings(rank)`: more variables, "NAME=value".
+inline std::vector<int> runProcesses(
+    const std::string& body, int count,
+    const std::function<std::vector<std::string>(int)>& settings = nullptr) {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < count; ++rank) {
+    std::vector<std::string> variables;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      // Sharding and test output of the parent are none of the child's.
+      if (std::strncmp(*entry, "GTEST_", 6) != 0) variables.emplace_back(*entry);
+    }
+    variables.push_back("TEST_RANK=" + std::to_string(rank));
+    variables.push_back("TEST_RANK_COUNT=" + std::to_string(count));
+    variables.push_back("TEST_ID=" + toHex(id));
+    if (settings) {
+      for (std::string& variable : settings(rank)) variables.push_back(std::move(variable));
+    }
+    std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=" + body,
+                                      "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
+    std::vector<char*> arguments, environment;
+    for (std::string& word : words) arguments.push_back(word.data());
+    for (std::string& variable : variables) environment.push_back(variable.data());
+    arguments.push_back(nullptr);
+    environment.push_back(nullptr);
+    pid_t child = 0;
+    EXPECT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(),
+                            environment.data()),
+              0);
+    children.push_back(child);
+  }
+  std::vector<int> codes;
+  for (const pid_t child : children) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    codes.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  return codes;
+}
+
+}  // namespace tutti::conformance

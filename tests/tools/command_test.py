@@ -1,0 +1,213 @@
+"""The tutti command as a script sees it: exit codes, key lines, JSON, and docs/SETTINGS.md.
+
+Usage: command_test.py TUTTI SOURCE_FOLDER VERSION
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TUTTI = ""
+SOURCE = pathlib.Path()
+VERSION = ""
+
+
+def run(*arguments, env=None, stdout=subprocess.PIPE):
+    """Runs the command with none of the caller's settings, in an empty home."""
+    with tempfile.TemporaryDirectory() as home:
+        clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
+        clean.update({"HOME": home}, **(env or {}))
+        return subprocess.run([TUTTI, *arguments], env=clean, stdout=stdout, stderr=subprocess.PIPE,
+                              text=True, timeout=60, check=False)
+
+
+class Frame(unittest.TestCase):
+    def test_usage_errors_exit_2_and_leave_stdout_empty(self):
+        for arguments in ([], ["nonsense"], ["settings", "--nonsense"], ["version", "extra"],
+                          ["settings", "--json", "--markdown"]):
+            with self.subTest(arguments=arguments):
+                result = run(*arguments)
+                self.assertEqual(result.returncode, 2)
+                self.assertEqual(result.stdout, "")
+                self.assertNotEqual(result.stderr, "")
+
+    def test_each_subcommand_has_help_with_an_example(self):
+        overview = run("--help")
+        self.assertEqual(overview.returncode, 0)
+        for command in ("explain", "doctor", "settings", "version"):
+            with self.subTest(command=command):
+                self.assertIn(command, overview.stdout)
+                result = run(command, "--help")
+                self.assertEqual(result.returncode, 0)
+                self.assertIn("Example: ", result.stdout)
+
+    def test_a_full_disk_is_no_success(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = run("version", stdout=full)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("No space left", result.stderr)
+
+    def test_no_colours_where_nobody_looks(self):
+        for command in ("settings", "doctor"):
+            self.assertNotIn("\x1b", run(command).stdout)
+
+
+class Version(unittest.TestCase):
+    def test_text_names_version_and_interface(self):
+        result = run("version")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(VERSION, result.stdout)
+        self.assertIn("2.28.9 (22809)", result.stdout)
+        self.assertEqual(run("--version").stdout, f"tutti {VERSION}\n")
+
+    def test_json_says_the_same(self):
+        version = json.loads(run("version", "--json").stdout)
+        self.assertEqual(version["tutti"], VERSION)
+        self.assertEqual(version["nccl_interface"], "2.28.9")
+        self.assertIn(version["cuda_driver_found"], (True, False))
+
+
+class Settings(unittest.TestCase):
+    def test_defaults_exit_0(self):
+        result = run("settings")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"TUTTI_TIMEOUT_MS +10000 +default")
+        self.assertNotIn("NCCL_IB_HCA", result.stdout)
+        self.assertIn("NCCL_IB_HCA", run("settings", "--all").stdout)
+
+    def test_a_mistyped_name_exits_1_with_what_was_meant(self):
+        result = run("settings", env={"NCCL_DEBUGG": "INFO"})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("did you mean NCCL_DEBUG?", result.stdout)
+
+    def test_a_wrong_value_exits_1_with_what_is_allowed(self):
+        result = run("settings", env={"TUTTI_TIMEOUT_MS": "soon"})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("TUTTI_TIMEOUT_MS=soon (environment): wanted a number, 200..86400000 ms", result.stdout)
+        self.assertRegex(result.stdout, r"TUTTI_TIMEOUT_MS +10000 +default")
+
+    def test_what_has_no_effect_says_so_and_is_no_fault(self):
+        result = run("settings", env={"NCCL_IB_HCA": "mlx5_0"})
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"NCCL_IB_HCA +mlx5_0 +environment +\(no effect: ")
+
+    def test_json_tells_value_source_and_complaints(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write("NCCL_BUFFSIZE=64K\nNCCL_ALGO=abc\n")
+            file.flush()
+            result = run("settings", "--json", env={"NCCL_CONF_FILE": file.name})
+        self.assertEqual(result.returncode, 1)
+        output = json.loads(result.stdout)
+        values = {each["name"]: each for each in output["settings"]}
+        self.assertEqual(values["NCCL_BUFFSIZE"]["value"], "65536")
+        self.assertEqual(values["NCCL_BUFFSIZE"]["source"], file.name)
+        self.assertEqual([each["name"] for each in output["complaints"]], ["NCCL_ALGO"])
+        self.assertIn(f"{file.name}:2", output["complaints"][0]["text"])
+
+    def test_bytes_that_are_no_text_do_not_break_json(self):
+        result = run("settings", "--json", env={"NCCL_HOSTID": os.fsdecode(b"\xff\xfe")})
+        self.assertEqual(result.returncode, 0)
+        json.loads(result.stdout)
+
+    def test_the_page_in_docs_is_current(self):
+        page = run("settings", "--markdown", env={"NCCL_DEBUG": "abc"})
+        self.assertEqual(page.returncode, 0)
+        self.assertEqual(page.stdout, (SOURCE / "docs/SETTINGS.md").read_text(encoding="utf-8"),
+                         "run: tutti settings --markdown > docs/SETTINGS.md")
+
+
+class Explain(unittest.TestCase):
+    def test_without_a_collective_the_table_names_them_all(self):
+        result = run("explain")
+        self.assertEqual(result.returncode, 0)
+        for collective in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll"):
+            for ranks in (2, 4, 8, 16, 64):
+                self.assertRegex(result.stdout, rf"(?m)^{collective} +{ranks}  \S+ ")
+        table = json.loads(run("explain", "-n", "3", "--json").stdout)["table"]
+        self.assertEqual({each["ranks"] for each in table}, {3})
+        self.assertTrue(all(each["rows"][-1]["max_bytes"] is None for each in table))
+
+    def test_a_call_is_explained_with_costs_program_and_proof(self):
+        result = run("explain", "broadcast", "-n", "3", "-b", "64K", "--root", "1", "--algorithm", "Tree",
+                     "--rank", "2")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("Broadcast of 65536 bytes (1 blocks of 16384 floats) on 3 ranks", result.stdout)
+        self.assertIn("takes   tree: the only one NCCL_ALGO allows", result.stdout)
+        self.assertIn("proof   right on all ranks, in place and not, no deadlock", result.stdout)
+        self.assertRegex(result.stdout, r"\n\* tree ")
+        self.assertRegex(result.stdout, r"0  chunk 1: link<-1 -> out\[1\], link->0\n +1  chunk 0: link<-0 -> out\[0\]\n$")
+
+    def test_json_agrees_with_the_library_on_the_choice(self):
+        ring = json.loads(run("explain", "AllReduce", "-n", "4", "-b", "1M", "--json",
+                              env={"NCCL_ALGO": "ring"}).stdout)
+        self.assertEqual(ring["algorithm"], "ring")
+        self.assertEqual(ring["proof"]["ok"], True)
+        self.assertEqual(len(ring["program"]["steps"]), 7)
+        costs = {each["name"]: each for each in ring["algorithms"]}
+        self.assertEqual(costs["ring"]["sent_bytes"], 1.5 * (1 << 20))
+        self.assertEqual(costs["oneshot"]["hops"], 1)
+
+    def test_every_collective_can_be_explained(self):
+        for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall",
+                           "gather", "scatter", "sendrecv", "Recv"):
+            with self.subTest(collective=collective):
+                self.assertEqual(run("explain", collective, "-n", "5", "--root", "4").returncode, 0)
+        self.assertIn("not tried: more than", run("explain", "reduce", "-n", "300").stdout)
+
+    def test_what_cannot_be_is_a_usage_error_that_says_what_can(self):
+        for arguments, wanted in ((["all_reduc"], "AllReduce"), (["reduce", "-n", "4", "--root", "4"], "0 to 3"),
+                                  (["all_gather", "--algorithm", "tree"], "there are: ring"),
+                                  (["reduce", "--rank", "9"], "0 to 3"), (["-n", "0"], "")):
+            with self.subTest(arguments=arguments):
+                result = run("explain", *arguments)
+                self.assertEqual(result.returncode, 2)
+                self.assertEqual(result.stdout, "")
+                self.assertIn(wanted, result.stderr)
+        result = run("explain", "all_gather", env={"NCCL_ALGO": "tree"})
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("NCCL_ALGO=tree leaves no algorithm for AllGather", result.stderr)
+
+
+class Doctor(unittest.TestCase):
+    def test_text_and_exit_code_agree(self):
+        result = run("doctor")
+        self.assertEqual(result.stderr, "")
+        self.assertEqual(result.returncode, 0 if "nothing wrong found" in result.stdout else 1)
+        for line in ("cpus usable", "open files", "memfd", "abstract unix sockets", "futex waitv",
+                     "ranks run on", "found by name"):
+            self.assertIn(f"\n  {line} ", result.stdout)
+
+    def test_json_has_all_sections(self):
+        result = run("doctor", "--json")
+        output = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 1 if output["findings"] else 0)
+        for section in ("machine", "limits", "shared memory", "network", "devices", "library", "settings"):
+            self.assertTrue(output[section], section)
+        machine = {fact["name"]: fact["value"] for fact in output["machine"]}
+        self.assertGreaterEqual(machine["cpus_usable"], 1)
+        self.assertGreater(machine["memory_bytes"], 1 << 20)
+
+    def findings(self, **env):
+        result = run("doctor", "--json", env=env)
+        self.assertEqual(result.returncode, 1)
+        return " ".join(each["what"] + " " + each["mend"] for each in json.loads(result.stdout)["findings"])
+
+    def test_what_is_wrong_comes_with_how_to_mend_it(self):
+        self.assertIn("did you mean NCCL_DEBUG?", self.findings(NCCL_DEBUGG="1"))
+        self.assertIn("unset NCCL_SHM_DISABLE", self.findings(NCCL_SHM_DISABLE="1"))
+        self.assertIn("change NCCL_SOCKET_IFNAME", self.findings(NCCL_SOCKET_IFNAME="=none0"))
+        self.assertIn("set TUTTI_SECRET_FILE", self.findings(NCCL_COMM_ID="127.0.0.1:5000"))
+        self.assertIn("TUTTI_DEVICE=cuda", self.findings(TUTTI_DEVICE="cuda"))
+
+    def test_the_interface_that_would_be_used_is_named_with_the_reason(self):
+        result = run("doctor", env={"NCCL_SOCKET_IFNAME": "lo"})
+        self.assertRegex(result.stdout, r"\n  chosen +lo  \(")
+
+
+if __name__ == "__main__":
+    TUTTI, SOURCE, VERSION = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,110 @@
+// tutti doctor: looks at this machine as a rank would, says what would be used and why, what is
+// wrong, and how to mend it.
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/settings.h"
+#include "tools/command.h"
+#include "tools/doctor_report.h"
+#include "tools/terminal.h"
+
+namespace tutti::tools {
+namespace {
+
+Report examine() {
+  const Settings settings = Settings::load();
+  Report report;
+  examineMachine(report);
+  examineLimits(report);
+  examineSharing(report, settings);
+  examineNetwork(report, settings);
+  examineGpus(report, settings);
+  examineLibraries(report);
+  examineSettings(report, settings);
+  return report;
+}
+
+std::string shownValue(const Fact& fact) {
+  if (const auto* text = std::get_if<std::string>(&fact.value)) return *text;
+  if (const auto* flag = std::get_if<bool>(&fact.value)) return *flag ? "yes" : "no";
+  const int64_t number = std::get<int64_t>(fact.value);
+  return fact.key.ends_with("_bytes") ? sizeText(number) : fmt::format("{}", number);
+}
+
+std::string shownKey(std::string key) {
+  if (key.ends_with("_bytes")) key.resize(key.size() - std::string_view("_bytes").size());
+  const bool isSetting = key.starts_with("NCCL_") || key.starts_with("TUTTI_");
+  if (!isSetting) std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
+void printText(const Report& report) {
+  const Terminal terminal;
+  size_t width = 0;
+  for (const Section& section : report.sections) {
+    for (const Fact& fact : section.facts) width = std::max(width, shownKey(fact.key).size());
+  }
+  for (const Section& section : report.sections) {
+    fmt::print("{}\n", terminal.paint(Colour::kBold, section.name));
+    for (const Fact& fact : section.facts) {
+      const std::string note = fact.note.empty() ? "" : "  (" + fact.note + ")";
+      fmt::print("  {:<{}}  {}{}\n", shownKey(fact.key), width, shownValue(fact),
+                 terminal.paint(Colour::kDim, note));
+    }
+  }
+  fmt::print("\n");
+  for (const Finding& finding : report.findings) {
+    fmt::print("{} {}\n  mend: {}\n", terminal.paint(Colour::kBad, "wrong:"), finding.what,
+               finding.mend);
+  }
+  if (report.findings.empty())
+    fmt::print("{}\n", terminal.paint(Colour::kGood, "nothing wrong found"));
+}
+
+void printJson(const Report& report) {
+  nlohmann::ordered_json output;
+  for (const Section& section : report.sections) {
+    nlohmann::ordered_json& facts = output[section.name];
+    facts = nlohmann::ordered_json::array();
+    for (const Fact& fact : section.facts) {
+      nlohmann::ordered_json each;
+      each["name"] = fact.key;
+      std::visit([&](const auto& value) { each["value"] = value; }, fact.value);
+      if (!fact.note.empty()) each["note"] = fact.note;
+      facts.push_back(std::move(each));
+    }
+  }
+  output["findings"] = nlohmann::ordered_json::array();
+  for (const Finding& finding : report.findings) {
+    output["findings"].push_back({{"what", finding.what}, {"mend", finding.mend}});
+  }
+  fmt::print("{}\n", output.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace
+
+void addDoctor(CLI::App& app, int& exitCode) {
+  auto json = std::make_shared<bool>(false);  // shared by the option and the callback
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Look at this machine: what would be used and why, what is wrong, how to mend it");
+  command->add_flag("--json", *json, "Print JSON");
+  command->footer(
+      "Exit code: 0, or 1 when something is wrong.\n"
+      "Example: tutti doctor --json | jq .findings");
+  command->callback([json, &exitCode] {
+    const Report report = examine();
+    if (*json) {
+      printJson(report);
+    } else {
+      printText(report);
+    }
+    exitCode = report.findings.empty() ? kExitOk : kExitFinding;
+  });
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,213 @@
+// tutti doctor: network, GPUs, the library that programs would load, settings.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/fd.h"
+#include "base/settings.h"
+#include "bootstrap/interfaces.h"
+#include "tools/doctor_report.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+
+int familyOf(const Settings& settings) {
+  if (settings.text("NCCL_SOCKET_FAMILY") == "AF_INET") return AF_INET;
+  if (settings.text("NCCL_SOCKET_FAMILY") == "AF_INET6") return AF_INET6;
+  return 0;
+}
+
+struct LibraryCloser {
+  void operator()(void* library) const { ::dlclose(library); }
+};
+using Library = std::unique_ptr<void, LibraryCloser>;
+
+// CUDA devices by the driver's own count; nothing without a driver.
+std::optional<int64_t> countGpus(std::string& problem) {
+  const Library driver(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL));
+  if (!driver) {
+    problem = "no CUDA driver (libcuda.so.1)";
+    return std::nullopt;
+  }
+  auto* init = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver.get(), "cuInit"));
+  auto* count = reinterpret_cast<int (*)(int*)>(::dlsym(driver.get(), "cuDeviceGetCount"));
+  if (init == nullptr || count == nullptr) {
+    problem = "libcuda.so.1 lacks cuInit or cuDeviceGetCount";
+    return std::nullopt;
+  }
+  int devices = 0;
+  int code = init(0);
+  if (code == 0) code = count(&devices);
+  if (code != 0) {
+    problem = fmt::format("the CUDA driver does not start (error {})", code);
+    return std::nullopt;
+  }
+  return devices;
+}
+
+// Ours has the calls of include/tutti/host.h. Looked for in the file, without running its code.
+bool isOurs(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_size <= 0) return false;
+  const auto bytes = static_cast<size_t>(info.st_size);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (memory == MAP_FAILED) return false;
+  constexpr std::string_view kMark = "ncclTuttiStreamCreate";
+  const bool isFound = ::memmem(memory, bytes, kMark.data(), kMark.size()) != nullptr;
+  ::munmap(memory, bytes);
+  return isFound;
+}
+
+std::optional<std::string> inList(const std::optional<std::string>& list) {
+  if (!list) return std::nullopt;
+  for (size_t start = 0; start <= list->size();) {
+    const size_t end = std::min(list->find_first_of(":;", start), list->size());
+    const std::string path = list->substr(start, end - start) + "/" + kLibrary;
+    if (end > start && ::access(path.c_str(), R_OK) == 0) return path;
+    start = end + 1;
+  }
+  return std::nullopt;
+}
+
+struct PipeCloser {
+  void operator()(std::FILE* pipe) const { ::pclose(pipe); }
+};
+
+// The loader's cache, as ldconfig prints it: "\tlibnccl.so.2 (libc6,x86-64) => /usr/lib/...".
+std::optional<std::string> inLoaderCache() {
+  const std::unique_ptr<std::FILE, PipeCloser> pipe(
+      ::popen("PATH=/sbin:/usr/sbin:$PATH ldconfig -p 2>/dev/null", "re"));
+  if (!pipe) return std::nullopt;
+  std::array<char, 4096> line{};
+  std::optional<std::string> found;
+  while (std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
+    std::string_view text = line.data();
+    text.remove_prefix(std::min(text.find_first_not_of("\t "), text.size()));
+    const size_t arrow = text.find("=> ");
+    if (found || !text.starts_with(kLibrary) || arrow == std::string_view::npos) continue;
+    text.remove_prefix(arrow + 3);
+    found = std::string(text.substr(0, text.find('\n')));
+  }
+  return found;
+}
+
+// Where the loader would find the library for a program that names it only, and why there.
+struct Found {
+  std::string path;
+  std::string reason;
+};
+
+std::optional<Found> findByName() {
+  const auto preload = environmentVariable("LD_PRELOAD");
+  if (preload && preload->find("libnccl") != std::string::npos)
+    return Found{*preload, "LD_PRELOAD"};
+  if (const auto path = inList(environmentVariable("LD_LIBRARY_PATH"))) {
+    return Found{*path, "LD_LIBRARY_PATH"};
+  }
+  if (const auto path = inLoaderCache()) return Found{*path, "the loader's cache"};
+  return std::nullopt;
+}
+
+// The library of this build or installation: beside the command, in ../lib.
+std::string ownLibrary() {
+  std::error_code problem;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", problem);
+  if (problem) return "";
+  const auto path = self.parent_path().parent_path() / "lib" / kLibrary;
+  return std::filesystem::exists(path, problem) ? path.string() : "";
+}
+
+}  // namespace
+
+void examineNetwork(Report& report, const Settings& settings) {
+  Section& section = report.open("network");
+  auto all = bootstrap::listInterfaces();
+  if (!all.ok()) {
+    report.find(std::string(all.status().message()), "allow this process to list interfaces");
+    return;
+  }
+  for (const bootstrap::Interface& each : all.value()) {
+    section.add(each.name, each.address.hostText(),
+                !each.isUp        ? "down"
+                : each.isLoopback ? "loopback"
+                                  : "");
+  }
+  auto choice = bootstrap::chooseInterfaces(
+      all.value(),
+      {.names = settings.text("NCCL_SOCKET_IFNAME"), .family = familyOf(settings), .near = {}});
+  if (!choice.ok()) {
+    report.find(std::string(choice.status().message()),
+                "change NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY");
+    return;
+  }
+  section.add("chosen", choice.value().interfaces.front().name, choice.value().reason);
+  if (!settings.text("NCCL_COMM_ID").empty() && settings.text("TUTTI_SECRET_FILE").empty()) {
+    report.find("NCCL_COMM_ID without TUTTI_SECRET_FILE: whoever reaches the port can join the job",
+                "set TUTTI_SECRET_FILE to a file that only the ranks' user can read");
+  }
+}
+
+void examineGpus(Report& report, const Settings& settings) {
+  Section& section = report.open("devices");
+  std::string problem;
+  const std::optional<int64_t> gpus = countGpus(problem);
+  section.add("gpus", gpus.value_or(0), problem);
+  const std::string& wanted = settings.text("TUTTI_DEVICE");
+  section.add("ranks_run_on", "CPU",
+              wanted == "host"       ? "TUTTI_DEVICE=host"
+              : gpus.value_or(0) > 0 ? "this version has no GPU ranks yet"
+                                     : "there is no GPU");
+  if (wanted == "cuda") {
+    report.find("TUTTI_DEVICE=cuda, but GPU ranks are not there" +
+                    (problem.empty() ? std::string(": this version has none yet") : ": " + problem),
+                "set TUTTI_DEVICE=host or auto");
+  }
+}
+
+void examineLibraries(Report& report) {
+  Section& section = report.open("library");
+  const std::string own = ownLibrary();
+  if (!own.empty()) section.add("tuttis_own", own);
+  const std::optional<Found> found = findByName();
+  if (!found) {
+    section.add("found_by_name", "none", fmt::format("no {} where the loader looks", kLibrary));
+  } else {
+    section.add("found_by_name", found->path,
+                fmt::format("by {}; {}", found->reason,
+                            isOurs(found->path) ? "it is tutti's" : "it is not tutti's"));
+  }
+  if (!own.empty() && (!found || !isOurs(found->path))) {
+    section.add("to_use_tuttis", fmt::format("LD_PRELOAD={}", own),
+                "in front of the program's command");
+  }
+}
+
+void examineSettings(Report& report, const Settings& settings) {
+  Section& section = report.open("settings");
+  for (const SettingValue& value : settings.values()) {
+    if (!value.isSet()) continue;
+    std::string note = "from " + value.source;
+    if (!value.info->noEffect.empty()) note += fmt::format("; no effect: {}", value.info->noEffect);
+    section.add(std::string(value.info->name), value.text, note);
+  }
+  if (section.facts.empty()) section.add("set", "none", "all defaults; tutti settings lists them");
+  for (const SettingComplaint& complaint : settings.complaints()) {
+    report.find(complaint.text, "correct or remove it");
+  }
+}
+
+}  // namespace tutti::tools

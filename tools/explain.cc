@@ -1,0 +1,135 @@
+// tutti explain: which algorithm a call takes and why, what each would cost, the program of a rank
+// step by step, and what the prover says of it. Asks the planner that the library asks.
+#include <fmt/core.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/settings.h"
+#include "base/units.h"
+#include "schedule/catalog.h"
+#include "tools/command.h"
+#include "tools/explain_report.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr const char* kFooter =
+    "Collectives by nccl-tests' names or the interface's: all_reduce, AllReduce, sendrecv. "
+    "Without\n"
+    "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. NCCL_ALGO "
+    "and\n"
+    "NCCL_BUFFSIZE are heeded; --algorithm takes NCCL_ALGO's place.\n"
+    "Exit code: 0; 1 when the prover refuses the schedule; 2 usage.\n"
+    "Example: tutti explain all_reduce -n 8 -b 64K\n"
+    "Example: tutti explain broadcast -n 6 --root 2 --algorithm tree --rank 5";
+
+struct Options {
+  std::string collective;
+  std::string algorithm;
+  int32_t rankCount = 0;  // 0: not given
+  uint64_t bytes = 1_MiB;
+  int32_t root = 0;
+  int32_t rank = 0;
+  bool json = false;
+};
+
+constexpr int32_t kUsualRanks = 4;
+constexpr int32_t kMostRanks = 4096;
+
+// "all_reduce" and "AllReduce" are one.
+std::string plainName(std::string_view text) {
+  std::string plain;
+  for (const char letter : text) {
+    if (letter != '_') plain.push_back(static_cast<char>(std::tolower(letter)));
+  }
+  return plain;
+}
+
+Collective parseCollective(const std::string& text) {
+  const std::string wanted = plainName(text);
+  if (wanted == "sendrecv") return Collective::kSend;
+  std::string known;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (plainName(name(collective)) == wanted) return collective;
+    known += fmt::format("{}{}", i == 0 ? "" : ", ", name(collective));
+  }
+  throw CLI::ValidationError("collective", fmt::format("{} is none of {}", text, known));
+}
+
+void checkRank(const char* option, int32_t rank, int32_t rankCount) {
+  if (rank < rankCount) return;
+  throw CLI::ValidationError(
+      option, fmt::format("{} is out of range, ranks are 0 to {}", rank, rankCount - 1));
+}
+
+ExplainedCall callOf(const Options& options) {
+  const Settings settings = Settings::load();
+  ExplainedCall call{.collective = parseCollective(options.collective),
+                     .rankCount = options.rankCount == 0 ? kUsualRanks : options.rankCount,
+                     .bytes = options.bytes,
+                     .root = Rank{options.root},
+                     .rank = Rank{options.rank},
+                     .bufferBytes = static_cast<size_t>(settings.integer("NCCL_BUFFSIZE")),
+                     .algorithms = settings.text("NCCL_ALGO")};
+  checkRank("--root", options.root, call.rankCount);
+  checkRank("--rank", options.rank, call.rankCount);
+  if (options.algorithm.empty()) return call;
+  if (schedule::findAlgorithm(call.collective, options.algorithm) == nullptr) {
+    std::string known;
+    for (const auto& algorithm : schedule::algorithms(call.collective)) {
+      known += fmt::format(" {}", algorithm.name);
+    }
+    throw CLI::ValidationError(
+        "--algorithm",
+        fmt::format("{} has no {}; there are:{}", name(call.collective), options.algorithm, known));
+  }
+  call.algorithms = options.algorithm;
+  return call;
+}
+
+int explain(const Options& options) {
+  if (options.collective.empty()) {
+    const std::vector<int32_t> all{2, 4, 8, 16, 64};
+    printTable(options.rankCount == 0 ? all : std::vector{options.rankCount}, options.json);
+    return kExitOk;
+  }
+  Result<Explanation> explanation = explainCall(callOf(options));
+  if (!explanation.ok()) {
+    throw CLI::ValidationError("collective", std::string(explanation.status().message()));
+  }
+  if (options.json) {
+    printJson(explanation.value());
+  } else {
+    printText(explanation.value());
+  }
+  return explanation.value().refusal.empty() ? kExitOk : kExitFinding;
+}
+
+}  // namespace
+
+void addExplain(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<Options>();  // shared by the parser and the callback
+  CLI::App* command = app.add_subcommand(
+      "explain", "Show which algorithm a call takes, why, its steps and its proof");
+  command->add_option("collective", options->collective, "What is called; without: the table");
+  command->add_option("-n,--ranks", options->rankCount, "Ranks (default 4; table: 2 4 8 16 64)")
+      ->check(CLI::Range(1, kMostRanks));
+  command->add_option("-b,--bytes", options->bytes, "Bytes, with K, M or G (default 1M)")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--root", options->root, "Root, or receiver (default 0)")
+      ->check(CLI::Range(0, kMostRanks - 1));
+  command->add_option("--algorithm", options->algorithm, "Take this one");
+  command->add_option("--rank", options->rank, "Whose program to show (default 0)")
+      ->check(CLI::Range(0, kMostRanks - 1));
+  command->add_flag("--json", options->json, "Print JSON");
+  command->footer(kFooter);
+  command->callback([options, &exitCode] { exitCode = explain(*options); });
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,60 @@
+// What `tutti explain` says: gathered from the planner, the catalogue and the prover, then printed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "plan/plan.h"
+#include "schedule/catalog.h"
+#include "schedule/prover.h"
+
+namespace tutti::tools {
+
+// Proving takes time and memory by the square of the ranks.
+inline constexpr int32_t kMostRanksProved = 256;
+
+struct ExplainedCall {
+  Collective collective = Collective::kAllReduce;
+  int32_t rankCount = 1;
+  uint64_t bytes = 0;      // of the whole vector; rounded up to whole floats a block
+  Rank root{0};            // of a send or receive: the receiver, the rank after it sends
+  Rank rank{0};            // whose program is shown
+  size_t bufferBytes = 0;  // NCCL_BUFFSIZE
+  std::string algorithms;  // NCCL_ALGO
+};
+
+// An algorithm's figures for the call.
+struct AlgorithmFacts {
+  const schedule::Algorithm* algorithm = nullptr;
+  schedule::Cost cost;   // one piece
+  double sentBytes = 0;  // by the rank that sends most
+  double receivedBytes = 0;
+  bool isChosen = false;
+};
+
+struct Explanation {
+  ExplainedCall call;
+  uint64_t count = 0;   // floats a block
+  plan::Plan plan;      // where ranks can read each other's memory
+  plan::Plan slotPlan;  // where they cannot
+  std::vector<AlgorithmFacts> algorithms;
+  uint32_t slotCount = 0;
+  bool isProved = false;         // tried at all; not above kMostRanksProved
+  std::string refusal;           // of the prover
+  schedule::ProofReport report;  // one piece
+};
+
+// kInvalidUsage when NCCL_ALGO leaves no algorithm. REQUIRES: root and rank below rankCount.
+Result<Explanation> explainCall(const ExplainedCall& call);
+
+void printText(const Explanation& explanation);
+void printJson(const Explanation& explanation);
+
+// The planner's table for these numbers of ranks, all collectives.
+void printTable(const std::vector<int32_t>& rankCounts, bool json);
+
+}  // namespace tutti::tools

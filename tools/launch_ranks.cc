@@ -1,0 +1,317 @@
+#include "tools/launch_ranks.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "tools/command.h"
+#include "tools/launch_children.h"
+#include "tools/launch_lines.h"
+#include "tools/launcher_env.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr int kGraceSeconds = 5;  // between asking and killing
+constexpr const char* kLibraryName = "libnccl.so.2";
+
+// A port that was free a moment ago; the ranks' rendezvous takes it over.
+Result<int> findFreePort() {
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!socket || ::bind(socket.get(), generic, length) != 0 ||
+      ::getsockname(socket.get(), generic, &length) != 0) {
+    return systemError("bind", "a free port of 127.0.0.1", errno);
+  }
+  return int{ntohs(address.sin_port)};
+}
+
+// The folder of the library beside this command: ../lib, as built and as installed.
+std::optional<std::string> findLibraryFolder() {
+  std::array<char, PATH_MAX> self{};
+  if (::readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return std::nullopt;
+  std::string folder(self.data());
+  folder.resize(folder.rfind('/'));
+  for (const char* candidate : {"/../lib", "/../lib64", "/../lib/x86_64-linux-gnu", ""}) {
+    std::array<char, PATH_MAX> resolved{};
+    const std::string path = folder + candidate;
+    if (::realpath(path.c_str(), resolved.data()) == nullptr) continue;
+    const std::string library = fmt::format("{}/{}", resolved.data(), kLibraryName);
+    if (::access(library.c_str(), R_OK) == 0) return std::string(resolved.data());
+  }
+  return std::nullopt;
+}
+
+void prepend(const Lookup& lookup, const char* variable, const std::string& value) {
+  const char* old = lookup(variable);
+  const bool hasOld = old != nullptr && *old != '\0';
+  ::setenv(variable, (hasOld ? value + ":" + old : value).c_str(), 1);
+}
+
+// Set once in this process, which starts nothing but ranks.
+Status prepareEnvironment(const LaunchOptions& options) {
+  TUTTI_TRY_ASSIGN(const int port, findFreePort());
+  const std::string count = std::to_string(options.rankCount);
+  ::setenv("WORLD_SIZE", count.c_str(), 1);
+  ::setenv("LOCAL_WORLD_SIZE", count.c_str(), 1);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  const std::optional<std::string> folder = findLibraryFolder();
+  if (!folder) {
+    if (!options.preloads) return {};  // the ranks take the system's, if they need one
+    return makeError(Code::kSystemError,
+                     fmt::format("--preload: no {} in ../lib beside this command", kLibraryName));
+  }
+  const Lookup lookup = processEnvironment();
+  prepend(lookup, "LD_LIBRARY_PATH", *folder);
+  if (options.preloads) prepend(lookup, "LD_PRELOAD", fmt::format("{}/{}", *folder, kLibraryName));
+  return {};
+}
+
+void writeAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nobody reads any more: the ranks go on
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+// In the child: becomes the program.
+int becomeProgram(const LaunchOptions& options, int rank, int outputFd, int errorFd) {
+  ::signal(SIGPIPE, SIG_DFL);  // an ignored signal stays ignored across exec
+  const std::string number = std::to_string(rank);
+  ::setenv("RANK", number.c_str(), 1);
+  ::setenv("LOCAL_RANK", number.c_str(), 1);
+  if (rank != 0 || ::isatty(STDIN_FILENO) == 1) {
+    const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    ::dup2(null.get(), STDIN_FILENO);
+  }
+  if (outputFd >= 0) {
+    ::dup2(outputFd, STDOUT_FILENO);
+    ::dup2(errorFd, STDERR_FILENO);
+  }
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.command) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));  // execvp leaves them alone
+  }
+  arguments.push_back(nullptr);
+  ::execvp(arguments.front(), arguments.data());
+  constexpr int kCannotStart = 127;  // as shells have it
+  fmt::print(stderr, "tutti run: cannot start {}: {}\n", options.command.front(),
+             std::strerror(errno));
+  return kCannotStart;
+}
+
+// One rank's output or error stream on its way to ours.
+struct Pipe {
+  UniqueFd fd;
+  int target;
+  LinePrefixer lines;
+};
+
+class Launch {
+ public:
+  explicit Launch(const LaunchOptions& options) : options_(options), children_(true) {}
+
+  Status start();
+  int wait();
+
+ private:
+  Status startRank(int rank);
+  std::string prefixOf(int rank, int target) const;
+  void readFrom(Pipe& pipe);
+  void drain();
+  void reapAll();
+  void note(const ChildExit& exit);
+  void takeSignal();
+  void end(int signal);
+  int pollMilliseconds() const;
+  void checkTimes();
+
+  const LaunchOptions& options_;
+  UniqueFd signals_;
+  Children children_;
+  std::vector<Pipe> pipes_;
+  std::optional<Instant> timeoutAt_;
+  std::optional<Instant> killAt_;
+  std::optional<int> exitCode_;  // of the first failure
+  bool isEnding_ = false;
+};
+
+Status Launch::start() {
+  sigset_t watched;
+  ::sigemptyset(&watched);
+  for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&watched, signal);
+  blockSignals();
+  ::signal(SIGPIPE, SIG_IGN);  // a closed output must not keep us from ending the ranks
+  signals_.reset(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) return systemError("signalfd", "signals", errno);
+  if (options_.timeoutSeconds > 0) {
+    timeoutAt_ = steadyClock().now() + std::chrono::seconds(options_.timeoutSeconds);
+  }
+  for (int rank = 0; rank < options_.rankCount; ++rank) TUTTI_TRY(startRank(rank));
+  return {};
+}
+
+std::string Launch::prefixOf(int rank, int target) const {
+  constexpr int kColors = 6;  // of the terminal's eight, without black and white
+  const int width = static_cast<int>(std::to_string(options_.rankCount - 1).size());
+  const std::string plain = fmt::format("[{:>{}}] ", rank, width);
+  if (::isatty(target) != 1 || processEnvironment()("NO_COLOR") != nullptr) return plain;
+  return fmt::format("\x1b[3{}m{}\x1b[0m", 1 + rank % kColors, plain);
+}
+
+Status Launch::startRank(int rank) {
+  if (!options_.prefixesLines) {
+    return children_.spawn(rank, [&] { return becomeProgram(options_, rank, -1, -1); });
+  }
+  std::array<UniqueFd, 2> writeEnds;
+  for (const int target : {STDOUT_FILENO, STDERR_FILENO}) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return systemError("pipe", "a rank's output", errno);
+    writeEnds[static_cast<size_t>(target - STDOUT_FILENO)].reset(ends[1]);
+    UniqueFd readEnd(ends[0]);
+    if (::fcntl(readEnd.get(), F_SETFL, O_NONBLOCK) != 0) {
+      return systemError("fcntl", "a rank's output", errno);
+    }
+    pipes_.push_back({std::move(readEnd), target, LinePrefixer(prefixOf(rank, target))});
+  }
+  return children_.spawn(
+      rank, [&] { return becomeProgram(options_, rank, writeEnds[0].get(), writeEnds[1].get()); });
+}
+
+// Reads what is there, more than a pipe holds but not more: one that never stops writing must not
+// keep the others, or signals, waiting. Closes at the end.
+void Launch::readFrom(Pipe& pipe) {
+  constexpr int kMostReads = 32;
+  std::array<char, 65536> buffer;
+  for (int reads = 0; pipe.fd && reads < kMostReads; ++reads) {
+    const ssize_t length = ::read(pipe.fd.get(), buffer.data(), buffer.size());
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0 && errno == EAGAIN) return;
+    if (length <= 0) {
+      writeAll(pipe.target, pipe.lines.finish());
+      pipe.fd.reset();
+      return;
+    }
+    writeAll(pipe.target, pipe.lines.feed({buffer.data(), static_cast<size_t>(length)}));
+  }
+}
+
+// After the last rank: what it wrote is in the pipes. Something that left its group may hold them
+// open; nobody waits for that.
+void Launch::drain() {
+  for (Pipe& pipe : pipes_) {
+    readFrom(pipe);
+    writeAll(pipe.target, pipe.lines.finish());
+  }
+}
+
+void Launch::end(int signal) {
+  children_.signalAll(signal);
+  if (!isEnding_) killAt_ = steadyClock().now() + std::chrono::seconds(kGraceSeconds);
+  isEnding_ = true;
+}
+
+void Launch::note(const ChildExit& exit) {
+  if (exit.isClean() || isEnding_) return;
+  exitCode_ = exit.shellCode();
+  const bool isLast = children_.runningCount() == 0;
+  fmt::print(stderr, "tutti run: rank {} (pid {}) {}{}\n", exit.index, exit.pid, describe(exit),
+             isLast ? "" : "; ending the others");
+  end(SIGTERM);
+}
+
+void Launch::reapAll() {
+  while (std::optional<ChildExit> exit = children_.reap()) note(*exit);
+}
+
+void Launch::takeSignal() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    const bool isRepeated = isEnding_ && exitCode_ == 128 + signal;
+    if (!exitCode_) exitCode_ = 128 + signal;
+    end(isRepeated ? SIGKILL : signal);
+  }
+}
+
+int Launch::pollMilliseconds() const {
+  const std::optional<Instant> next = killAt_ ? killAt_ : timeoutAt_;
+  if (!next) return -1;
+  const Nanoseconds left = *next - steadyClock().now();
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
+  return static_cast<int>(std::clamp<int64_t>(milliseconds, 0, INT_MAX));
+}
+
+void Launch::checkTimes() {
+  const Instant now = steadyClock().now();
+  if (killAt_ && now >= *killAt_) {
+    children_.signalAll(SIGKILL);
+    killAt_ = now + std::chrono::seconds(kGraceSeconds);
+  } else if (timeoutAt_ && now >= *timeoutAt_ && !isEnding_) {
+    fmt::print(stderr, "tutti run: {} ranks still run after {} s (--timeout); ending them\n",
+               children_.runningCount(), options_.timeoutSeconds);
+    exitCode_ = kExitTimeout;
+    end(SIGTERM);
+  }
+}
+
+int Launch::wait() {
+  while (children_.runningCount() != 0) {
+    std::vector<pollfd> watched = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+    for (const Pipe& pipe : pipes_) {
+      // A closed one has fd -1, which poll passes over.
+      watched.push_back({.fd = pipe.fd.get(), .events = POLLIN, .revents = 0});
+    }
+    ::poll(watched.data(), watched.size(), pollMilliseconds());
+    for (size_t i = 0; i < pipes_.size(); ++i) {
+      if (watched[i + 1].revents != 0) readFrom(pipes_[i]);
+    }
+    takeSignal();
+    reapAll();
+    checkTimes();
+  }
+  drain();
+  return exitCode_.value_or(kExitOk);
+}
+
+}  // namespace
+
+int launchRanks(const LaunchOptions& options) {
+  Status status = prepareEnvironment(options);
+  Launch launch(options);
+  if (status.ok()) status = launch.start();
+  if (!status.ok()) {
+    fmt::print(stderr, "tutti run: {}\n", status.message());
+    return kExitEnvironment;
+  }
+  return launch.wait();
+}
+
+}  // namespace tutti::tools

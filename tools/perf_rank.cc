@@ -1,0 +1,371 @@
+#include "tools/perf_rank.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "base/clock.h"
+#include "tools/perf_check.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr double kNanoseconds = 1e9;
+constexpr size_t kHostNameBytes = 64;
+
+struct PlaceRecord {
+  int64_t pid;
+  char host[kHostNameBytes];
+};
+
+double largest(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+double smallest(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
+}
+
+double choose(TimeChoice choice, const std::vector<double>& seconds) {
+  switch (choice) {
+    case TimeChoice::kRank0: return seconds.front();
+    case TimeChoice::kAverage:
+      return std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+             static_cast<double>(seconds.size());
+    case TimeChoice::kMinimum: return smallest(seconds);
+    case TimeChoice::kMaximum: return largest(seconds);
+  }
+  return 0;
+}
+
+std::vector<int> rootsOf(const PerfOptions& options, int rankCount) {
+  if (!hasRoot(options.operation)) return {0};
+  if (options.root != kAllRoots) return {options.root};
+  std::vector<int> roots(static_cast<size_t>(rankCount));
+  std::iota(roots.begin(), roots.end(), 0);
+  return roots;
+}
+
+std::vector<ReduceOp> opsOf(const PerfOptions& options) {
+  if (!isReduction(options.operation)) return {ReduceOp::kSum};
+  return options.ops;
+}
+
+std::string ownHostName() {
+  std::array<char, kHostNameBytes> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string full(host.data());
+  return full.substr(0, full.find('.'));
+}
+
+}  // namespace
+
+// With a core for each rank, ranks stay on theirs: moved ones measure the scheduler. Under a
+// launcher the process's own mask already says where it may run.
+void RankRun::pin() const {
+  if (!context_.options.pin || context_.board == nullptr) return;
+  if (context_.rankCount > usableCpuCount()) return;
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  int skip = rank_;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable) || skip-- != 0) continue;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(cpu, &own);
+    ::sched_setaffinity(0, sizeof own, &own);  // this thread; without it the run is only noisier
+    return;
+  }
+}
+
+Status RankRun::join() {
+  const Session::Place place{.rank = rank_, .rankCount = context_.rankCount};
+  IdBytes id{};
+  if (context_.board == nullptr) {
+    TUTTI_TRY_ASSIGN(id, makeId());  // NCCL_COMM_ID makes all ranks' ids meet
+  } else {
+    if (rank_ == 0) {
+      TUTTI_TRY_ASSIGN(id, makeId());
+      context_.board->setId(id);
+    }
+    TUTTI_TRY(context_.board->barrier(rank_));
+    id = context_.board->id();
+  }
+  TUTTI_TRY_ASSIGN(session_, Session::open(context_.options, place, id));
+  team_ = context_.board;
+  if (team_ == nullptr) {
+    libraryTeam_ = std::make_unique<LibraryTeam>(*session_);
+    team_ = libraryTeam_.get();
+  }
+  return {};
+}
+
+Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
+  PlaceRecord own{.pid = ::getpid(), .host = {}};
+  const std::string host = ownHostName();
+  std::memcpy(own.host, host.data(), std::min(host.size(), sizeof own.host - 1));
+  std::vector<RankPlace> places;
+  if (context_.board != nullptr) {
+    TUTTI_TRY_ASSIGN(const std::vector<double> pids,
+                     team_->gather(rank_, static_cast<double>(own.pid)));
+    for (const double pid : pids) {
+      const int rank = static_cast<int>(places.size());
+      places.push_back({.rank = rank, .pid = static_cast<int64_t>(pid), .host = host});
+    }
+    return places;
+  }
+  TUTTI_TRY_ASSIGN(const std::vector<std::byte> bytes,
+                   session_->gather(std::as_bytes(std::span(&own, 1))));
+  for (int rank = 0; rank < context_.rankCount; ++rank) {
+    PlaceRecord record{};
+    std::memcpy(&record, bytes.data() + static_cast<size_t>(rank) * sizeof record, sizeof record);
+    record.host[kHostNameBytes - 1] = '\0';
+    places.push_back({.rank = rank, .pid = record.pid, .host = record.host});
+  }
+  return places;
+}
+
+Status RankRun::openReport() {
+  TUTTI_TRY_ASSIGN(std::vector<RankPlace> places, gatherPlaces());
+  if (rank_ != 0) return {};
+  TUTTI_TRY_ASSIGN(const int version, libraryVersion());
+  const RunInfo info{
+      .rankCount = context_.rankCount, .libraryVersion = version, .places = std::move(places)};
+  TUTTI_TRY_ASSIGN(report_, Report::open(context_.options, info));
+  return {};
+}
+
+Result<bool> RankRun::run() {
+  pin();
+  TUTTI_TRY(join());
+  TUTTI_TRY(openReport());
+  const PerfOptions& options = context_.options;
+  TUTTI_TRY_ASSIGN(const std::vector<size_t> sizes, listSizes(options));
+  size_t elementBytes = 1;
+  for (DataType type : options.types) elementBytes = std::max(elementBytes, sizeOf(type));
+  largestBytes_ = sizes.back();
+  TUTTI_TRY(session_->allocate(largestBytes_, options.misalignElements * elementBytes));
+  for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
+    TUTTI_TRY(runCycle());
+  }
+  double isGood = 1;
+  if (report_ != nullptr) {
+    TUTTI_TRY(report_->finish(context_.minBandwidth));
+    const Summary summary = report_->summary(context_.minBandwidth);
+    isGood = summary.wrong == 0 && !summary.isBelowMinimum ? 1 : 0;
+  }
+  TUTTI_TRY_ASSIGN(const std::vector<double> verdicts, team_->gather(rank_, isGood));
+  TUTTI_TRY(session_->close());
+  return bool{verdicts.front() != 0};
+}
+
+Status RankRun::runCycle() {
+  const PerfOptions& options = context_.options;
+  const std::vector<ReduceOp> ops = opsOf(options);
+  TUTTI_TRY_ASSIGN(const std::vector<size_t> sizes, listSizes(options));
+  const size_t rootCount = rootsOf(options, context_.rankCount).size();
+  const size_t rowCount = sizes.size() * options.types.size() * ops.size() * rootCount;
+  size_t rowNumber = 0;
+  for (DataType type : options.types) {
+    for (ReduceOp op : ops) TUTTI_TRY(runType(type, op, rowNumber, rowCount));
+  }
+  return {};
+}
+
+Status RankRun::runType(DataType type, ReduceOp op, size_t& rowNumber, size_t rowCount) {
+  const PerfOptions& options = context_.options;
+  ValueSpec spec{.type = type, .op = {}, .rankCount = context_.rankCount, .seed = options.seed};
+  if (isReduction(options.operation)) spec.op = op;
+  PatternCache patterns(spec);
+  TUTTI_TRY_ASSIGN(const ncclRedOp_t number, session_->openOp(op, type, preMulScalar(spec, rank_)));
+  TUTTI_TRY_ASSIGN(const std::vector<size_t> sizes, listSizes(options));
+  for (int root : rootsOf(options, context_.rankCount)) {
+    for (size_t bytes : sizes) {
+      ++rowNumber;
+      progress_.store(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+      if (report_ != nullptr) report_->showProgress(rowNumber, rowCount, bytes);
+      const RowPlan plan{.bytes = bytes, .type = type, .op = op, .root = root, .libraryOp = number};
+      TUTTI_TRY_ASSIGN(const Row row, measureRow(plan, patterns));
+      if (report_ != nullptr) report_->add(row);
+    }
+  }
+  return session_->closeOp(op, number);
+}
+
+RankRun::Side RankRun::makeSide(const RowPlan& plan, const Call& call, bool isInPlace) const {
+  const size_t elementBytes = sizeOf(plan.type);
+  Side side{.invocation = {}, .isInPlace = isInPlace};
+  std::byte* recv = session_->recvBuffer().data(0).data();
+  std::byte* send = session_->sendBuffer().data(0).data();
+  if (isInPlace) {
+    send = recv + call.shape.sendOffset * elementBytes;
+    recv = recv + call.shape.recvOffset * elementBytes;
+  }
+  side.invocation = {.operation = call.operation,
+                     .send = send,
+                     .recv = recv,
+                     .count = call.shape.paramCount,
+                     .type = plan.type,
+                     .op = plan.libraryOp,
+                     .root = plan.root};
+  return side;
+}
+
+Result<Row> RankRun::measureRow(const RowPlan& plan, PatternCache& patterns) {
+  const Operation operation = context_.options.operation;
+  const size_t elementBytes = sizeOf(plan.type);
+  Call call{.operation = operation, .shape = {}, .rank = rank_, .root = plan.root};
+  call.shape = shapeOf(operation, plan.bytes, elementBytes, context_.rankCount, rank_);
+  Row row{.bytes = call.shape.bufferCount * elementBytes,
+          .count = call.shape.paramCount,
+          .type = plan.type,
+          .op = {},
+          .root = {},
+          .outOfPlace = {},
+          .inPlace = {}};
+  if (isReduction(operation)) row.op = plan.op;
+  if (hasRoot(operation)) row.root = plan.root;
+  for (const bool isInPlace : {false, true}) {
+    const Side side = makeSide(plan, call, isInPlace);
+    TUTTI_TRY_ASSIGN(Measurement measurement, measureSide(call, side, patterns));
+    const Bandwidth bandwidth =
+        bandwidthOf(operation, row.bytes, context_.rankCount, measurement.seconds);
+    measurement.algorithmGBs = bandwidth.algorithm;
+    measurement.busGBs = bandwidth.bus;
+    (isInPlace ? row.inPlace : row.outOfPlace) = measurement;
+  }
+  return row;
+}
+
+// A rank that sends to the next what it is receiving from the previous into: nobody can say which
+// of the two is sent, so this one is timed and not checked.
+bool RankRun::isChecked(const Side& side) const {
+  return context_.options.checks > 0 &&
+         !(side.isInPlace && side.invocation.operation == Operation::kSendRecv);
+}
+
+Result<Measurement> RankRun::measureSide(const Call& call, const Side& side,
+                                         PatternCache& patterns) {
+  const PerfOptions& options = context_.options;
+  const Expectation first =
+      side.isInPlace ? expectInPlace(call, patterns, 0) : expect(call, patterns, 0);
+  TUTTI_TRY(prepare(call, side, first));
+  for (int i = 0; i < options.warmups; ++i) TUTTI_TRY(session_->start(side.invocation, 1));
+  TUTTI_TRY(session_->finish());
+  Measurement measurement;
+  measurement.iterations = options.iterations;
+  if (options.iterations == 0) {
+    TUTTI_TRY_ASSIGN(measurement.iterations, chooseIterations(side));
+  }
+  TUTTI_TRY_ASSIGN(const double own, timeBlock(side, measurement.iterations));
+  const double operations = static_cast<double>(measurement.iterations) * options.aggregate;
+  TUTTI_TRY_ASSIGN(const std::vector<double> seconds, team_->gather(rank_, own / operations));
+  measurement.seconds = choose(options.timeChoice, seconds);
+  measurement.fastestSeconds = smallest(seconds);
+  measurement.slowestSeconds = largest(seconds);
+  if (!isChecked(side)) return measurement;
+  uint64_t wrong = 0;
+  for (int i = 0; i < options.checks; ++i) {
+    TUTTI_TRY_ASSIGN(const uint64_t ownWrong, checkOnce(call, side, patterns));
+    TUTTI_TRY_ASSIGN(const std::vector<double> all,
+                     team_->gather(rank_, static_cast<double>(ownWrong)));
+    for (const double count : all) wrong += static_cast<uint64_t>(count);
+  }
+  measurement.wrong = wrong;
+  return measurement;
+}
+
+Status RankRun::prepare(const Call& call, const Side& side, const Expectation& expectation) {
+  const size_t elementBytes = sizeOf(side.invocation.type);
+  const size_t recvCount = side.isInPlace ? call.shape.bufferCount : call.shape.recvCount;
+  const size_t recvBytes = recvCount * elementBytes;
+  const size_t sendBytes = call.shape.sendCount * elementBytes;
+  fillGuards(session_->recvBuffer().whole(), recvBytes);
+  fillGuards(session_->sendBuffer().whole(), sendBytes);
+  const std::span<std::byte> recv = session_->recvBuffer().data(recvBytes);
+  const std::span<std::byte> send = session_->sendBuffer().data(sendBytes);
+  poison(recv);
+  for (const Segment& segment : expectation.sent) {
+    fillSegment(side.isInPlace ? recv : send, segment);
+  }
+  return {};
+}
+
+uint64_t RankRun::inspect(const Call& call, const Side& side,
+                          const Expectation& expectation) const {
+  const size_t elementBytes = sizeOf(side.invocation.type);
+  const size_t recvCount = side.isInPlace ? call.shape.bufferCount : call.shape.recvCount;
+  const size_t recvBytes = recvCount * elementBytes;
+  const size_t sendBytes = call.shape.sendCount * elementBytes;
+  uint64_t wrong = countGuardErrors(session_->recvBuffer().whole(), recvBytes);
+  wrong += countGuardErrors(session_->sendBuffer().whole(), sendBytes);
+  for (const Segment& segment : expectation.received) {
+    wrong += countWrong(session_->recvBuffer().data(recvBytes), segment, elementBytes);
+  }
+  if (side.isInPlace) return wrong;
+  for (const Segment& segment : expectation.sent) {
+    wrong += countWrong(session_->sendBuffer().data(sendBytes), segment, elementBytes);
+  }
+  return wrong;
+}
+
+Result<uint64_t> RankRun::checkOnce(const Call& call, const Side& side, PatternCache& patterns) {
+  constexpr size_t kPhaseStep = 4099;  // prime, so that each of many checks has its own phase
+  const size_t phase = (++checkNumber_ * kPhaseStep) % kPeriod;
+  const Expectation expectation =
+      side.isInPlace ? expectInPlace(call, patterns, phase) : expect(call, patterns, phase);
+  TUTTI_TRY(prepare(call, side, expectation));
+  TUTTI_TRY(session_->start(side.invocation, 1));
+  TUTTI_TRY(session_->finish());
+  return uint64_t{inspect(call, side, expectation)};
+}
+
+Status RankRun::iterate(const Side& side) {
+  const PerfOptions& options = context_.options;
+  if (options.blocking != Blocking::kEachCall) {
+    TUTTI_TRY(session_->start(side.invocation, options.aggregate));
+  } else {
+    for (int i = 0; i < options.aggregate; ++i) {
+      TUTTI_TRY(session_->start(side.invocation, 1));
+      TUTTI_TRY(session_->finish());
+      TUTTI_TRY(team_->barrier(rank_));
+    }
+  }
+  if (options.blocking != Blocking::kEachIteration) return {};
+  TUTTI_TRY(session_->finish());
+  return team_->barrier(rank_);
+}
+
+Result<double> RankRun::timeBlock(const Side& side, int iterations) {
+  if (context_.options.blocking != Blocking::kNoBarrier) TUTTI_TRY(team_->barrier(rank_));
+  const Instant start = steadyClock().now();
+  for (int i = 0; i < iterations; ++i) TUTTI_TRY(iterate(side));
+  TUTTI_TRY(session_->finish());
+  const Nanoseconds span = steadyClock().now() - start;
+  return std::max(static_cast<double>(span.count()), 1.0) / kNanoseconds;
+}
+
+// Enough to fill the time asked for; all ranks come to the same number, since they decide by the
+// slowest of them.
+Result<int> RankRun::chooseIterations(const Side& side) {
+  constexpr int kFewest = 3;
+  constexpr int kMost = 10'000'000;
+  constexpr int kGrowth = 4;
+  constexpr double kTrialSeconds = 0.002;
+  double seconds = 0;
+  int iterations = 1;
+  for (;; iterations *= kGrowth) {
+    TUTTI_TRY_ASSIGN(const double own, timeBlock(side, iterations));
+    TUTTI_TRY_ASSIGN(const std::vector<double> all, team_->gather(rank_, own));
+    seconds = largest(all);
+    if (seconds >= kTrialSeconds || iterations >= kMost / kGrowth) break;
+  }
+  const double wanted = context_.options.minSeconds / (seconds / iterations);
+  return static_cast<int>(std::clamp<double>(wanted, kFewest, kMost));
+}
+
+}  // namespace tutti::tools

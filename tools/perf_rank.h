@@ -1,0 +1,83 @@
+// What one rank does from joining to leaving: every row of the table, timed and checked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "tools/perf_board.h"
+#include "tools/perf_options.h"
+#include "tools/perf_report.h"
+#include "tools/perf_session.h"
+#include "tools/perf_team.h"
+
+namespace tutti::tools {
+
+struct Call;
+struct Expectation;
+class PatternCache;
+
+// Same for all ranks of a process.
+struct RankContext {
+  const PerfOptions& options;
+  int rankCount;
+  Board* board;  // null: the ranks share no memory
+  std::optional<double> minBandwidth;
+};
+
+// Used by the rank's thread; progress() by any.
+class RankRun {
+ public:
+  RankRun(const RankContext& context, int rank) : context_(context), rank_(rank) {}
+
+  // Measures everything. True: all elements right and fast enough.
+  Result<bool> run();
+
+  // Bytes of the row under way, for messages; -1: not there yet.
+  int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Side {
+    Invocation invocation;
+    bool isInPlace = false;
+  };
+  struct RowPlan {
+    size_t bytes = 0;
+    DataType type = DataType::kFloat32;
+    ReduceOp op = ReduceOp::kSum;
+    int root = 0;
+    ncclRedOp_t libraryOp = ncclSum;
+  };
+
+  Status join();
+  Result<std::vector<RankPlace>> gatherPlaces();
+  Status openReport();
+  Status runCycle();
+  Status runType(DataType type, ReduceOp op, size_t& rowNumber, size_t rowCount);
+  Result<Row> measureRow(const RowPlan& plan, PatternCache& patterns);
+  Side makeSide(const RowPlan& plan, const Call& call, bool isInPlace) const;
+  Result<Measurement> measureSide(const Call& call, const Side& side, PatternCache& patterns);
+  Status prepare(const Call& call, const Side& side, const Expectation& expectation);
+  uint64_t inspect(const Call& call, const Side& side, const Expectation& expectation) const;
+  Result<uint64_t> checkOnce(const Call& call, const Side& side, PatternCache& patterns);
+  Result<int> chooseIterations(const Side& side);
+  // This rank's seconds for so many iterations.
+  Result<double> timeBlock(const Side& side, int iterations);
+  Status iterate(const Side& side);
+  void pin() const;
+  bool isChecked(const Side& side) const;
+
+  RankContext context_;
+  int rank_;
+  std::atomic<int64_t> progress_{-1};
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<LibraryTeam> libraryTeam_;
+  Team* team_ = nullptr;
+  std::unique_ptr<Report> report_;  // rank 0
+  size_t largestBytes_ = 0;
+  uint64_t checkNumber_ = 0;  // shifts the values of each check
+};
+
+}  // namespace tutti::tools

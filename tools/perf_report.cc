@@ -1,0 +1,243 @@
+#include "tools/perf_report.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "base/version.h"
+#include "tools/perf_html.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr double kMicroseconds = 1e6;
+constexpr int kStandardError = 2;
+
+// Seven columns, with the digits that fit. Below 10 µs three decimals: CPU ranks take 0.2 µs.
+std::string timeColumn(double seconds) {
+  const double us = seconds * kMicroseconds;
+  if (us < 9.9995) return fmt::format("{:7.3f}", us);
+  if (us < 99.995) return fmt::format("{:7.2f}", us);
+  if (us < 9999.95) return fmt::format("{:7.1f}", us);
+  return fmt::format("{:7.0f}", us);
+}
+
+std::string measurementColumns(const Measurement& measurement) {
+  const std::string wrong =
+      measurement.wrong ? fmt::format("{}", *measurement.wrong) : std::string("N/A");
+  return fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", timeColumn(measurement.seconds),
+                     measurement.algorithmGBs, measurement.busGBs, wrong);
+}
+
+std::string_view opColumn(const Row& row) { return row.op ? columnName(*row.op) : "none"; }
+
+std::string stepText(const PerfOptions& options) {
+  if (options.stepFactor != 0) return fmt::format("{}(factor)", options.stepFactor);
+  return fmt::format("{}(bytes)", options.stepBytes);
+}
+
+nlohmann::ordered_json toJson(const Measurement& measurement) {
+  nlohmann::ordered_json json;
+  json["time_us"] = measurement.seconds * kMicroseconds;
+  json["fastest_rank_us"] = measurement.fastestSeconds * kMicroseconds;
+  json["slowest_rank_us"] = measurement.slowestSeconds * kMicroseconds;
+  json["iterations"] = measurement.iterations;
+  json["algbw_gbs"] = measurement.algorithmGBs;
+  json["busbw_gbs"] = measurement.busGBs;
+  json["wrong"] = measurement.wrong ? nlohmann::ordered_json(*measurement.wrong) : nullptr;
+  return json;
+}
+
+nlohmann::ordered_json toJson(const Row& row) {
+  nlohmann::ordered_json json;
+  json["size"] = row.bytes;
+  json["count"] = row.count;
+  json["type"] = columnName(row.type);
+  json["redop"] = opColumn(row);
+  json["root"] = row.root.value_or(-1);
+  json["out_of_place"] = toJson(row.outOfPlace);
+  json["in_place"] = toJson(row.inPlace);
+  return json;
+}
+
+nlohmann::ordered_json placesToJson(const std::vector<RankPlace>& places) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const RankPlace& place : places) {
+    list.push_back({{"rank", place.rank}, {"pid", place.pid}, {"host", place.host}});
+  }
+  return list;
+}
+
+void writeCsvSide(std::FILE* file, const Measurement& measurement) {
+  const std::string wrong = measurement.wrong ? fmt::format("{}", *measurement.wrong) : "";
+  fmt::print(file, ",{:.4f},{:.6g},{:.6g},{}", measurement.seconds * kMicroseconds,
+             measurement.algorithmGBs, measurement.busGBs, wrong);
+}
+
+}  // namespace
+
+std::string headerOf(const PerfOptions& options, const RunInfo& info) {
+  std::string text;
+  text += fmt::format("# tutti perf {} nccl-headers={} nccl-library={}\n", kVersion,
+                      kInterfaceVersionCode, info.libraryVersion);
+  text += fmt::format("# Collective test starting: {}_perf\n", name(options.operation));
+  text += fmt::format(
+      "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} "
+      "agg iters: {} validation: {} graph: 0\n",
+      options.threads, options.minBytes, options.maxBytes, stepText(options), options.warmups,
+      options.iterations == 0 ? "auto" : fmt::format("{}", options.iterations), options.aggregate,
+      options.checks);
+  text += "#\n# Using devices\n";
+  for (const RankPlace& place : info.places) {
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [cpu] CPU rank\n",
+                        place.rank, place.pid, place.host, place.rank);
+  }
+  text += "#\n";
+  text += fmt::format("# {:>73}{:>41}\n", "out-of-place", "in-place          ");
+  text += fmt::format("# {:>10}{:>14}{:>10}{:>8}{:>8}", "size", "count", "type", "redop", "root");
+  for (int side = 0; side < 2; ++side) {
+    text += fmt::format("  {:>7}  {:>6}  {:>6} {:>6}", "time", "algbw", "busbw", "#wrong");
+  }
+  text += fmt::format("\n# {:>10}{:>14}{:26}", "(B)", "(elements)", "");
+  for (int side = 0; side < 2; ++side) {
+    text += fmt::format("  {:>7}  {:>6}  {:>6} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
+  }
+  return text;
+}
+
+std::string lineOf(const Row& row) {
+  return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.bytes, row.count, columnName(row.type),
+                     opColumn(row), row.root.value_or(-1)) +
+         measurementColumns(row.outOfPlace) + measurementColumns(row.inPlace);
+}
+
+std::string footerOf(const PerfOptions& options, const Summary& summary) {
+  return fmt::format(
+      "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g} {}\n#\n"
+      "# Collective test concluded: {}_perf\n#",
+      summary.wrong, summary.wrong == 0 ? "OK" : "FAILED", summary.averageBusGBs,
+      summary.isBelowMinimum ? "FAILED" : "", name(options.operation));
+}
+
+Report::Report(const PerfOptions& options, const RunInfo& info) : options_(options), info_(info) {
+  printsTable_ = options.jsonPath != "-" && options.csvPath != "-";
+  showsProgress_ = ::isatty(kStandardError) == 1;
+}
+
+Report::~Report() {
+  clearProgress();
+  if (csv_ != nullptr && csv_ != stdout) std::fclose(csv_);
+}
+
+Result<std::unique_ptr<Report>> Report::open(const PerfOptions& options, const RunInfo& info) {
+  std::unique_ptr<Report> report(new Report(options, info));
+  if (!options.csvPath.empty()) {
+    report->csv_ = options.csvPath == "-" ? stdout : std::fopen(options.csvPath.c_str(), "we");
+    if (report->csv_ == nullptr) return systemError("create", options.csvPath, errno);
+    fmt::print(report->csv_,
+               "size,count,type,redop,root,out_of_place_us,out_of_place_algbw_gbs,"
+               "out_of_place_busbw_gbs,out_of_place_wrong,in_place_us,in_place_algbw_gbs,"
+               "in_place_busbw_gbs,in_place_wrong\n");
+  }
+  if (report->printsTable_) {
+    fmt::print("{}\n", headerOf(options, info));
+    std::fflush(stdout);
+  }
+  return report;
+}
+
+void Report::showProgress(size_t row, size_t rowCount, size_t bytes) {
+  if (!showsProgress_) return;
+  fmt::print(stderr, "\r[{}/{}] {} bytes\x1b[K", row, rowCount, bytes);
+  std::fflush(stderr);
+  hasProgress_ = true;
+}
+
+void Report::clearProgress() {
+  if (!hasProgress_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  hasProgress_ = false;
+}
+
+void Report::add(const Row& row) {
+  clearProgress();
+  rows_.push_back(row);
+  if (csv_ != nullptr) {
+    fmt::print(csv_, "{},{},{},{},{}", row.bytes, row.count, columnName(row.type), opColumn(row),
+               row.root.value_or(-1));
+    writeCsvSide(csv_, row.outOfPlace);
+    writeCsvSide(csv_, row.inPlace);
+    fmt::print(csv_, "\n");
+    std::fflush(csv_);
+  }
+  if (printsTable_) {
+    fmt::print("{}\n", lineOf(row));
+    std::fflush(stdout);
+  }
+}
+
+Summary Report::summary(const std::optional<double>& minBandwidth) const {
+  Summary summary;
+  double total = 0;
+  for (const Row& row : rows_) {
+    summary.wrong += row.outOfPlace.wrong.value_or(0) + row.inPlace.wrong.value_or(0);
+    total += row.outOfPlace.busGBs + row.inPlace.busGBs;
+  }
+  if (!rows_.empty()) summary.averageBusGBs = total / (2 * static_cast<double>(rows_.size()));
+  summary.isBelowMinimum = minBandwidth && summary.averageBusGBs < *minBandwidth;
+  return summary;
+}
+
+Status Report::writeJson(const Summary& summary) const {
+  nlohmann::ordered_json json;
+  json["tutti"] = kVersion;
+  json["nccl_library"] = info_.libraryVersion;
+  json["collective"] = name(options_.operation);
+  json["ranks"] = info_.rankCount;
+  json["places"] = placesToJson(info_.places);
+  json["results"] = nlohmann::ordered_json::array();
+  for (const Row& row : rows_) json["results"].push_back(toJson(row));
+  json["out_of_bounds"] = summary.wrong;
+  json["avg_busbw_gbs"] = summary.averageBusGBs;
+  const std::string text = json.dump(2) + "\n";
+  const bool isStandardOutput = options_.jsonPath == "-";
+  std::FILE* file = isStandardOutput ? stdout : std::fopen(options_.jsonPath.c_str(), "we");
+  if (file == nullptr) return systemError("create", options_.jsonPath, errno);
+  const bool isWritten = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool isClosed = isStandardOutput ? std::fflush(file) == 0 : std::fclose(file) == 0;
+  if (!isWritten || !isClosed) return systemError("write", options_.jsonPath, errno);
+  return {};
+}
+
+Status Report::writeHtml(const Summary& summary) const {
+  const std::string text = pageOf({.options = options_,
+                                   .info = info_,
+                                   .rows = rows_,
+                                   .summary = summary,
+                                   .facts = gatherPageFacts()});
+  std::FILE* file = std::fopen(options_.htmlPath.c_str(), "we");
+  if (file == nullptr) return systemError("create", options_.htmlPath, errno);
+  const bool isWritten = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool isClosed = std::fclose(file) == 0;
+  if (!isWritten || !isClosed) return systemError("write", options_.htmlPath, errno);
+  return {};
+}
+
+Status Report::finish(const std::optional<double>& minBandwidth) {
+  clearProgress();
+  const Summary total = summary(minBandwidth);
+  if (printsTable_) fmt::print("{}\n", footerOf(options_, total));
+  if (!options_.jsonPath.empty()) TUTTI_TRY(writeJson(total));
+  if (!options_.htmlPath.empty()) TUTTI_TRY(writeHtml(total));
+  if (csv_ != nullptr && (std::fflush(csv_) != 0 || std::ferror(csv_) != 0)) {
+    return systemError("write", options_.csvPath, errno);
+  }
+  if (std::fflush(stdout) != 0) return systemError("write", "standard output", errno);
+  return {};
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,111 @@
+// One rank's hold on the library under measurement: a communicator, buffers and the calls.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "tools/perf_board.h"
+#include "tools/perf_formulas.h"
+#include "tools/perf_options.h"
+
+// The measurement passes host memory only; CUDA's headers would cost seconds of build time.
+#ifndef TUTTI_WITHOUT_CUDA_HEADERS
+#define TUTTI_WITHOUT_CUDA_HEADERS
+#endif
+#include "nccl.h"
+
+namespace tutti::tools {
+
+// The library's result and its own words for it.
+Status libraryError(const char* call, ncclResult_t result, ncclComm_t comm);
+
+Result<IdBytes> makeId();  // ncclGetUniqueId
+Result<int> libraryVersion();
+
+// Memory for guard, data, guard; page-aligned, registered as -R asks. Owned by a Session.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // All of it, from the first guard on.
+  std::span<std::byte> whole() const { return {base_ + shift_, bytes_ - shift_}; }
+  // The first dataBytes after the guard.
+  std::span<std::byte> data(size_t dataBytes) const { return whole().subspan(kGuard, dataBytes); }
+
+ private:
+  friend class Session;
+  static constexpr size_t kGuard = 4096;  // kGuardBytes of perf_check.h
+  std::byte* base_ = nullptr;
+  size_t bytes_ = 0;
+  size_t shift_ = 0;  // misalignment asked for
+  void* handle_ = nullptr;
+  ncclWindow_t window_ = nullptr;
+};
+
+// One call's memory and parameters.
+struct Invocation {
+  Operation operation = Operation::kAllReduce;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  size_t count = 0;
+  DataType type = DataType::kFloat32;
+  ncclRedOp_t op = ncclSum;
+  int root = 0;
+};
+
+// Used by one thread, the rank's own; abort() by any.
+class Session {
+ public:
+  struct Place {
+    int rank = 0;
+    int rankCount = 1;
+  };
+  // Collective. REQUIRES: options outlives the session.
+  static Result<std::unique_ptr<Session>> open(const PerfOptions& options, const Place& place,
+                                               const IdBytes& id);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();  // collective after success; aborts the communicator otherwise
+
+  // Buffers for up to maxBytes of data each, shifted by misalignBytes. Collective with -R 2.
+  Status allocate(size_t maxBytes, size_t misalignBytes);
+  void release();
+
+  const Buffer& sendBuffer() const { return send_; }
+  const Buffer& recvBuffer() const { return recv_; }
+
+  // Starts `repeats` equal operations as one group (alone when 1).
+  Status start(const Invocation& invocation, int repeats);
+  // Waits for everything started.
+  Status finish();
+  // The library's number for an operator; makes one for kPreMulSum with this rank's scalar.
+  Result<ncclRedOp_t> openOp(ReduceOp op, DataType type, int scalar);
+  Status closeOp(ReduceOp op, ncclRedOp_t number);
+
+  // Every rank's bytes (as many each), by rank, through the library itself: for ranks that share
+  // no memory.
+  Result<std::vector<std::byte>> gather(std::span<const std::byte> mine);
+  // Orderly end of the communicator; the destructor aborts it where this was not called.
+  Status close();
+
+ private:
+  Session(const PerfOptions& options, const Place& place) : options_(options), place_(place) {}
+  Status allocateOne(Buffer& buffer, size_t bytes);
+  void releaseOne(Buffer& buffer);
+  ncclResult_t call(const Invocation& invocation);
+  ncclResult_t callSendRecv(const Invocation& invocation);
+
+  const PerfOptions& options_;
+  Place place_;
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  Buffer send_;
+  Buffer recv_;
+};
+
+}  // namespace tutti::tools

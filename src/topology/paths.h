@@ -37,8 +37,8 @@ struct Path {
   NodeId from = kNoNode;
   NodeId to = kNoNode;
   PathKind kind = PathKind::kDis;
-  double gbPerSecond = 0;    // the narrowest link's; LOC: kLocalGbPerSecond; DIS: 0
-  std::vector<LinkId> hops;  // from `from` to `to`; empty for LOC, DIS and NET between hosts
+  double gbPerSecond = 0;         // the narrowest link's; LOC: kLocalGbPerSecond; DIS: 0
+  std::vector<LinkId> hops = {};  // from `from` to `to`; empty for LOC, DIS and NET between hosts
   // The node that moves the data on where the ends cannot reach each other's memory: the GPU of an
   // NVB or PXN path, the CPU (host memory) of a pair without peer access or GPUDirect; kNoNode for
   // a direct path.

@@ -47,10 +47,10 @@ struct Node {
   int32_t host = 0;    // index into Topology::hosts
   int32_t number = 0;  // GPU: CUDA device; CPU: NUMA node; net: device number; otherwise counted
                        // within host and kind
-  std::string busId;   // "0000:0f:00.0"; "" where the node has none
-  std::string name;    // as people call it: "GPU 3", "CPU 1", "PCI 0000:0c:00.0", "NVSwitch", "NIC
-                       // mlx5_0", "mlx5_0"
-  std::vector<LinkId> links;  // outgoing
+  std::string busId = {};  // "0000:0f:00.0"; "" where the node has none
+  std::string name = {};   // as people call it: "GPU 3", "CPU 1", "PCI 0000:0c:00.0", "NVSwitch",
+                          // "NIC mlx5_0", "mlx5_0"
+  std::vector<LinkId> links = {};  // outgoing
 
   struct GpuFacts {
     int32_t rank = -1;        // in the job; -1: none
@@ -58,25 +58,28 @@ struct Node {
     bool directNet = false;   // NICs may read and write its memory (GPUDirect RDMA)
     bool peerOverPci = true;  // other GPUs may access its memory over PCI
     bool hasSwitch = false;   // its NVLinks go to an NVSwitch
-  } gpu;
+  };
+  GpuFacts gpu = {};
   struct CpuFacts {
     CpuArch arch = CpuArch::kUnknown;
     CpuVendor vendor = CpuVendor::kUnknown;
     int32_t family = 0;
     int32_t model = 0;
-    std::string affinity;  // the mask of its logical processors, as in the XML
-  } cpu;
+    std::string affinity = {};  // the mask of its logical processors, as in the XML
+  };
+  CpuFacts cpu = {};
   struct NetFacts {
-    std::string device;      // "mlx5_0", "eth0"
-    double gbPerSecond = 0;  // of the port, one direction
-    double latencyUs = 0;    // what the provider says; 0: not known
+    std::string device = {};  // "mlx5_0", "eth0"
+    double gbPerSecond = 0;   // of the port, one direction
+    double latencyUs = 0;     // what the provider says; 0: not known
     int32_t port = 0;
     uint64_t guid = 0;       // ports of one guid share one adapter
     bool directGpu = false;  // it can move GPU memory (GPUDirect RDMA)
     bool inNetworkReduction = false;
     int32_t rail = -1;           // which of the cluster's rails it is on; -1: not known
     int32_t maxConnections = 0;  // 0: not known
-  } net;
+  };
+  NetFacts net = {};
 
   bool operator==(const Node&) const = default;
 };

@@ -1,0 +1,153 @@
+#include "kernels/cuda/catalog.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace tutti::kernels::cuda {
+namespace {
+
+using enum Collective;
+using wire::GpuAlgorithm;
+
+constexpr int32_t kThreads = 512;
+// Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
+// Two fit on each of 64 multiprocessors; the smallest data-centre GPUs have more.
+constexpr int32_t kResidentBlocks = 128;
+
+bool folds(Collective collective) {
+  return collective == kAllReduce || collective == kReduceScatter || collective == kReduce;
+}
+
+int32_t blockLimit(const GpuRequest& request) {
+  const int32_t resident = kResidentBlocks / std::max(1, request.ranksPerDevice);
+  return std::clamp(std::min(resident, request.maxBlocks), 1, wire::kGpuMaxBlocks);
+}
+
+// The longest message from one rank to another, unless the call is cut up.
+size_t messageBytes(const GpuRequest& request) {
+  return static_cast<size_t>(request.count) * sizeOf(request.type);
+}
+
+// Up to here lines are faster. Predicted, not measured: a line doubles the bytes on the wire, a
+// slot costs a fence and a second trip (together some 2 µs).
+size_t lineLimit(const GpuRequest& request) { return request.rankCount <= 2 ? 256_KiB : 64_KiB; }
+
+// Messages that one call makes of the vector: an owner each.
+int32_t partCount(const GpuRequest& request, GpuAlgorithm shape) {
+  if (shape != GpuAlgorithm::kTwoShot) return 1;
+  return request.collective == kAllReduce ? request.rankCount : request.rankCount - 1;
+}
+
+GpuAlgorithm shapeOf(const GpuRequest& request, bool lines) {
+  const bool one = request.rankCount <= 2 || lines;
+  switch (request.collective) {
+    case kAllReduce: return one ? GpuAlgorithm::kOneShot : GpuAlgorithm::kTwoShot;
+    case kBroadcast:
+    case kReduce: return one ? GpuAlgorithm::kDirect : GpuAlgorithm::kTwoShot;
+    case kAllGather:
+    case kReduceScatter:
+    case kAllToAll:
+    case kGather:
+    case kScatter:
+    case kSend:
+    case kRecv: return GpuAlgorithm::kDirect;
+  }
+  return GpuAlgorithm::kDirect;
+}
+
+std::string_view scheduleName(Collective collective, GpuAlgorithm shape) {
+  if (collective == kAllToAll) return "pairwise";
+  switch (shape) {
+    case GpuAlgorithm::kDirect: return "direct";
+    case GpuAlgorithm::kOneShot: return "oneshot";
+    case GpuAlgorithm::kTwoShot: return "twoshot";
+  }
+  return "direct";
+}
+
+void shapeLines(const GpuRequest& request, GpuChoice& choice) {
+  const size_t lines = divideUp(messageBytes(request), wire::kGpuLinePayload);
+  const size_t most = wire::gpuLinesPerPeer(request.rankCount);
+  const auto wanted = static_cast<int32_t>(divideUp(lines, kThreads));
+  choice.blocks = std::clamp(wanted, 1, blockLimit(request));
+  const size_t perBlock = roundUp(divideUp(lines, static_cast<size_t>(choice.blocks)), 2);
+  choice.chunkBytes =
+      static_cast<uint32_t>(std::clamp(perBlock, size_t{2}, most) * wire::kGpuLinePayload);
+}
+
+bool linesFit(const GpuRequest& request) {
+  const auto blocks = static_cast<size_t>(blockLimit(request));
+  const size_t room = blocks * wire::gpuLinesPerPeer(request.rankCount) * wire::kGpuLinePayload;
+  return request.rankCount > 1 && messageBytes(request) <= std::min(room, lineLimit(request));
+}
+
+void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
+  const auto parts = static_cast<size_t>(partCount(request, choice.shape));
+  const size_t part = divideUp(messageBytes(request), parts);
+  constexpr size_t kLeast = 4_KiB;  // of a block: less is not worth another
+  const auto wanted =
+      static_cast<int32_t>(std::min(divideUp(part, kLeast), size_t{wire::kGpuMaxBlocks}));
+  choice.blocks = std::clamp(wanted, 1, blockLimit(request));
+  const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
+  choice.chunkBytes = static_cast<uint32_t>(
+      std::clamp(perBlock, size_t{16}, wire::gpuSlotBytes(request.rankCount)));
+}
+
+}  // namespace
+
+std::optional<GpuChoice> choose(const GpuRequest& request) {
+  if (request.rankCount < 1 || request.rankCount > wire::kGpuMaxRanks) return std::nullopt;
+  if (request.collective == kSend || request.collective == kRecv) return std::nullopt;
+  GpuChoice choice{};
+  const bool lines = linesFit(request);
+  choice.shape = shapeOf(request, lines);
+  choice.algorithm = scheduleName(request.collective, choice.shape);
+  choice.protocol = lines ? "lines" : "slots";
+  choice.threads = kThreads;
+  const bool fold = folds(request.collective);
+  choice.image = fold ? static_cast<int32_t>(request.type) : kMoveImage;
+  if (lines) {
+    choice.kernel = fold ? "tuttiFoldLines" : "tuttiMoveLines";
+    shapeLines(request, choice);
+  } else {
+    choice.kernel = fold ? "tuttiFoldSlots" : "tuttiMoveSlots";
+    shapeSlots(request, choice);
+  }
+  return choice;
+}
+
+int32_t transferBlocks(uint64_t bytes, const GpuRequest& request) {
+  constexpr uint64_t kLeast = 8_KiB;
+  // Every peer may have a send and a receive in the same launch.
+  const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
+  const int32_t most = std::clamp(kResidentBlocks / std::max(1, request.ranksPerDevice) / pairs, 1,
+                                  std::min(request.maxBlocks, 32));
+  return static_cast<int32_t>(
+      std::clamp<uint64_t>((bytes + kLeast - 1) / kLeast, 1, static_cast<uint64_t>(most)));
+}
+
+GpuChoice transferKernel() {
+  return {.algorithm = "direct",
+          .protocol = "slots",
+          .kernel = "tuttiTransfers",
+          .image = kMoveImage,
+          .threads = kThreads,
+          .blocks = 1,
+          .chunkBytes = 0,
+          .shape = GpuAlgorithm::kDirect};
+}
+
+wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {
+  wire::GpuCall call{};
+  call.count = request.count;
+  call.chunkBytes = choice.chunkBytes;
+  call.blocks = static_cast<int16_t>(choice.blocks);
+  call.collective = request.collective;
+  call.type = request.type;
+  call.op = request.op;
+  call.algorithm = choice.shape;
+  return call;
+}
+
+}  // namespace tutti::kernels::cuda

@@ -1,0 +1,10 @@
+// Stands in for the kernels' images in a build without a CUDA compiler.
+#include "kernels/cuda/catalog.h"
+
+#if !defined(TUTTI_GPU_IMAGES)
+namespace tutti::kernels::cuda {
+
+std::span<const unsigned char> image(int32_t) { return {}; }
+
+}  // namespace tutti::kernels::cuda
+#endif

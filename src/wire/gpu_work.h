@@ -1,0 +1,178 @@
+// What the host hands a GPU kernel, and how a rank's device segment is laid out: the memory that
+// the kernels of all ranks of an NVLink domain write into. Plain data, the same for host and
+// device.
+//
+// Every rank has one segment, mapped by all its peers. A kernel writes its own input into peers'
+// segments (push: posted stores hide the latency) and reads what peers wrote into its own. Block i
+// of a rank talks to block i of its peers only, and how many blocks a call has follows from the
+// call and the communicator, never from the GPU at hand; so there is no grid-wide barrier, and
+// ranks agree without asking.
+//
+// Two ways carry the bytes:
+//   lines   16 bytes: two words of payload, each beside the call's epoch. The receiver polls the
+//           data itself. For short calls of collectives. Two sets, used in turn.
+//   slots   per pair and block a ring of kGpuSlotCount staging slots: data, then a mark a slot;
+//           credits come back. For everything longer, and for send and receive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "wire/types.h"
+
+namespace tutti::wire {
+
+inline constexpr int32_t kGpuMaxRanks = 8;
+inline constexpr int32_t kGpuMaxBlocks = 64;  // of one rank, in collectives
+inline constexpr int32_t kGpuSlotCount = 4;   // the two-shot all-reduce needs 3 (kernels.cu says
+                                              // why)
+inline constexpr int32_t kGpuMaxCalls = 8;    // collectives in one launch, run one after the other
+inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
+
+// ---- the segment
+// ---------------------------------------------------------------------------------
+
+// Written by this rank's kernels only, and only by block b in [b]; zero at the start. All counters
+// are 64-bit and only grow; what travels of them is 32 bits, compared modulo 2^32.
+struct GpuCounters {
+  uint64_t sent;      // messages this rank has put into the peer's ring
+  uint64_t received;  // messages it has taken out of its own ring from the peer
+};
+
+struct alignas(128) GpuControl {
+  // entered[set][b][p], written by rank p's block b as it begins collective number e of that block
+  // (set = e & 1): low 32 bits of e, and the call's signature above them. See kernels' stories.
+  uint64_t entered[2][kGpuMaxBlocks][kGpuMaxRanks];
+  // mark[b][p][slot], written by rank p after the slot's data: message number + 1 (32 bits), and
+  // above it the signature.
+  uint64_t mark[kGpuMaxBlocks][kGpuMaxRanks][kGpuSlotCount];
+  // credit[b][p], written by rank p: how many of this rank's messages it has taken out (32 bits).
+  uint64_t credit[kGpuMaxBlocks][kGpuMaxRanks];
+  // From here on this rank only.
+  GpuCounters counters[kGpuMaxBlocks][kGpuMaxRanks];
+  uint64_t epoch[kGpuMaxBlocks];  // collectives that block b has begun
+  uint32_t dead;                  // a call failed or was aborted: every later one returns at once
+};
+
+inline constexpr size_t kGpuControlBytes = size_t{64} << 10;
+static_assert(sizeof(GpuControl) <= kGpuControlBytes);
+
+inline constexpr size_t kGpuLineBytes = 16;
+inline constexpr size_t kGpuLinePayload = 8;
+inline constexpr size_t kGpuLinesPerBlock = 4096;  // of one set, shared by the ranks that write
+                                                   // there
+inline constexpr size_t kGpuLineAreaBytes =
+    2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
+inline constexpr size_t kGpuStagingBytes = size_t{16} << 20;
+
+// Lines of block b from one rank, in one set; a multiple of 8.
+constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
+  return kGpuLinesPerBlock / static_cast<size_t>(rankCount > 1 ? rankCount : 2) / 8 * 8;
+}
+
+// Payload of a slot. A multiple of 8 KiB, so that 512 threads fill it in whole passes of 16 bytes.
+constexpr size_t gpuSlotBytes(int32_t rankCount) {
+  const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
+  return kGpuStagingBytes / peers / kGpuMaxBlocks / kGpuSlotCount / 8192 * 8192;
+}
+static_assert(gpuSlotBytes(kGpuMaxRanks) >= 8192);
+
+inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
+inline constexpr size_t kGpuStagingOffset = kGpuLineOffset + kGpuLineAreaBytes;
+// Of every rank, whatever the rank count. Zeroed by the host before peers learn of it.
+inline constexpr size_t kGpuSegmentBytes = kGpuStagingOffset + kGpuStagingBytes;
+static_assert(kGpuSegmentBytes <= size_t{32} << 20);
+
+// ---- failures
+// ------------------------------------------------------------------------------------
+
+enum class GpuFault : uint32_t {
+  kNone = 0,
+  kAborted = 1,   // the host raised the abort word
+  kTimedOut = 2,  // `peer` did not come within timeoutNs
+  kMismatch = 3,  // `peer` runs another call: `theirs` against `ours`
+};
+
+// Host memory that the device can write (pinned, mapped); zero at the start. A kernel writes it
+// once in the communicator's life, `fault` last (after a system-wide fence).
+struct GpuError {
+  uint32_t fault;  // GpuFault
+  int32_t peer;    // who was awaited
+  uint32_t block;
+  uint32_t collective;  // Collective
+  uint64_t number;      // epoch or message number that was awaited
+  uint32_t ours;        // signatures
+  uint32_t theirs;
+};
+static_assert(sizeof(GpuError) == 32);
+
+// ---- a launch
+// ------------------------------------------------------------------------------------
+
+// What stays the same for a communicator. Device addresses as this rank's GPU maps them.
+struct GpuView {
+  std::byte* segments[kGpuMaxRanks];  // every rank's, its own included
+  const uint32_t* abortWord;          // host memory, mapped: nonzero ends every wait
+  GpuError* error;                    // host memory, mapped
+  uint64_t timeoutNs;                 // of one wait; 0: none
+  int32_t rank;
+  int32_t rankCount;
+};
+
+enum class GpuAlgorithm : uint8_t { kDirect, kOneShot, kTwoShot };
+
+// One collective. `count` is the argument of the API call, in elements.
+struct GpuCall {
+  const void* input;
+  void* output;
+  uint64_t count;
+  const void* scalarAddress;  // kPreMulSum with a scalar in device memory, else null
+  uint64_t scalar;            // kPreMulSum: the scalar's bits, in the element's type
+  uint32_t signature;         // of collective, count, type, op, root; equal on all ranks
+  uint32_t chunkBytes;        // a message, at most; a multiple of 16
+  int16_t blocks;             // blocks 0 … blocks-1 take part
+  int16_t root;
+  Collective collective;
+  DataType type;
+  ReduceOp op;
+  GpuAlgorithm algorithm;
+};
+static_assert(sizeof(GpuCall) == 56);
+
+// The parameter of every collective kernel. The grid has as many blocks as the call with the most.
+struct GpuLaunch {
+  GpuView view;
+  int32_t callCount;
+  int32_t padding;
+  GpuCall calls[kGpuMaxCalls];
+};
+
+// One send, receive or local copy of a group. At most one send to and one receive from each peer in
+// a launch: the k-th of a pair goes into the k-th launch, on both sides.
+struct GpuTransfer {
+  std::byte* buffer;        // kSend: read; kRecv: written; local copy: written
+  const std::byte* source;  // local copy (peer == own rank) only
+  uint64_t bytes;
+  uint32_t signature;  // of count and type
+  int16_t peer;
+  int16_t firstBlock;  // of the grid
+  int16_t blocks;      // this transfer's; its block j uses ring j of the pair
+  bool isSend;
+  uint8_t padding[5];
+};
+static_assert(sizeof(GpuTransfer) == 40);
+
+// The parameter of the transfer kernel.
+struct GpuTransfers {
+  GpuView view;
+  int32_t transferCount;
+  int32_t padding;
+  GpuTransfer transfers[kGpuMaxTransfers];
+};
+
+static_assert(std::is_trivially_copyable_v<GpuLaunch> &&
+              std::is_trivially_copyable_v<GpuTransfers>);
+static_assert(sizeof(GpuLaunch) <= 4096 && sizeof(GpuTransfers) <= 4096);
+
+}  // namespace tutti::wire

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +43,10 @@ uint32_t* futexOf(std::atomic<uint64_t>& word) { return reinterpret_cast<uint32_
 void wakeAll(std::atomic<uint64_t>& word) {
   ::syscall(SYS_futex, futexOf(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
+
+void allowFences() { ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0); }
+
+bool fenceOthers() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0; }
 
 void sleepOn(const FutexPoint& point, Nanoseconds bound) {
   const timespec timeout = toTimespec(std::max(bound, Nanoseconds{0}));

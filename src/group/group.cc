@@ -10,6 +10,10 @@ void* effectiveStream(const PendingCall& pending) {
   return pending.stream != nullptr ? pending.stream : pending.communicator->ownStream();
 }
 
+Status operationsGoOn() {
+  return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
+}
+
 }  // namespace
 
 Group& Group::current() {
@@ -22,11 +26,22 @@ void Group::noteError(const Status& status) {
 }
 
 Status Group::add(PendingCall pending) {
+  if (depth_ == 0) return runAlone(pending);
   calls_.push_back(std::move(pending));
-  if (depth_ > 0) return {};
-  Status status = run();
-  clear();
-  return status;
+  return {};
+}
+
+// A group of one: there is nothing to order or to join, and nothing to keep.
+Status Group::runAlone(const PendingCall& pending) {
+  comm::Communicator& communicator = *pending.communicator;
+  TUTTI_TRY_ASSIGN(device::Stream * stream,
+                   communicator.device().resolve(effectiveStream(pending)));
+  launch::Launcher& launcher = communicator.launcher();
+  TUTTI_TRY_ASSIGN(device::Task * task, launcher.prepare({&pending.call, 1}));
+  TUTTI_TRY(communicator.device().enqueue(stream, {&task, 1}));
+  if (launcher.hasFailed()) return launcher.failure();
+  if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();
+  return {};
 }
 
 Status Group::addInitialisation(std::shared_ptr<comm::Communicator> communicator) {
@@ -166,7 +181,7 @@ Status Group::outcome() {
     if (launcher.hasFailed()) return launcher.failure();
     if (!prepared.communicator->isBlocking() && !launcher.isIdle()) isPending = true;
   }
-  if (isPending) return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
+  if (isPending) return operationsGoOn();
   return {};
 }
 

@@ -41,6 +41,8 @@ class Group {
   // Ends the outermost group without running its operations; the estimate is for what they are.
   Status endWithoutRunning();
 
+  // Inside a group: keeps the call for its end. Otherwise runs it. REQUIRES: the communicator is
+  // ready.
   Status add(PendingCall pending);
   // Inside a group: initialised at its end, with the others of the group at the same time.
   // Otherwise at once.
@@ -57,6 +59,7 @@ class Group {
   };
 
   Status run();
+  Status runAlone(const PendingCall& pending);
   Status initialiseAll();
   Status prepareAll();
   Status prepareOne(size_t firstCall);

@@ -6,32 +6,36 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "device/task.h"
-#include "kernels/kernels.h"
-#include "schedule/layout.h"
-#include "schedule/schedule.h"
-#include "wire/link.h"
+#include "kernels/bound_program.h"
 
 namespace tutti::kernels {
 
-// Everything a run borrows. The program and the ports outlive the run; the buffers belong to the
-// run until it is done.
+// Memory for one step at a time, shared by executions that are driven in turn. Grows, so that in
+// the steady state nothing is allocated.
+struct StepScratch {
+  std::vector<const void*> sources;
+  std::vector<void*> destinations;
+  std::vector<const std::byte*> remote;  // null, or what to read from the source's process
+  std::vector<const void*> blockSources;
+  std::vector<void*> blockDestinations;
+  std::vector<std::byte> blocks;  // what was read from other processes
+
+  void reserve(size_t operands);
+};
+
+// What one call brings. All is borrowed until the run is done, when the buffers are the caller's
+// again.
 struct Binding {
-  const schedule::Program* program = nullptr;
-  std::span<wire::LinkPort* const> incoming;  // as program->receivesFrom
-  std::span<wire::LinkPort* const> outgoing;  // as program->sendsTo
+  const BoundProgram* program = nullptr;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  schedule::Layout layout;
-  FoldSpec fold;
+  Scalar preScale{};       // kPreMulSum
   uint32_t signature = 0;  // of the call; every message carries it
-  // Messages longer than a line are references to the sender's buffers (schedule::isReferable()).
-  bool isDirect = false;
-  std::vector<std::byte>* scratch = nullptr;  // for what is read from other processes; grows
+  StepScratch* scratch = nullptr;
 };
 
 class Execution {
@@ -56,34 +60,35 @@ class Execution {
   wire::LinkFault awaitedFault() const;
 
  private:
-  struct Extent {
-    size_t offset = 0;  // elements from the start of the block's chunk
-    size_t elements = 0;
-  };
+  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain };
   struct Blockage {
-    const wire::LinkPort* port = nullptr;
+    For what = For::kNothing;
     int32_t peer = -1;
-    bool isSender = false;  // waits for a free slot rather than for a message
+    wire::LinkPort* port = nullptr;
   };
-
-  Extent pieceOf(int32_t chunk) const;
-  const std::byte* inputAt(int32_t chunk) const;
-  std::byte* outputAt(int32_t chunk) const;
-  bool isReady(const schedule::Step& step);
-  bool hasMessage(int32_t link);
-  bool hasFreeSlot(int32_t link);
-  bool isDrained();
   struct StepData;
-  Status runStep(const schedule::Step& step, size_t elements);
-  Status takeSources(const schedule::Step& step, StepData& data);
-  Status checkMessage(const schedule::Step& step, int32_t link, size_t bytes) const;
-  Status foldAll(const schedule::Step& step, StepData& data);
-  Status foldInBlocks(const schedule::Step& step, StepData& data);
-  void publish(const schedule::Step& step, const StepData& data);
-  void advance();
+
+  bool isStillBlocked() const;
+  bool isReady(const BoundStep& step);
+  bool isDrained();
+  Status runStep(const BoundStep& step, size_t elements);
+  Status takeSources(const BoundStep& step, StepData& data);
+  void placeDestinations(const BoundStep& step, StepData& data);
+  Status checkMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
+  Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
+  void compute(const BoundStep& step, const StepData& data);
+  Status computeInBlocks(const BoundStep& step, const StepData& data);
+  void publish(const BoundStep& step, const StepData& data);
+  const std::byte* inputAt(const BoundOperand& operand) const {
+    return binding_.input + operand.offset + pieceOffset_;
+  }
+  std::byte* outputAt(const BoundOperand& operand) const {
+    return binding_.output + operand.offset + pieceOffset_;
+  }
 
   Binding binding_;
   size_t piece_ = 0;
+  size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
   size_t step_ = 0;
   Blockage blockage_;
 };

@@ -54,6 +54,8 @@ struct RankState {
   std::vector<wire::LinkPort*> outgoing;
   std::vector<int64_t> input;
   std::vector<int64_t> output;
+  BoundProgram bound;
+  StepScratch scratch;
   Execution execution;
   bool isDone = false;
 };
@@ -86,15 +88,11 @@ class Cluster {
   void startRank(int32_t rank, uint32_t signature) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.isDone = false;
-    state.execution.start(
-        {.program = &state.program,
-         .incoming = state.incoming,
-         .outgoing = state.outgoing,
-         .input = reinterpret_cast<const std::byte*>(state.input.data()),
-         .output = reinterpret_cast<std::byte*>(state.output.data()),
-         .layout = layoutOf(rank),
-         .fold = {.type = DataType::kInt64, .op = ReduceOp::kSum, .rankCount = case_.rankCount},
-         .signature = signature});
+    state.execution.start({.program = &state.bound,
+                           .input = reinterpret_cast<const std::byte*>(state.input.data()),
+                           .output = reinterpret_cast<std::byte*>(state.output.data()),
+                           .signature = signature,
+                           .scratch = &state.scratch});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.
@@ -157,6 +155,12 @@ class Cluster {
       state.incoming.push_back(links_.port(peer, Rank{rank}, false));
     for (const Rank peer : state.program.sendsTo)
       state.outgoing.push_back(links_.port(Rank{rank}, peer, true));
+    state.bound = BoundProgram(
+        {.program = state.program,
+         .incoming = state.incoming,
+         .outgoing = state.outgoing,
+         .layout = layoutOf(rank),
+         .fold = {.type = DataType::kInt64, .op = ReduceOp::kSum, .rankCount = case_.rankCount}});
     state.input.resize(case_.count * inputBlocks());
     for (size_t i = 0; i < state.input.size(); ++i) state.input[i] = inputAt(rank, i);
     state.output.assign(case_.count * outputBlocks(), kUntouched);

@@ -1,5 +1,6 @@
 #include "launch/launcher.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/fnv.h"
@@ -8,6 +9,9 @@
 
 namespace tutti::launch {
 namespace {
+
+// Where the kernel cannot fence other threads, a wake-up may be missed (base/futex.h).
+constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
 
 bool isPointToPoint(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kRecv;
@@ -32,8 +36,16 @@ size_t Launcher::ShapeHash::operator()(const plan::CallShape& shape) const {
 }
 
 Result<BoundPlan*> Launcher::planFor(const plan::CallShape& shape) {
+  BoundPlan*& recent = recentPlans_[ShapeHash{}(shape) % kRecentPlans];
+  if (recent != nullptr && recent->shape == shape) return recent;
+  TUTTI_TRY_ASSIGN(recent, findOrMakePlan(shape));
+  return recent;
+}
+
+Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
   if (auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
   auto bound = std::make_unique<BoundPlan>();
+  bound->shape = shape;
   TUTTI_TRY_ASSIGN(bound->plan, parts_.planner.make(shape));
   bound->lane =
       isPointToPoint(shape.collective) ? channel::Lane::kPointToPoint : channel::Lane::kCollective;
@@ -109,6 +121,10 @@ Status Launcher::addCalls(Operation& operation, std::span<const Call> calls) {
 }
 
 Operation& Launcher::takeOperation() {
+  if (Operation* spare = spare_.load(std::memory_order_acquire); spare != nullptr) {
+    spare_.store(nullptr, std::memory_order_relaxed);
+    return *spare;
+  }
   if (freeOperations_ == nullptr) {
     operations_.push_back(std::make_unique<Operation>(*this));
     return *operations_.back();
@@ -118,17 +134,29 @@ Operation& Launcher::takeOperation() {
   return operation;
 }
 
+// By the thread that drove the operation.
+void Launcher::giveBack(Operation& operation) {
+  if (spare_.load(std::memory_order_relaxed) == nullptr) {
+    spare_.store(&operation, std::memory_order_release);
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  operation.nextFree_ = freeOperations_;
+  freeOperations_ = &operation;
+}
+
 Result<device::Task*> Launcher::prepare(std::span<const Call> calls) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_.clone();
   Operation& operation = takeOperation();
-  operation.reset(prepared_.load(std::memory_order_relaxed));
+  const uint64_t number = prepared_.load(std::memory_order_relaxed);
+  operation.reset(number);
   if (Status status = addCalls(operation, calls); !status.ok()) {
     operation.nextFree_ = freeOperations_;
     freeOperations_ = &operation;
     return status;
   }
-  prepared_.fetch_add(1, std::memory_order_release);
+  prepared_.store(number + 1, std::memory_order_release);
   return static_cast<device::Task*>(&operation);
 }
 
@@ -162,7 +190,9 @@ bool Launcher::waitIdle(Nanoseconds bound, Clock& clock) {
     const Nanoseconds left = deadline - clock.now();
     if (left.count() <= 0) return false;
     waitingNext_.fetch_add(1, std::memory_order_seq_cst);
-    sleepOn({.word = &completed_, .seen = completed}, left);
+    const Nanoseconds most = fenceOthers() ? left : std::min(left, kUnfencedSleep);
+    if (completed_.load(std::memory_order_seq_cst) == completed)
+      sleepOn({.word = &completed_, .seen = completed}, most);
     waitingNext_.fetch_sub(1, std::memory_order_seq_cst);
   }
 }
@@ -178,13 +208,9 @@ void Launcher::finish(Operation& operation, Status status) {
     parts_.links.markFault(wire::LinkFault::kAborted);
     fail(status);
   }
-  {
-    std::lock_guard lock(mutex_);
-    operation.nextFree_ = freeOperations_;
-    freeOperations_ = &operation;
-  }
-  completed_.store(number + 1, std::memory_order_seq_cst);
-  wakeIfSleeping(completed_, waitingNext_);
+  giveBack(operation);
+  completed_.store(number + 1, std::memory_order_release);
+  wakeIfAnnounced(completed_, waitingNext_);
 }
 
 void Operation::reset(uint64_t number) {
@@ -269,19 +295,32 @@ Status Operation::explain(const Run& run, Status error) {
   return launcher_.watch_.explain(std::move(error), run.number, peers);
 }
 
+// Makes the links of a new plan, and with them the program that its calls run.
 Status Operation::openLinks(BoundPlan& plan) {
-  if (!plan.incoming.empty() || !plan.outgoing.empty()) return {};
+  if (plan.program) return {};
   channel::LinkSet& links = launcher_.parts_.links;
-  for (const Rank peer : plan.plan.program->receivesFrom) {
+  const schedule::Program& program = *plan.plan.program;
+  std::vector<wire::LinkPort*> incoming;
+  std::vector<wire::LinkPort*> outgoing;
+  for (const Rank peer : program.receivesFrom) {
     TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(peer, plan.lane));
-    plan.incoming.push_back(link);
-    plan.incomingPorts.push_back(&link->port());
+    incoming.push_back(&link->port());
   }
-  for (const Rank peer : plan.plan.program->sendsTo) {
-    channel::Link& link = links.outgoing(peer, plan.lane);
-    plan.outgoing.push_back(&link);
-    plan.outgoingPorts.push_back(&link.port());
+  plan.outgoing.clear();
+  for (const Rank peer : program.sendsTo) {
+    plan.outgoing.push_back(&links.outgoing(peer, plan.lane));
+    outgoing.push_back(&plan.outgoing.back()->port());
   }
+  const plan::CallShape& shape = plan.shape;
+  plan.program.emplace(kernels::ProgramParts{
+      .program = program,
+      .incoming = incoming,
+      .outgoing = outgoing,
+      .layout = plan.plan.layout,
+      .fold = {.type = shape.type,
+               .op = isReduction(shape.collective) ? shape.op : ReduceOp::kSum,
+               .rankCount = launcher_.parts_.planner.agreement().rankCount},
+      .isDirect = plan.plan.isDirect});
   return {};
 }
 
@@ -295,33 +334,25 @@ Result<Progress> Operation::connectLinks(BoundPlan& plan) {
 }
 
 void Operation::begin(Run& run) {
-  const plan::CallShape& shape = run.call.shape;
-  kernels::FoldSpec fold = {.type = shape.type,
-                            .op = isReduction(shape.collective) ? shape.op : ReduceOp::kSum,
-                            .rankCount = launcher_.parts_.planner.agreement().rankCount};
-  fold.preScale = run.call.preScale;
-  if (run.call.preScaleAddress != nullptr) {
-    std::memcpy(fold.preScale.bytes, run.call.preScaleAddress, sizeOf(shape.type));
-  }
-  const void* input = run.call.input;
-  if (run.plan->plan.isDirect && shape.collective == Collective::kAllToAll &&
-      input == run.call.output) {
+  const Call& call = run.call;
+  kernels::Binding binding{.program = &*run.plan->program,
+                           .input = static_cast<const std::byte*>(call.input),
+                           .output = static_cast<std::byte*>(call.output),
+                           .preScale = call.preScale,
+                           .signature = run.signature,
+                           .scratch = &scratch_};
+  if (call.preScaleAddress != nullptr)
+    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
+  if (run.plan->plan.isDirect && call.shape.collective == Collective::kAllToAll &&
+      call.input == call.output) {
     // In place, a partner could find its chunk overwritten before it has read it: send from a copy.
-    const size_t bytes = shape.count * sizeOf(shape.type) * static_cast<size_t>(fold.rankCount);
+    const size_t bytes =
+        plan::vectorBytes(call.shape, launcher_.parts_.planner.agreement().rankCount);
     inputCopy_.resize(bytes);
-    std::memcpy(inputCopy_.data(), input, bytes);
-    input = inputCopy_.data();
+    std::memcpy(inputCopy_.data(), call.input, bytes);
+    binding.input = inputCopy_.data();
   }
-  run.execution.start({.program = run.plan->plan.program.get(),
-                       .incoming = run.plan->incomingPorts,
-                       .outgoing = run.plan->outgoingPorts,
-                       .input = static_cast<const std::byte*>(input),
-                       .output = static_cast<std::byte*>(run.call.output),
-                       .layout = run.plan->plan.layout,
-                       .fold = fold,
-                       .signature = run.signature,
-                       .isDirect = run.plan->plan.isDirect,
-                       .scratch = &scratch_});
+  run.execution.start(binding);
 }
 
 void Operation::addWaits(device::WaitSet& waits) {

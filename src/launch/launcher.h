@@ -5,11 +5,13 @@
 // allocation, no formatting.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -38,13 +40,12 @@ struct Call {
 // A plan with the links it runs over. Cached; links are resolved by the first operation that uses
 // it.
 struct BoundPlan {
+  plan::CallShape shape;
   plan::Plan plan;
   channel::Lane lane = channel::Lane::kCollective;
-  std::vector<channel::Link*> incoming;
-  std::vector<channel::Link*> outgoing;
-  std::vector<wire::LinkPort*> incomingPorts;
-  std::vector<wire::LinkPort*> outgoingPorts;
   bool isConnected = false;
+  std::vector<channel::Link*> outgoing;
+  std::optional<kernels::BoundProgram> program;  // once the links are made
 };
 
 class Launcher;
@@ -93,7 +94,7 @@ class Operation final : public device::Task {
   uint64_t number_ = 0;
   size_t finishedRuns_ = 0;
   std::vector<Run> runs_;
-  std::vector<std::byte> scratch_;    // of the executor, for one step at a time
+  kernels::StepScratch scratch_;
   std::vector<std::byte> inputCopy_;  // of an all-to-all called in place; runs of collectives never
                                       // overlap
   std::vector<observe::WaitNote> waits_;  // scratch of idle()
@@ -144,11 +145,14 @@ class Launcher {
   struct ShapeHash {
     size_t operator()(const plan::CallShape& shape) const;
   };
+  static constexpr size_t kRecentPlans = 64;  // a training step's shapes; a power of two
 
   Result<BoundPlan*> planFor(const plan::CallShape& shape);
+  Result<BoundPlan*> findOrMakePlan(const plan::CallShape& shape);
   Status addCalls(Operation& operation, std::span<const Call> calls);
   Status addSelfTransfers(Operation& operation, std::span<const Call> calls);
   Operation& takeOperation();
+  void giveBack(Operation& operation);
   Operation::Mark nextMark(const BoundPlan& plan);
   void finish(Operation& operation, Status status);
 
@@ -156,17 +160,24 @@ class Launcher {
   Watch watch_;               // used by the thread that drives the present operation
   mutable std::mutex mutex_;  // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
+  std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // by the low bits of the shape's hash
   std::vector<std::unique_ptr<Operation>> operations_;
   Operation* freeOperations_ = nullptr;
   uint64_t collectiveSequence_ = 0;
   Status failure_;
+
+  // An operation that is done and not yet in the pool, so that a call which follows another's end
+  // needs one lock, not two. Written with release by the thread that drove the operation, only when
+  // it is null; read with acquire and taken under mutex_, only when it is not. So no two threads
+  // ever write at a time: those that drive operations come one after the other (completed_).
+  std::atomic<Operation*> spare_{nullptr};
 
   // Operations made so far: written under mutex_, read by anyone.
   std::atomic<uint64_t> prepared_{0};
   // Operations done so far, in order. Written with release by the thread that drove the operation,
   // read with acquire by the one that drives the next: that hands over the links. One word because
   // operations of a communicator never overlap. Wraps never (64 bit). Its low half is a futex word;
-  // waitingNext_ counts the sleepers.
+  // waitingNext_ counts the sleepers, which fence the writer (base/futex.h).
   std::atomic<uint64_t> completed_{0};
   std::atomic<uint32_t> waitingNext_{0};
   std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set

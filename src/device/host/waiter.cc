@@ -77,6 +77,7 @@ void sleepOnWaits(const WaitSet& waits, Nanoseconds bound, Waiting& waiting) {
     return;
   }
   for (size_t i = 0; i < waits.count; ++i) announce(waits.points[i]);
+  if (!fenceOthers()) bound = std::min(bound, Waiter::kShortSleep);
   sleepAnnounced(waits, bound, waiting);
   for (size_t i = 0; i < waits.count; ++i) withdraw(waits.points[i]);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "device/task.h"
 
 namespace tutti::device::host {
@@ -29,7 +30,9 @@ class Waiting {
   static constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds(100);
 
   explicit Waiting(Clock& timeSource, Nanoseconds sleepBound = kLongestSleep)
-      : clock(timeSource), longestSleep(sleepBound) {}
+      : clock(timeSource), longestSleep(sleepBound) {
+    allowFences();
+  }
 
   WaitPolicy policy() const {
     const uint64_t packed = policy_.load(std::memory_order_relaxed);
@@ -50,10 +53,10 @@ class Waiting {
                                      // hint
 };
 
-// Sleeps while no point has changed. Counts itself in each sleeper word first and looks at each
-// word once more, so no wake-up is lost (base/futex.h). Ends early on any wake-up, and after
-// `bound` at the latest; within 1 ms when the set is empty, overflowed, or has several points where
-// the kernel takes one.
+// Sleeps while no point has changed. Counts itself in each sleeper word first, fences all ranks'
+// threads and looks at each word once more, so no wake-up is lost (base/futex.h). Ends early on any
+// wake-up, and after `bound` at the latest; within 1 ms when the set is empty, overflowed, or has
+// several points where the kernel takes one, or when the kernel cannot fence.
 void sleepOnWaits(const WaitSet& waits, Nanoseconds bound, Waiting& waiting);
 
 // Returns when the word differs from `seen`: spins, yields, and then sleeps without bound. The word

@@ -1,0 +1,77 @@
+#include "kernels/bound_program.h"
+
+#include <algorithm>
+
+namespace tutti::kernels {
+namespace {
+
+using schedule::Layout;
+using schedule::Operand;
+using schedule::Place;
+
+// Elements from the start of the block to the chunk.
+size_t chunkStart(const Layout& layout, int32_t chunk) {
+  return static_cast<size_t>(chunk % layout.chunksPerBlock) * layout.chunkElements;
+}
+
+// Fewer than layout.chunkElements at the end of a block, perhaps none.
+size_t chunkLength(const Layout& layout, int32_t chunk) {
+  const size_t start = chunkStart(layout, chunk);
+  if (start >= layout.blockElements) return 0;
+  return std::min(layout.chunkElements, layout.blockElements - start);
+}
+
+}  // namespace
+
+BoundProgram::BoundProgram(const ProgramParts& parts)
+    : fold_(parts.fold),
+      elementBytes_(sizeOf(parts.fold.type)),
+      pieceElements_(parts.layout.pieceElements),
+      pieceCount_(parts.program.steps.empty() ? 0 : parts.layout.pieceCount),
+      isDirect_(parts.isDirect) {
+  const schedule::Program& program = parts.program;
+  operands_.reserve(program.operands.size());
+  steps_.reserve(program.steps.size());
+  for (const schedule::Step& step : program.steps) {
+    BoundStep bound{.elements = chunkLength(parts.layout, step.chunk),
+                    .firstOperand = static_cast<uint32_t>(operands_.size()),
+                    .sourceCount = step.sourceCount,
+                    .destinationCount = step.destinationCount,
+                    .post = step.post};
+    for (uint32_t i = 0; i < uint32_t{step.sourceCount} + step.destinationCount; ++i) {
+      const Operand& operand = program.operands[step.firstOperand + i];
+      const bool isSource = i < step.sourceCount;
+      operands_.push_back(resolve(operand, isSource, parts));
+      if (isSource && operand.place == Place::kInput && fold_.op == ReduceOp::kPreMulSum)
+        bound.scaledSource = static_cast<int32_t>(i);
+    }
+    const bool divides = step.post && fold_.op == ReduceOp::kAvg && fold_.rankCount > 1;
+    bound.isCopy = step.sourceCount == 1 && bound.scaledSource < 0 && !divides;
+    operandLimit_ = std::max<size_t>({operandLimit_, step.sourceCount, step.destinationCount});
+    steps_.push_back(bound);
+  }
+  for (size_t link = 0; link < parts.outgoing.size(); ++link) {
+    outgoing_.push_back({.place = Place::kLink,
+                         .peer = index(program.sendsTo[link]),
+                         .port = parts.outgoing[link]});
+  }
+}
+
+BoundOperand BoundProgram::resolve(const Operand& operand, bool isSource,
+                                   const ProgramParts& parts) const {
+  BoundOperand bound{.place = operand.place};
+  if (operand.place == Place::kLink) {
+    const auto link = static_cast<size_t>(operand.index);
+    bound.port = isSource ? parts.incoming[link] : parts.outgoing[link];
+    bound.peer = index(isSource ? parts.program.receivesFrom[link] : parts.program.sendsTo[link]);
+    return bound;
+  }
+  const Layout& layout = parts.layout;
+  const int32_t first =
+      operand.place == Place::kInput ? layout.firstInputBlock : layout.firstOutputBlock;
+  const auto block = static_cast<size_t>(operand.index / layout.chunksPerBlock - first);
+  bound.offset = (block * layout.blockElements + chunkStart(layout, operand.index)) * elementBytes_;
+  return bound;
+}
+
+}  // namespace tutti::kernels

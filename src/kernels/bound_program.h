@@ -1,0 +1,80 @@
+// A rank's program with everything resolved that the calls of one shape share: links, offsets and
+// lengths. Made once a plan, so that running a step takes no look-up and no division.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "schedule/layout.h"
+#include "schedule/schedule.h"
+#include "wire/link.h"
+
+namespace tutti::kernels {
+
+struct BoundOperand {
+  schedule::Place place = schedule::Place::kInput;
+  int32_t peer = -1;               // of a link
+  wire::LinkPort* port = nullptr;  // of a link
+  size_t offset = 0;               // bytes from the start of the buffer to the chunk's
+};
+
+struct BoundStep {
+  size_t elements = 0;        // of its chunk; perhaps none
+  uint32_t firstOperand = 0;  // sources, then destinations
+  uint16_t sourceCount = 0;
+  uint16_t destinationCount = 0;
+  int32_t scaledSource = -1;  // as FoldArgs
+  bool post = false;
+  bool isCopy = false;  // one source, and nothing to apply to it
+};
+
+struct ProgramParts {
+  const schedule::Program& program;
+  std::span<wire::LinkPort* const> incoming;  // as program.receivesFrom
+  std::span<wire::LinkPort* const> outgoing;  // as program.sendsTo
+  const schedule::Layout& layout;
+  FoldSpec fold;  // without the pre-scale, which is a call's own
+  // Messages longer than a line are references to the sender's buffers (schedule::isReferable()).
+  bool isDirect = false;
+};
+
+// Constant after construction. The ports outlive it.
+class BoundProgram {
+ public:
+  BoundProgram() = default;
+  explicit BoundProgram(const ProgramParts& parts);
+
+  std::span<const BoundStep> steps() const { return steps_; }
+  std::span<const BoundOperand> sources(const BoundStep& step) const {
+    return {operands_.data() + step.firstOperand, step.sourceCount};
+  }
+  std::span<const BoundOperand> destinations(const BoundStep& step) const {
+    return {operands_.data() + step.firstOperand + step.sourceCount, step.destinationCount};
+  }
+  std::span<const BoundOperand> outgoing() const { return outgoing_; }
+  const FoldSpec& fold() const { return fold_; }
+  size_t elementBytes() const { return elementBytes_; }
+  size_t pieceElements() const { return pieceElements_; }
+  size_t pieceCount() const { return pieceCount_; }  // 0 when there is nothing to do
+  size_t operandLimit() const { return operandLimit_; }
+  bool isDirect() const { return isDirect_; }
+
+ private:
+  BoundOperand resolve(const schedule::Operand& operand, bool isSource,
+                       const ProgramParts& parts) const;
+
+  std::vector<BoundStep> steps_;
+  std::vector<BoundOperand> operands_;
+  std::vector<BoundOperand> outgoing_;  // all links it sends on
+  FoldSpec fold_;
+  size_t elementBytes_ = 0;
+  size_t pieceElements_ = 0;
+  size_t pieceCount_ = 0;
+  size_t operandLimit_ = 0;  // the most sources or destinations of a step
+  bool isDirect_ = false;
+};
+
+}  // namespace tutti::kernels

@@ -62,3 +62,11 @@ function(tutti_core_library target)
   target_include_directories(${target} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
+
+# Published topologies and tables, which are not ours to ship: tests that compare with them skip where they are absent.
+set(TUTTI_TEST_DATA ${CMAKE_CURRENT_SOURCE_DIR}/../shared CACHE PATH "Folder with topologies/ and tables/ for tests")
+function(tutti_use_test_data folder)
+  if(TARGET test_${folder})
+    target_compile_definitions(test_${folder} PRIVATE TUTTI_TEST_DATA="${TUTTI_TEST_DATA}")
+  endif()
+endfunction()

@@ -1,16 +1,12 @@
-// NCCL_ALGO: which algorithms a run may choose from.
-//
-// Forms, as NCCL's: "ring,oneshot" allows only these, "^ring" all but these,
-// "allreduce:oneshot;broadcast:ring" a rule a collective, an entry without a collective is for all
-// the others. Case does not matter. Names of algorithms that this library does not have are known
-// but never match, so that "^NVLS" is no error.
+// NCCL_ALGO: which algorithms of the catalogue a run may choose from; graph/name_filter.h has the
+// forms.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "graph/name_filter.h"
 #include "schedule/catalog.h"
 #include "wire/types.h"
 
@@ -18,21 +14,14 @@ namespace tutti::plan {
 
 class AlgorithmFilter {
  public:
-  explicit AlgorithmFilter(std::string_view text);
+  explicit AlgorithmFilter(std::string_view text) : names_(text) {}
 
   // Collectives with a single algorithm are never filtered: NCCL_ALGO speaks of those that have a
   // choice.
   bool allows(Collective collective, std::string_view algorithm) const;
 
  private:
-  struct Rule {
-    std::string collective;  // lower case; empty: all others
-    bool isExclusion = false;
-    std::vector<std::string> names;  // lower case
-  };
-  const Rule* ruleFor(Collective collective) const;
-
-  std::vector<Rule> rules_;
+  graph::NameFilter names_;
 };
 
 // "ring, oneshot"

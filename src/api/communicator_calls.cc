@@ -70,6 +70,15 @@ Status initRank(ncclComm_t* comm, std::span<const ncclUniqueId> ids, const Wante
   return initialise(made, comm);
 }
 
+Result<Made> makeOneOfAll(const bootstrap::UniqueId& id, const Wanted& wanted, int gpu) {
+  TUTTI_TRY_ASSIGN(device::Device * device, Process::get().chooseDevice(gpu));
+  return makeCommunicator({.id = id,
+                           .rank = Rank{wanted.rank},
+                           .rankCount = wanted.rankCount,
+                           .config = {},
+                           .device = device});
+}
+
 Status initAll(ncclComm_t* comms, int deviceCount, const int* devices) {
   TUTTI_TRY(checkPointer(comms, "comm"));
   if (deviceCount < 1) return invalidArgument("ndev is {}; it must be at least 1", deviceCount);
@@ -86,7 +95,7 @@ Status initAll(ncclComm_t* comms, int deviceCount, const int* devices) {
   group.start();
   for (int rank = 0; rank < deviceCount && status.ok(); ++rank) {
     Result<Made> one =
-        makeCommunicator({.id = id, .rank = Rank{rank}, .rankCount = deviceCount, .config = {}});
+        makeOneOfAll(id, {deviceCount, rank, nullptr}, devices == nullptr ? rank : devices[rank]);
     if (!one.ok()) {
       status = one.takeStatus();
       break;

@@ -14,7 +14,11 @@ using comm::Process;
 Result<Made> makeCommunicator(Communicator::Options options) {
   Process& process = Process::get();
   TUTTI_TRY(process.checkNotForked());
-  TUTTI_TRY(process.checkDevice());
+  if (options.derivation) {
+    options.device = &options.derivation->parent->device();
+  } else if (options.device == nullptr) {
+    TUTTI_TRY_ASSIGN(options.device, process.chooseDevice());
+  }
   Made made;
   made.communicator = std::make_shared<Communicator>(process, std::move(options));
   made.handle = static_cast<ncclComm_t>(process.communicators().insert(made.communicator));

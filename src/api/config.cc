@@ -87,6 +87,12 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const SettingValue& override = settings.get("NCCL_COMM_BLOCKING");
   if (override.source != "default") result.isBlocking = override.integer != 0;
   if (config.commName != nullptr) result.name = config.commName;
+  const int64_t limit = settings.integer("NCCL_MAX_CTAS");
+  if (limit > 0) {
+    result.maxBlocks = static_cast<int32_t>(std::min<int64_t>(limit, wire::kGpuMaxBlocks));
+  } else if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) {
+    result.maxBlocks = std::min(config.maxCTAs, wire::kGpuMaxBlocks);
+  }
   return result;
 }
 

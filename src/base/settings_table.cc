@@ -7,7 +7,8 @@ namespace {
 
 using enum SettingType;
 
-constexpr std::string_view kNoGpu = "GPU ranks are not supported yet: ranks are CPU ranks";
+constexpr std::string_view kNoGpu =
+    "no part of this library reads it: its GPU kernels choose for themselves";
 constexpr std::string_view kNoVerbs = "there is no InfiniBand or RoCE transport yet";
 constexpr std::string_view kNoNetwork = "there is no network transport yet: ranks share one host";
 constexpr std::string_view kNoPlugins = "plugins are not loaded yet";
@@ -69,7 +70,20 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_TIMEOUT_MS", kInteger, "ms", "10000", "200..86400000",
      "How long a rank may stay silent before every call that waits for it ends with an error."},
 
+    {"TUTTI_GPU_WAIT_MS", kInteger, "ms", "0", "0..86400000",
+     "How long a GPU kernel waits for a peer before it ends with an error; 0: until the peer "
+     "comes, "
+     "or is found dead."},
+
     // Moving data
+    {"NCCL_MAX_CTAS", kInteger, "", "0", "0..2147483647",
+     "Most thread blocks a GPU kernel uses; 0: as the communicator's config says, or as many as "
+     "pay. "
+     "The smallest of all ranks counts."},
+    {"NCCL_CHECK_POINTERS", kInteger, "", "0", "0..1",
+     "1: GPU ranks refuse buffers that no GPU can address, at the price of a question to the "
+     "driver "
+     "a buffer."},
     {"NCCL_ALGO", kAlgorithms, "", "", kAlgorithmNames,
      "Algorithms to choose from: a list, ^ in front for all but these, or by collective: "
      "allreduce:oneshot;broadcast:ring. Names that this library lacks are known and never match. "
@@ -100,7 +114,6 @@ constexpr SettingInfo kTable[] = {
      "the number of ranks and cores decides by itself"},
     idle("NCCL_SET_THREAD_NAME", "threads carry names", kAlways),
     idle("NCCL_MIN_CTAS", "fewest thread blocks a GPU kernel uses", kNoGpu),
-    idle("NCCL_MAX_CTAS", "most thread blocks a GPU kernel uses", kNoGpu),
     idle("NCCL_MIN_NCHANNELS", "old name of NCCL_MIN_CTAS", kNoGpu),
     idle("NCCL_MAX_NCHANNELS", "old name of NCCL_MAX_CTAS", kNoGpu),
     idle("NCCL_MIN_P2P_NCHANNELS", "fewest channels of send and receive", kNoGpu),
@@ -238,7 +251,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_RUNTIME_CONNECT", "connect at first use", kAlways),
     idle("NCCL_COMM_SPLIT_SHARE_RESOURCES", "split communicators share buffers", kNoTuning),
     idle("NCCL_COMM_SHRINK_SHARE_RESOURCES", "shrunk communicators share buffers", kNoTuning),
-    idle("NCCL_CHECK_POINTERS", "check pointers of each call", kNoGpu),
     idle("NCCL_CHECK_MODE", "check arguments across ranks", kAlways),
     idle("NCCL_CHECKS_DISABLE", "no argument checks", "checks are cheap enough to stay on"),
     idle("NCCL_RAS_ENABLE", "health service", kNoService),

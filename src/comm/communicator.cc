@@ -22,7 +22,7 @@ constexpr Nanoseconds kRevokePatience = std::chrono::milliseconds(500);
 
 Communicator::Communicator(Process& process, Options options)
     : process_(process),
-      device_(process.hostDevice()),
+      device_(options.device != nullptr ? *options.device : process.hostDevice()),
       config_(std::move(options.config)),
       idsHash_(options.idsHash),
       rank_(options.derivation ? Rank{-1} : options.rank),
@@ -37,7 +37,7 @@ Communicator::~Communicator() {
       log::warn("rank {}: its own stream did not end: {}", index(rank()), status.message());
     }
   }
-  if (launcher_ != nullptr) device_.leaveRanks(ranksOnHost_);
+  if (runner_ != nullptr) device_.leaveRanks(ranksOnHost_);
   sodium_memzero(id_.secret.data(), id_.secret.size());
 }
 
@@ -92,7 +92,7 @@ Status Communicator::fail(Status status) {
 
 Status Communicator::checkReady() const {
   switch (state_.load(std::memory_order_acquire)) {
-    case State::kReady: return launcher_->hasFailed() ? launcher_->failure() : Status();
+    case State::kReady: return runner_->hasFailed() ? runner_->failure() : Status();
     case State::kNew:
     case State::kInitialising:
       return Status(Code::kInvalidUsage,
@@ -134,7 +134,7 @@ Code Communicator::asyncError() {
     }
     case State::kReady:
     case State::kFinalized:
-      if (launcher_->hasFailed()) return launcher_->failure().code();
+      if (runner_->hasFailed()) return runner_->failure().code();
       break;
     case State::kRevoked:
       if (codeBeforeRevoke_ != Code::kOk) return codeBeforeRevoke_;
@@ -142,7 +142,8 @@ Code Communicator::asyncError() {
     case State::kOutside: return Code::kOk;
   }
   if (isBlocking()) return Code::kOk;
-  return !launcher_->isIdle() || hasFormingChild() ? Code::kInProgress : Code::kOk;
+  const bool isDone = state == State::kFinalized ? runner_->isIdle() : runner_->isSettled();
+  return !isDone || hasFormingChild() ? Code::kInProgress : Code::kOk;
 }
 
 Status Communicator::finalize() {
@@ -153,30 +154,30 @@ Status Communicator::finalize() {
   if (state != State::kReady) return checkReady();
   if (!isBlocking()) {
     become(State::kFinalized);
-    if (!launcher_->isIdle())
+    if (!runner_->isIdle())
       return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
-    return launcher_->failure();
+    return runner_->failure();
   }
-  while (!launcher_->waitIdle(kIdleCheck, process_.clock())) {
+  while (!runner_->waitIdle(kIdleCheck, process_.clock())) {
   }
-  launcher_->retire();
+  runner_->retire();
   become(State::kFinalized);
-  return launcher_->failure();
+  return runner_->failure();
 }
 
 Status Communicator::revoke() {
   TUTTI_TRY(checkParent(Fitness::kMayHaveFailed));
   if (state_.load(std::memory_order_acquire) == State::kReady) {
-    if (launcher_->hasFailed()) codeBeforeRevoke_ = launcher_->failure().code();
-    launcher_->fail(Status(Code::kInvalidUsage, "the communicator was revoked"));
+    if (runner_->hasFailed()) codeBeforeRevoke_ = runner_->failure().code();
+    runner_->fail(Status(Code::kInvalidUsage, "the communicator was revoked"));
     become(State::kRevoked);
     log::info(log::Subsystem::kInit, "comm {} rank {} nranks {} - Revoked",
               static_cast<const void*>(this), index(rank()), rankCount());
   }
   const Nanoseconds patience = isBlocking() ? kRevokePatience : Nanoseconds(0);
-  if (launcher_->waitIdle(patience, process_.clock())) {
+  if (runner_->waitIdle(patience, process_.clock())) {
     // Peers that wait for this rank learn that it does not come.
-    links_->markFault(wire::LinkFault::kAborted);
+    if (links_ != nullptr) links_->markFault(wire::LinkFault::kAborted);
     return {};
   }
   if (!isBlocking())
@@ -192,11 +193,11 @@ void Communicator::shutDown() {
   [[maybe_unused]] const Status initialised = joinInitialise();
   while (!leaveChildren(kIdleCheck)) {
   }
-  if (launcher_ != nullptr) {
-    while (!launcher_->waitIdle(kIdleCheck, process_.clock())) {
+  if (runner_ != nullptr) {
+    while (!runner_->waitIdle(kIdleCheck, process_.clock())) {
     }
-    launcher_->fail(Status(Code::kInvalidUsage, "the communicator is destroyed"));
-    links_->markFault(wire::LinkFault::kDestroyed);
+    runner_->fail(Status(Code::kInvalidUsage, "the communicator is destroyed"));
+    if (links_ != nullptr) links_->markFault(wire::LinkFault::kDestroyed);
   }
   log::info(log::Subsystem::kInit, "comm {} rank {} nranks {} - Destroy COMPLETE",
             static_cast<const void*>(this), index(rank()), rankCount());
@@ -214,9 +215,9 @@ bool Communicator::waitQuiet(Nanoseconds bound) {
   const Instant deadline = process_.clock().now() + bound;
   const auto left = [&] { return deadline - process_.clock().now(); };
   if (!waitInitialised(bound) || !leaveChildren(left())) return false;
-  if (launcher_ == nullptr) return true;
-  launcher_->fail(Status(Code::kInternalError, "the communicator was aborted"));
-  return launcher_->waitIdle(left(), process_.clock());
+  if (runner_ == nullptr) return true;
+  runner_->fail(Status(Code::kInternalError, "the communicator was aborted"));
+  return runner_->waitIdle(left(), process_.clock());
 }
 
 Status Communicator::adopt(std::shared_ptr<Communicator> child) {

@@ -23,6 +23,7 @@
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
 #include "device/device.h"
+#include "launch/gpu_launcher.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
 
@@ -36,6 +37,7 @@ class Communicator;
 struct Config {
   bool isBlocking = true;
   std::string name;
+  int32_t maxBlocks = wire::kGpuMaxBlocks;  // of a kernel
 };
 
 // How a communicator grows out of another: its ranks meet over the parent's bootstrap first.
@@ -57,7 +59,8 @@ class Communicator {
     Rank rank{0};
     int32_t rankCount = 1;
     Config config;
-    uint64_t idsHash = 0;  // of all ids that were given, where there were several
+    uint64_t idsHash = 0;              // of all ids that were given, where there were several
+    device::Device* device = nullptr;  // where it runs; nullptr: the host
     std::optional<Derivation> derivation = std::nullopt;
   };
   Communicator(Process& process, Options options);
@@ -114,6 +117,8 @@ class Communicator {
 
   // The launcher of a ready communicator.
   launch::Launcher& launcher() { return *launcher_; }
+  // In its place on a GPU; nullptr on the host.
+  launch::GpuLauncher* gpuLauncher() { return gpuLauncher_.get(); }
   // The stream that runs a non-blocking communicator's calls without a stream; nullptr for a
   // blocking one.
   void* ownStream() const { return ownStream_; }
@@ -141,6 +146,8 @@ class Communicator {
   Status meetPeers();
   Status agree();
   Status prepareToRun();
+  Status prepareHost(std::unique_ptr<observe::Recorder> recorder);
+  Status prepareGpu(std::unique_ptr<observe::Recorder> recorder);
   void become(State state);
   Status fail(Status status);
   bool isInitialising() const;
@@ -165,7 +172,10 @@ class Communicator {
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<channel::LinkSet> links_;
-  std::unique_ptr<launch::Launcher> launcher_;
+  std::unique_ptr<launch::Launcher> launcher_;        // on the host, or
+  std::unique_ptr<launch::GpuLauncher> gpuLauncher_;  // on a GPU
+  launch::Runner* runner_ = nullptr;                  // the one that there is
+  launch::GpuBatcher::Limits gpuLimits_{};
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
 

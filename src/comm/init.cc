@@ -11,6 +11,7 @@
 #include "comm/communicator.h"
 #include "comm/hash.h"
 #include "comm/process.h"
+#include "device/accelerator.h"
 #include "device/host_streams.h"
 #include "kernels/remote_read.h"
 #include "launch/join_board.h"
@@ -24,9 +25,12 @@ struct InitRecord {
   wire::LinkGeometry geometry;
   uint64_t algorithmsHash = 0;         // of NCCL_ALGO
   std::array<char, 128> algorithms{};  // its beginning, zero-terminated, for messages
-  uint64_t idsHash = 0;                // of the ids given to ncclCommInitRankScalable
-  uint64_t probeAddress = 0;           // a word of this process ...
-  uint64_t probeValue = 0;  // ... that holds this: who reads it there may read references
+  uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
+  int32_t maxBlocks = 0;
+  int32_t unused = 0;
+  uint64_t idsHash = 0;       // of the ids given to ncclCommInitRankScalable
+  uint64_t probeAddress = 0;  // a word of this process ...
+  uint64_t probeValue = 0;    // ... that holds this: who reads it there may read references
 };
 
 // Whether this process can, and should, read the memory of every rank: its own always; that of
@@ -41,6 +45,34 @@ bool canReadAll(const std::vector<InitRecord>& records, const InitRecord& own,
   });
 }
 
+// GPU ranks write into each other's memory, so they share a host, and are as many as kernels take.
+Status checkGpus(const std::vector<InitRecord>& records, const InitRecord& own) {
+  if (records.size() > static_cast<size_t>(wire::kGpuMaxRanks)) {
+    return invalidUsage(
+        "{} GPU ranks: this build's kernels take up to {}; TUTTI_DEVICE=host runs CPU ranks",
+        records.size(), wire::kGpuMaxRanks);
+  }
+  for (const InitRecord& other : records) {
+    if (other.peer.hostHash == own.peer.hostHash) continue;
+    return invalidUsage(
+        "rank {} is on host {}, rank {} on host {}: GPU ranks of several hosts are not supported "
+        "yet; TUTTI_DEVICE=host runs CPU ranks",
+        other.peer.rank, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
+  }
+  return {};
+}
+
+// All ranks find the same: kernels of different shapes would wait for each other.
+launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
+  launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
+  for (const InitRecord& record : records) {
+    const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
+    limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
+    limits.maxBlocks = std::min(limits.maxBlocks, std::max(1, record.maxBlocks));
+  }
+  return limits;
+}
+
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
   for (size_t i = 0; i < records.size(); ++i) {
     const InitRecord& other = records[i];
@@ -52,6 +84,12 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
           "Mismatched NCCL version detected: rank {} ({}) has {}, rank {} ({}) has {}", i,
           other.peer.hostName.data(), other.peer.libraryVersion, own.peer.rank,
           own.peer.hostName.data(), own.peer.libraryVersion);
+    }
+    if ((other.gpuHash == 0) != (own.gpuHash == 0)) {
+      return invalidUsage(
+          "rank {} ({}) runs on {}, rank {} ({}) on {}: set TUTTI_DEVICE alike on all", i,
+          other.peer.hostName.data(), other.gpuHash == 0 ? "the host" : "a GPU", own.peer.rank,
+          own.peer.hostName.data(), own.gpuHash == 0 ? "the host" : "a GPU");
     }
     if (other.idsHash != own.idsHash) {
       return invalidUsage(
@@ -136,10 +174,19 @@ Status Communicator::agree() {
   own.algorithmsHash = hashOf(algorithms);
   std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
   own.idsHash = idsHash_;
+  own.maxBlocks = config_.maxBlocks;
+  if (device::Accelerator* accelerator = device_.accelerator(); accelerator != nullptr) {
+    own.peer.deviceIndex = device_.caps().index;
+    own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
+  }
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord)));
   TUTTI_TRY(checkPeers(records, own));
+  if (own.gpuHash != 0) {
+    TUTTI_TRY(checkGpus(records, own));
+    gpuLimits_ = limitsOf(records);
+  }
   std::vector<uint8_t> readsAll(records.size());
   readsAll[static_cast<size_t>(index(rank()))] =
       process_.settings().integer("NCCL_P2P_DISABLE") == 0 &&
@@ -164,35 +211,68 @@ Status Communicator::agree() {
   return {};
 }
 
-// Nothing is allocated for links here: they come with the first operation that needs them.
 Status Communicator::prepareToRun() {
   device_.joinRanks(ranksOnHost_);
-  links_ = std::make_unique<channel::LinkSet>(
-      channel::LinkSet::Parts{.bootstrap = *bootstrap_,
-                              .peers = peers_,
-                              .transports = process_.transports(),
-                              .geometry = planner_->agreement().geometry});
-  const auto timeout = process_.networkOptions().timeout;
   TUTTI_TRY_ASSIGN(
       auto recorder,
       launch::joinBoard({.bootstrap = *bootstrap_,
                          .handoff = process_.handoff(),
                          .peers = peers_,
                          .abort = abort_,
-                         .timeout = timeout,
+                         .timeout = process_.networkOptions().timeout,
                          .exits = process_.exits(),
                          .name = name().empty() ? bootstrap::jobName(id_.job) : name()}));
-  launcher_ =
-      std::make_unique<launch::Launcher>(launch::Launcher::Parts{.links = *links_,
-                                                                 .planner = *planner_,
-                                                                 .peers = peers_,
-                                                                 .abort = abort_,
-                                                                 .clock = process_.clock(),
-                                                                 .timeout = timeout,
-                                                                 .recorder = std::move(recorder)});
+  return device_.accelerator() == nullptr ? prepareHost(std::move(recorder))
+                                          : prepareGpu(std::move(recorder));
+}
+
+// Nothing is allocated for links here: they come with the first operation that needs them.
+Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
+  links_ = std::make_unique<channel::LinkSet>(
+      channel::LinkSet::Parts{.bootstrap = *bootstrap_,
+                              .peers = peers_,
+                              .transports = process_.transports(),
+                              .geometry = planner_->agreement().geometry});
+  launcher_ = std::make_unique<launch::Launcher>(
+      launch::Launcher::Parts{.links = *links_,
+                              .planner = *planner_,
+                              .peers = peers_,
+                              .abort = abort_,
+                              .clock = process_.clock(),
+                              .timeout = process_.networkOptions().timeout,
+                              .recorder = std::move(recorder)});
+  runner_ = launcher_.get();
   if (!isBlocking()) {
     TUTTI_TRY_ASSIGN(ownStream_, device_.hostStreams()->createStream());
   }
+  return {};
+}
+
+// All that the kernels need, while nobody's kernel waits and no capture can be under way.
+Status Communicator::prepareGpu(std::unique_ptr<observe::Recorder> recorder) {
+  device::Accelerator& accelerator = *device_.accelerator();
+  const auto timeout = process_.networkOptions().timeout;
+  TUTTI_TRY_ASSIGN(auto segments, channel::PeerSegments::connect({.bootstrap = *bootstrap_,
+                                                                  .handoff = process_.handoff(),
+                                                                  .peers = peers_,
+                                                                  .accelerator = accelerator,
+                                                                  .timeout = timeout}));
+  const Settings& settings = process_.settings();
+  TUTTI_TRY_ASSIGN(
+      gpuLauncher_,
+      launch::GpuLauncher::open(
+          {.accelerator = accelerator,
+           .watcher = process_.gpuWatcher(),
+           .peers = peers_,
+           .clock = process_.clock(),
+           .segments = std::move(segments),
+           .recorder = std::move(recorder),
+           .options = {
+               .limits = gpuLimits_,
+               .timeout = timeout,
+               .waitLimit = std::chrono::milliseconds(settings.integer("TUTTI_GPU_WAIT_MS")),
+               .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0}}));
+  runner_ = gpuLauncher_.get();
   return {};
 }
 

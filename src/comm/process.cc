@@ -14,7 +14,9 @@
 #include "base/version.h"
 #include "comm/communicator.h"
 #include "comm/host_identity.h"
+#include "device/accelerator.h"
 #include "device/registry.h"
+#include "kernels/gpu_catalog.h"
 
 namespace tutti::comm {
 namespace {
@@ -32,6 +34,13 @@ UniqueMapping makeOwnPage() {
   if (!page || ::madvise(page.get(), kBytes, MADV_WIPEONFORK) != 0) return {};
   *static_cast<char*>(page.get()) = 1;
   return page;
+}
+
+// How many GPUs ranks can run on, or why none.
+Result<int32_t> usableGpus() {
+  if (kernels::cuda::image(kernels::cuda::kMoveImage).empty())
+    return Status(Code::kInvalidUsage, "this build has no CUDA device");
+  return device::countGpus();
 }
 
 }  // namespace
@@ -60,10 +69,41 @@ Status Process::checkNotForked() const {
                 "stay there; fork before the first call, or exec");
 }
 
-Status Process::checkDevice() const {
-  if (settings_.text("TUTTI_DEVICE") != "cuda") return {};
-  return invalidUsage(
-      "TUTTI_DEVICE=cuda, but this build has no CUDA device: set it to auto or host for CPU ranks");
+Result<device::Device*> Process::chooseDevice(std::optional<int32_t> gpu) {
+  const std::string& wanted = settings_.text("TUTTI_DEVICE");
+  if (wanted == "host") return hostDevice_.get();
+  const Result<int32_t> count = usableGpus();
+  if (!count.ok()) {
+    if (wanted != "cuda") return hostDevice_.get();
+    return invalidUsage("TUTTI_DEVICE=cuda, but {}: set it to auto or host for CPU ranks",
+                        count.status().message());
+  }
+  int32_t number = 0;
+  if (gpu) {
+    number = *gpu;
+  } else {
+    TUTTI_TRY_ASSIGN(number, device::currentGpu());
+  }
+  if (number < 0 || number >= count.value())
+    return invalidArgument("GPU {} is wanted; this process has GPUs 0 to {}", number,
+                           count.value() - 1);
+  std::lock_guard lock(gpuMutex_);
+  auto& device = gpus_[number];
+  if (device == nullptr) {
+    TUTTI_TRY_ASSIGN(device, device::openDevice(device::DeviceKind::kCuda, {.index = number}));
+  }
+  return device.get();
+}
+
+Status Process::freeMemory(void* memory) {
+  {
+    std::lock_guard lock(gpuMutex_);
+    for (const auto& [number, device] : gpus_) {
+      if (device != nullptr && device->accelerator()->hasAllocated(memory))
+        return device->free(memory);
+    }
+  }
+  return hostDevice_->free(memory);
 }
 
 bootstrap::NetworkOptions Process::networkOptions() const {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/handle_table.h"
@@ -14,6 +17,7 @@
 #include "bootstrap/handoff.h"
 #include "bootstrap/peer_info.h"
 #include "device/device.h"
+#include "launch/gpu_watcher.h"
 #include "observe/recorder.h"
 #include "transport/registry.h"
 
@@ -29,7 +33,7 @@ class Process {
   bootstrap::NetworkOptions networkOptions() const;
   bootstrap::Directory& directory() { return directory_; }
   const transport::Transports& transports() const { return transports_; }
-  // CPU ranks' device. The only kind of this build.
+  // CPU ranks' device.
   device::Device& hostDevice() { return *hostDevice_; }
   bootstrap::Handoff& handoff() { return handoff_; }
   observe::ExitMarks& exits() { return exits_; }
@@ -37,8 +41,14 @@ class Process {
   // kInvalidUsage in a child that was forked after the library had been used: the threads and
   // connections of this object are its parent's. Costs one load.
   Status checkNotForked() const;
-  // kInvalidUsage when TUTTI_DEVICE wants ranks of a kind that this build has not.
-  Status checkDevice() const;
+  // What a rank of the calling thread runs on: GPU number `gpu`, by default the one that the
+  // thread's CUDA calls go to, or the host where there is none or TUTTI_DEVICE says so.
+  // kInvalidUsage when TUTTI_DEVICE=cuda cannot be had, kInvalidArgument for a GPU that is not
+  // there.
+  Result<device::Device*> chooseDevice(std::optional<int32_t> gpu = std::nullopt);
+  // Memory from allocate() of any device of the process.
+  Status freeMemory(void* memory);
+  launch::GpuWatcher& gpuWatcher() { return gpuWatcher_; }
   Clock& clock() { return steadyClock(); }
   // A random number at an address that peers try to read from outside.
   const uint64_t& probeWord() const { return probeWord_; }
@@ -55,12 +65,16 @@ class Process {
   UniqueMapping ownPage_;  // whose first byte is 1; the kernel gives a forked child zeros instead
   std::unique_ptr<device::Device> hostDevice_;
 
+  std::mutex gpuMutex_;                                      // guards gpus_
+  std::map<int32_t, std::unique_ptr<device::Device>> gpus_;  // by number, opened at first use
+
   // Thread-safe by themselves.
   bootstrap::Directory directory_;
   bootstrap::Handoff handoff_;
   transport::Transports transports_;
   observe::ExitMarks exits_;
   HandleTable<Communicator> communicators_{0x43};
+  launch::GpuWatcher gpuWatcher_;
 };
 
 }  // namespace tutti::comm

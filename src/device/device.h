@@ -13,6 +13,7 @@
 
 namespace tutti::device {
 
+class Accelerator;
 class HostStreams;
 
 // An ordered queue of work on one device. Borrowed: the device owns it until the user destroys it.
@@ -55,6 +56,9 @@ class Device {
   // Streams and events of this device, owned by it; nullptr where the user makes them elsewhere
   // (CUDA).
   virtual HostStreams* hostStreams() = 0;
+
+  // What runs kernels here; nullptr where tasks run on the host.
+  virtual Accelerator* accelerator() = 0;
 
   virtual ~Device() = default;
 };

@@ -1,4 +1,4 @@
-// Opens devices by kind: the only file that names the implementations.
+// Opens devices by kind: the only place that names the implementations.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,20 @@
 
 namespace tutti::device {
 
-enum class DeviceKind : uint8_t { kHost };
+enum class DeviceKind : uint8_t { kHost, kCuda };
 
 struct DeviceOptions {
   Clock* clock = &steadyClock();  // measures idle times and events; outlives the device
+  int32_t index = 0;              // kCuda: which GPU
 };
 
-// The caller owns the device and destroys it after everything that ran on it; one of a kind a
-// process is enough.
+// The caller owns the device and destroys it after everything that ran on it; one of a kind (and
+// index) a process is enough. kInvalidUsage when there is no such device.
 Result<std::unique_ptr<Device>> openDevice(DeviceKind kind, const DeviceOptions& options = {});
+
+// The GPUs that this process can use. An error says why there are none; it is not logged.
+Result<int32_t> countGpus();
+// The GPU that the calling thread's CUDA calls go to.
+Result<int32_t> currentGpu();
 
 }  // namespace tutti::device

@@ -34,6 +34,10 @@ Status Group::add(PendingCall pending) {
 // A group of one: there is nothing to order or to join, and nothing to keep.
 Status Group::runAlone(const PendingCall& pending) {
   comm::Communicator& communicator = *pending.communicator;
+  if (launch::GpuLauncher* gpu = communicator.gpuLauncher(); gpu != nullptr) {
+    const launch::StreamCall call{.call = &pending.call, .stream = pending.stream};
+    return gpu->launch({&call, 1});
+  }
   TUTTI_TRY_ASSIGN(device::Stream * stream,
                    communicator.device().resolve(effectiveStream(pending)));
   launch::Launcher& launcher = communicator.launcher();
@@ -78,6 +82,7 @@ void Group::clear() {
 
 Status Group::run() {
   TUTTI_TRY(initialiseAll());
+  TUTTI_TRY(launchAll());
   TUTTI_TRY(prepareAll());
   TUTTI_TRY(enqueueAll());
   return outcome();
@@ -103,6 +108,23 @@ Status Group::initialiseAll() {
   if (first.ok() && isPending)
     return Status(Code::kInProgress, "initialisation goes on; poll ncclCommGetAsyncError");
   return first;
+}
+
+// What runs on GPUs goes to its streams, and nobody waits: so one thread can drive several of them.
+Status Group::launchAll() {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    launch::GpuLauncher* gpu = calls_[i].communicator->gpuLauncher();
+    if (calls_[i].isTaken || gpu == nullptr) continue;
+    TUTTI_TRY(calls_[i].communicator->checkReady());
+    scratchStreamCalls_.clear();
+    for (size_t j = i; j < calls_.size(); ++j) {
+      if (calls_[j].communicator->gpuLauncher() != gpu) continue;
+      scratchStreamCalls_.push_back({.call = &calls_[j].call, .stream = calls_[j].stream});
+      calls_[j].isTaken = true;
+    }
+    TUTTI_TRY(gpu->launch(scratchStreamCalls_));
+  }
+  return {};
 }
 
 // Calls of one communicator become one operation. The order among communicators is that of their

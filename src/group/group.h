@@ -61,6 +61,7 @@ class Group {
   Status run();
   Status runAlone(const PendingCall& pending);
   Status initialiseAll();
+  Status launchAll();
   Status prepareAll();
   Status prepareOne(size_t firstCall);
   enum class JoinAt : uint8_t { kBefore, kAfter };
@@ -74,6 +75,7 @@ class Group {
   std::vector<PendingCall> calls_;
   std::vector<std::shared_ptr<comm::Communicator>> initialisations_;
   std::vector<launch::Call> scratchCalls_;
+  std::vector<launch::StreamCall> scratchStreamCalls_;
   std::vector<Prepared> prepared_;
   std::vector<device::Task*> scratchTasks_;
 };

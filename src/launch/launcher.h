@@ -22,20 +22,13 @@
 #include "channel/link_set.h"
 #include "device/task.h"
 #include "kernels/execution.h"
+#include "launch/call.h"
+#include "launch/runner.h"
 #include "launch/watch.h"
 #include "observe/recorder.h"
 #include "plan/plan.h"
 
 namespace tutti::launch {
-
-// One API call, checked. Buffers are borrowed until the operation is complete.
-struct Call {
-  plan::CallShape shape;
-  const void* input = nullptr;
-  void* output = nullptr;
-  kernels::Scalar preScale{};             // kPreMulSum: the rank's scalar, unless it is given by
-  const void* preScaleAddress = nullptr;  // this address, read when the operation starts
-};
 
 // A plan with the links it runs over. Cached; links are resolved by the first operation that uses
 // it.
@@ -101,7 +94,7 @@ class Operation final : public device::Task {
   Operation* nextFree_ = nullptr;
 };
 
-class Launcher {
+class Launcher final : public Runner {
  public:
   struct Parts {
     channel::LinkSet& links;
@@ -125,20 +118,21 @@ class Launcher {
 
   uint64_t preparedCount() const { return prepared_.load(std::memory_order_acquire); }
   uint64_t completedCount() const { return completed_.load(std::memory_order_acquire); }
-  bool isIdle() const { return preparedCount() == completedCount(); }
+  bool isIdle() override { return preparedCount() == completedCount(); }
+  bool isSettled() override { return isIdle(); }
 
   // Sleeps until all prepared operations are complete, or `bound` has passed; false: not idle yet.
-  bool waitIdle(Nanoseconds bound, Clock& clock);
+  bool waitIdle(Nanoseconds bound, Clock& clock) override;
 
   // The first failure of any operation; ok while there is none.
-  Status failure() const;
-  bool hasFailed() const { return hasFailed_.load(std::memory_order_acquire); }
+  Status failure() const override;
+  bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
 
   // This rank starts no further operation: peers that wait for one learn of it. Once idle.
-  void retire() { parts_.recorder->setLife(observe::Life::kFinalized); }
+  void retire() override { parts_.recorder->setLife(observe::Life::kFinalized); }
 
   // Records a failure from outside an operation (the first one wins) and lets the peers know.
-  void fail(const Status& status);
+  void fail(const Status& status) override;
 
  private:
   friend class Operation;

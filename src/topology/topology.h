@@ -49,7 +49,7 @@ struct Node {
                        // within host and kind
   std::string busId = {};  // "0000:0f:00.0"; "" where the node has none
   std::string name = {};   // as people call it: "GPU 3", "CPU 1", "PCI 0000:0c:00.0", "NVSwitch",
-                          // "NIC mlx5_0", "mlx5_0"
+                           // "NIC mlx5_0", "mlx5_0"
   std::vector<LinkId> links = {};  // outgoing
 
   struct GpuFacts {

@@ -31,6 +31,7 @@ class HostDevice final : public Device, public HostStreams {
   void joinRanks(int32_t ranksOnHost) override;
   void leaveRanks(int32_t ranksOnHost) override;
   HostStreams* hostStreams() override { return this; }
+  Accelerator* accelerator() override { return nullptr; }
   const Waiting& waiting() const { return waiting_; }
 
   Result<void*> createStream() override;

@@ -1,0 +1,96 @@
+// Accelerator: what a device whose kernels run apart from the host gives to the layers above:
+// memory that peers can map, words that host and kernels share, kernels and the order among them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace tutti::device {
+
+// Memory of a device, mapped for it. Move-only by ownership: the mapping ends with the object, the
+// memory itself with the last mapping of any process.
+class DeviceMemory {
+ public:
+  virtual void* address() const = 0;  // as kernels of the device that mapped it use it
+  virtual size_t bytes() const = 0;
+  // A descriptor from which another process maps the same memory. Of memory made here only.
+  virtual Result<UniqueFd> exportHandle() const = 0;
+  virtual ~DeviceMemory() = default;
+};
+
+// Pinned host memory, zeroed, that kernels of all devices of this process can poll and write.
+class SharedWords {
+ public:
+  virtual void* hostAddress() const = 0;
+  virtual void* deviceAddress() const = 0;
+  virtual ~SharedWords() = default;
+};
+
+// A point in a stream's work. Created and destroyed by the accelerator.
+class Event;
+// A kernel of the loaded image. Lives as long as the process.
+class Kernel;
+
+struct KernelLaunch {
+  const Kernel* kernel = nullptr;
+  uint32_t blocks = 1;
+  uint32_t threads = 1;
+  uint32_t sharedBytes = 0;
+  const void* argument = nullptr;  // the kernel's one parameter, copied by the call
+};
+
+// Where a buffer lives, as far as the driver knows.
+enum class MemoryPlace : uint8_t { kUnknownHost, kPinnedHost, kThisDevice, kOtherDevice };
+
+struct Capture {
+  bool isActive = false;  // what is put on the stream becomes part of a graph instead of running
+  uint64_t id = 0;        // of the capture; unique in the process
+};
+
+// Thread-safe. Lives as long as the process. Each call makes the device's context current for
+// itself and restores the caller's. Stream handles are the user's, passed through.
+class Accelerator {
+ public:
+  // Where the device sits in its host, "0000:3b:00.0": equal in all processes, whatever their
+  // numbering.
+  virtual std::string_view busId() const = 0;
+
+  // Zeroed when it returns. Waits for no kernel of any stream.
+  virtual Result<std::unique_ptr<DeviceMemory>> makeMemory(size_t bytes) = 0;
+  // The same memory through a mapping of one's own, whichever process and device made it.
+  virtual Result<std::unique_ptr<DeviceMemory>> importMemory(UniqueFd handle, size_t bytes) = 0;
+  virtual Result<std::unique_ptr<SharedWords>> makeWords(size_t bytes) = 0;
+  // Copies between any two of host and device memory; returns when it is done. On a stream of its
+  // own.
+  virtual Status copy(void* to, const void* from, size_t bytes) = 0;
+  virtual Result<MemoryPlace> placeOf(const void* address) = 0;
+  virtual bool hasAllocated(const void* memory) = 0;  // from Device::allocate(), not freed yet
+
+  // A kernel of an image, which is loaded at its first use and lives as long as the process.
+  virtual Result<const Kernel*> findKernel(std::span<const unsigned char> image,
+                                           const char* name) = 0;
+  // Neither allocates nor waits.
+  virtual Status launch(const KernelLaunch& launch, void* stream) = 0;
+  virtual Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) = 0;
+
+  virtual Result<Event*> createEvent() = 0;
+  virtual void destroyEvent(Event* event) = 0;
+  virtual Status record(Event* event, void* stream) = 0;
+  virtual Status wait(void* stream, Event* event) = 0;
+  virtual Result<bool> isDone(Event* event) = 0;
+  virtual Capture captureOf(void* stream) = 0;
+  // From here on this thread's calls are allowed while any thread captures (connecting, watching).
+  // Returns the mode to give back.
+  virtual int relaxCapture() = 0;
+  virtual void restoreCapture(int mode) = 0;
+
+  virtual ~Accelerator() = default;
+};
+
+}  // namespace tutti::device

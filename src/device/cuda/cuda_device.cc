@@ -1,0 +1,278 @@
+#include "device/cuda/cuda_device.h"
+
+#include <array>
+
+#include "base/log.h"
+#include "device/cuda/context_scope.h"
+#include "device/cuda/memory.h"
+
+namespace tutti::device::cuda {
+namespace {
+
+StreamHandle asStream(void* stream) { return static_cast<StreamHandle>(stream); }
+EventHandle asEvent(Event* event) { return reinterpret_cast<EventHandle>(event); }
+DevicePointer asPointer(const void* address) { return reinterpret_cast<DevicePointer>(address); }
+
+}  // namespace
+
+Result<int32_t> deviceCount(const Driver& driver) {
+  int count = 0;
+  TUTTI_TRY(driver.check(driver.deviceCount(&count), "cuDeviceGetCount"));
+  return int32_t{count};
+}
+
+// A thread without a context would get device 0 from the CUDA runtime.
+Result<int32_t> currentDevice(const Driver& driver) {
+  Context current = nullptr;
+  TUTTI_TRY(driver.check(driver.contextGet(&current), "cuCtxGetCurrent"));
+  if (current == nullptr) return int32_t{0};
+  DeviceNumber device = 0;
+  TUTTI_TRY(driver.check(driver.contextDevice(&device), "cuCtxGetDevice"));
+  TUTTI_TRY_ASSIGN(const int32_t count, deviceCount(driver));
+  for (int32_t index = 0; index < count; ++index) {
+    DeviceNumber candidate = 0;
+    TUTTI_TRY(driver.check(driver.deviceGet(&candidate, index), "cuDeviceGet"));
+    if (candidate == device) return index;
+  }
+  return internalError("the current CUDA context's device {} is none of the {} there are", device,
+                       count);
+}
+
+CudaDevice::CudaDevice(const Driver& driver, int32_t index) : driver_(driver) {
+  caps_ = {.name = "cuda", .isHost = false, .index = index};
+}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(const Driver& driver, int32_t index) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice(driver, index));
+  TUTTI_TRY(device->initialise());
+  return device;
+}
+
+Status CudaDevice::initialise() {
+  TUTTI_TRY(driver_.check(driver_.deviceGet(&number_, caps_.index), "cuDeviceGet",
+                          fmt::format("device {}", caps_.index)));
+  std::array<char, 128> name{};
+  TUTTI_TRY(driver_.check(driver_.deviceName(name.data(), static_cast<int>(name.size()), number_),
+                          "cuDeviceGetName"));
+  name_ = name.data();
+  std::array<char, 32> busId{};
+  TUTTI_TRY(
+      driver_.check(driver_.devicePciBusId(busId.data(), static_cast<int>(busId.size()), number_),
+                    "cuDeviceGetPCIBusId"));
+  busId_ = busId.data();
+  const std::array<std::pair<int, const char*>, 2> needs = {{
+      {kAttributeVirtualMemory, "virtual memory management"},
+      {kAttributePosixHandles, "memory handles that are file descriptors"},
+  }};
+  for (const auto& [attribute, what] : needs) {
+    int value = 0;
+    TUTTI_TRY(driver_.check(driver_.deviceAttribute(&value, attribute, number_),
+                            "cuDeviceGetAttribute", what));
+    if (value == 0) {
+      return invalidUsage("device {} ({}) has no {}: set TUTTI_DEVICE=host for CPU ranks",
+                          caps_.index, name_, what);
+    }
+  }
+  TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
+                          fmt::format("device {} ({})", caps_.index, name_)));
+  const ContextScope scope(driver_, context_);
+  return driver_.check(driver_.streamCreate(&ownStream_, kStreamNonBlocking), "cuStreamCreate");
+}
+
+// The primary context stays retained: memory and events of communicators that outlive this object
+// (at the end of the process) belong to it.
+CudaDevice::~CudaDevice() {
+  if (ownStream_ == nullptr) return;
+  const ContextScope scope(driver_, context_);
+  driver_.streamDestroy(ownStream_);
+}
+
+Status CudaDevice::makeAccessible(DeviceMemory& memory) {
+  TUTTI_TRY_ASSIGN(const int32_t count, deviceCount(driver_));
+  for (int32_t index = 0; index < count; ++index) {
+    DeviceNumber other = 0;
+    int canAccess = 0;
+    TUTTI_TRY(driver_.check(driver_.deviceGet(&other, index), "cuDeviceGet"));
+    if (other == number_) continue;
+    TUTTI_TRY(
+        driver_.check(driver_.canAccessPeer(&canAccess, other, number_), "cuDeviceCanAccessPeer"));
+    if (canAccess != 0) TUTTI_TRY(allowAccess(driver_, other, memory));
+  }
+  return {};
+}
+
+// As ncclMemAlloc promises: usable by every device that can reach this one.
+Result<void*> CudaDevice::allocate(size_t bytes) {
+  const ContextScope scope(driver_, context_);
+  TUTTI_TRY_ASSIGN(
+      auto memory,
+      createMemory({.driver = driver_, .context = context_, .device = number_}, bytes));
+  TUTTI_TRY(makeAccessible(*memory));
+  void* address = memory->address();
+  std::lock_guard lock(mutex_);
+  allocations_.emplace(address, std::move(memory));
+  return address;
+}
+
+Status CudaDevice::free(void* memory) {
+  std::unique_ptr<DeviceMemory> freed;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = allocations_.find(memory);
+    if (found == allocations_.end()) {
+      return invalidArgument("{} is no memory from ncclMemAlloc on device {}", memory, caps_.index);
+    }
+    freed = std::move(found->second);
+    allocations_.erase(found);
+  }
+  return {};
+}
+
+bool CudaDevice::hasAllocated(const void* memory) {
+  std::lock_guard lock(mutex_);
+  return allocations_.contains(const_cast<void*>(memory));
+}
+
+Status CudaDevice::enqueue(Stream*, std::span<Task* const>) {
+  return internalError("device {} runs kernels, not tasks of the host", caps_.index);
+}
+
+Result<std::unique_ptr<DeviceMemory>> CudaDevice::makeMemory(size_t bytes) {
+  const ContextScope scope(driver_, context_);
+  TUTTI_TRY_ASSIGN(
+      auto memory,
+      createMemory({.driver = driver_, .context = context_, .device = number_}, bytes));
+  TUTTI_TRY(
+      driver_.check(driver_.fillAsync(asPointer(memory->address()), 0, memory->bytes(), ownStream_),
+                    "cuMemsetD8Async"));
+  TUTTI_TRY(driver_.check(driver_.streamSynchronize(ownStream_), "cuStreamSynchronize"));
+  return memory;
+}
+
+Result<std::unique_ptr<DeviceMemory>> CudaDevice::importMemory(UniqueFd handle, size_t bytes) {
+  const ContextScope scope(driver_, context_);
+  return mapMemory({.driver = driver_, .context = context_, .device = number_}, std::move(handle),
+                   bytes);
+}
+
+Result<std::unique_ptr<SharedWords>> CudaDevice::makeWords(size_t bytes) {
+  const ContextScope scope(driver_, context_);
+  return createWords({.driver = driver_, .context = context_, .device = number_}, bytes);
+}
+
+Status CudaDevice::copy(void* to, const void* from, size_t bytes) {
+  const ContextScope scope(driver_, context_);
+  TUTTI_TRY(driver_.check(driver_.copyAsync(asPointer(to), asPointer(from), bytes, ownStream_),
+                          "cuMemcpyAsync", fmt::format("{} bytes", bytes)));
+  return driver_.check(driver_.streamSynchronize(ownStream_), "cuStreamSynchronize");
+}
+
+// Memory that the driver does not know is the host's own.
+Result<MemoryPlace> CudaDevice::placeOf(const void* address) {
+  const ContextScope scope(driver_, context_);
+  unsigned type = 0;
+  if (driver_.pointerAttribute(&type, kPointerMemoryType, asPointer(address)) != kSuccess)
+    return MemoryPlace::kUnknownHost;
+  if (type == kMemoryTypeHost) return MemoryPlace::kPinnedHost;
+  unsigned isManaged = 0;
+  if (driver_.pointerAttribute(&isManaged, kPointerIsManaged, asPointer(address)) == kSuccess &&
+      isManaged != 0)
+    return MemoryPlace::kThisDevice;
+  int ordinal = 0;
+  TUTTI_TRY(
+      driver_.check(driver_.pointerAttribute(&ordinal, kPointerDeviceOrdinal, asPointer(address)),
+                    "cuPointerGetAttribute"));
+  return ordinal == caps_.index ? MemoryPlace::kThisDevice : MemoryPlace::kOtherDevice;
+}
+
+// One load for all ranks of this process on the device: loading may wait for running kernels, and
+// one of those may wait for a rank that would load.
+Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> image,
+                                             const char* name) {
+  if (image.empty()) {
+    return invalidUsage("this build holds no {} for GPUs: it was made without a CUDA compiler",
+                        name);
+  }
+  std::lock_guard lock(mutex_);
+  const ContextScope scope(driver_, context_);
+  Module& module = modules_[image.data()];
+  if (module == nullptr) {
+    TUTTI_TRY(driver_.check(driver_.moduleLoad(&module, image.data()), "cuModuleLoadData",
+                            fmt::format("kernels on device {} ({})", caps_.index, name_)));
+  }
+  Function function = nullptr;
+  TUTTI_TRY(
+      driver_.check(driver_.moduleFunction(&function, module, name), "cuModuleGetFunction", name));
+  return static_cast<const Kernel*>(reinterpret_cast<Kernel*>(function));
+}
+
+Status CudaDevice::launch(const KernelLaunch& launch, void* stream) {
+  const ContextScope scope(driver_, context_);
+  void* parameters[] = {const_cast<void*>(launch.argument)};
+  auto* function = reinterpret_cast<Function>(const_cast<Kernel*>(launch.kernel));
+  const DriverResult result =
+      driver_.launchKernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, launch.sharedBytes,
+                           asStream(stream), parameters, nullptr);
+  if (result == kSuccess) return {};
+  return driver_.check(result, "cuLaunchKernel",
+                       fmt::format("{} blocks of {} threads on device {}, stream {}", launch.blocks,
+                                   launch.threads, caps_.index, stream));
+}
+
+Status CudaDevice::copyOnStream(void* to, const void* from, size_t bytes, void* stream) {
+  const ContextScope scope(driver_, context_);
+  return driver_.check(driver_.copyAsync(asPointer(to), asPointer(from), bytes, asStream(stream)),
+                       "cuMemcpyAsync");
+}
+
+Result<Event*> CudaDevice::createEvent() {
+  const ContextScope scope(driver_, context_);
+  EventHandle event = nullptr;
+  TUTTI_TRY(driver_.check(driver_.eventCreate(&event, kEventDisableTiming), "cuEventCreate"));
+  return reinterpret_cast<Event*>(event);
+}
+
+void CudaDevice::destroyEvent(Event* event) {
+  const ContextScope scope(driver_, context_);
+  if (event != nullptr) driver_.eventDestroy(asEvent(event));
+}
+
+Status CudaDevice::record(Event* event, void* stream) {
+  const ContextScope scope(driver_, context_);
+  return driver_.check(driver_.eventRecord(asEvent(event), asStream(stream)), "cuEventRecord");
+}
+
+Status CudaDevice::wait(void* stream, Event* event) {
+  const ContextScope scope(driver_, context_);
+  return driver_.check(driver_.streamWaitEvent(asStream(stream), asEvent(event), 0),
+                       "cuStreamWaitEvent");
+}
+
+Result<bool> CudaDevice::isDone(Event* event) {
+  const ContextScope scope(driver_, context_);
+  const DriverResult result = driver_.eventQuery(asEvent(event));
+  if (result == kNotReady) return false;
+  TUTTI_TRY(driver_.check(result, "cuEventQuery", fmt::format("device {}", caps_.index)));
+  return true;
+}
+
+// An error means that the stream cannot be used at all just now; the launch will say so.
+Capture CudaDevice::captureOf(void* stream) {
+  const ContextScope scope(driver_, context_);
+  int status = kCaptureNone;
+  unsigned long long id = 0;
+  if (driver_.streamCaptureInfo(asStream(stream), &status, &id, nullptr, nullptr, nullptr) !=
+      kSuccess)
+    return {};
+  return {.isActive = status == kCaptureActive, .id = id};
+}
+
+int CudaDevice::relaxCapture() {
+  int mode = kCaptureModeRelaxed;
+  driver_.exchangeCaptureMode(&mode);
+  return mode;
+}
+
+void CudaDevice::restoreCapture(int mode) { driver_.exchangeCaptureMode(&mode); }
+
+}  // namespace tutti::device::cuda

@@ -1,0 +1,75 @@
+// One GPU: its primary context, its memory, its kernels. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "device/accelerator.h"
+#include "device/cuda/driver.h"
+#include "device/device.h"
+
+namespace tutti::device::cuda {
+
+class CudaDevice final : public Device, public Accelerator {
+ public:
+  // Retains the device's primary context, which programs of the CUDA runtime use too, for good.
+  // `driver` lives as long as the process. kInvalidUsage when the device lacks what we need.
+  static Result<std::unique_ptr<CudaDevice>> open(const Driver& driver, int32_t index);
+  ~CudaDevice() override;
+
+  const Caps& caps() const override { return caps_; }
+  Result<void*> allocate(size_t bytes) override;
+  Status free(void* memory) override;
+  Result<Stream*> resolve(void* handle) override { return static_cast<Stream*>(handle); }
+  Status enqueue(Stream* stream, std::span<Task* const> tasks) override;
+  void joinRanks(int32_t) override {}
+  void leaveRanks(int32_t) override {}
+  HostStreams* hostStreams() override { return nullptr; }
+  Accelerator* accelerator() override { return this; }
+
+  std::string_view busId() const override { return busId_; }
+
+  Result<std::unique_ptr<DeviceMemory>> makeMemory(size_t bytes) override;
+  Result<std::unique_ptr<DeviceMemory>> importMemory(UniqueFd handle, size_t bytes) override;
+  Result<std::unique_ptr<SharedWords>> makeWords(size_t bytes) override;
+  Status copy(void* to, const void* from, size_t bytes) override;
+  Result<MemoryPlace> placeOf(const void* address) override;
+  bool hasAllocated(const void* memory) override;
+  Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name) override;
+  Status launch(const KernelLaunch& launch, void* stream) override;
+  Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) override;
+  Result<Event*> createEvent() override;
+  void destroyEvent(Event* event) override;
+  Status record(Event* event, void* stream) override;
+  Status wait(void* stream, Event* event) override;
+  Result<bool> isDone(Event* event) override;
+  Capture captureOf(void* stream) override;
+  int relaxCapture() override;
+  void restoreCapture(int mode) override;
+
+ private:
+  CudaDevice(const Driver& driver, int32_t index);
+  Status initialise();
+  Status makeAccessible(DeviceMemory& memory);
+
+  // Constant after open().
+  const Driver& driver_;
+  Caps caps_;
+  std::string name_;
+  std::string busId_;
+  DeviceNumber number_ = 0;
+  Context context_ = nullptr;
+  StreamHandle ownStream_ = nullptr;  // non-blocking; for copies that are waited for
+
+  std::mutex mutex_;                                                      // guards the fields below
+  std::unordered_map<const void*, Module> modules_;                       // by image
+  std::unordered_map<void*, std::unique_ptr<DeviceMemory>> allocations_;  // of allocate()
+};
+
+// The number of GPUs, and the one that the calling thread's CUDA calls go to.
+Result<int32_t> deviceCount(const Driver& driver);
+Result<int32_t> currentDevice(const Driver& driver);
+
+}  // namespace tutti::device::cuda

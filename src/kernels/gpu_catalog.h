@@ -1,0 +1,60 @@
+// Which kernel runs a call, and in what shape: a pure function of the call and the communicator, so
+// that all ranks decide alike. Nothing here needs CUDA.
+//
+// Each kernel executes a schedule of src/schedule that was proved: `algorithm` names it, and
+// docs/ALGORITHMS.md draws it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "wire/gpu_work.h"
+#include "wire/types.h"
+
+namespace tutti::kernels::cuda {
+
+struct GpuRequest {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  uint64_t count = 0;  // the API's count argument, in elements
+  int32_t rankCount = 1;
+  int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
+  int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
+};
+
+struct GpuChoice {
+  std::string_view algorithm;  // schedule's name: "oneshot", "twoshot", "direct", "pairwise"
+  std::string_view protocol;   // "lines" or "slots"
+  const char* kernel;          // its name in the image
+  int32_t image;               // which image holds it
+  int32_t threads;             // of a block
+  // For the call:
+  int32_t blocks;
+  uint32_t chunkBytes;
+  wire::GpuAlgorithm shape;
+};
+
+// Empty where no kernel fits: more than kGpuMaxRanks ranks.
+std::optional<GpuChoice> choose(const GpuRequest& request);
+
+// Sends and receives: blocks of one transfer of so many bytes. The kernel is transferKernel().
+int32_t transferBlocks(uint64_t bytes, const GpuRequest& request);
+GpuChoice transferKernel();
+
+// Fills what the choice decides and the call says; the caller adds pointers, root, scalar.
+wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice);
+
+// ---- images
+// --------------------------------------------------------------------------------------
+
+// Images 0 … kDataTypeCount-1 hold the reductions of that type, kMoveImage what only moves bytes.
+inline constexpr int32_t kMoveImage = kDataTypeCount;
+inline constexpr int32_t kImageCount = kDataTypeCount + 1;
+
+// A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.
+std::span<const unsigned char> image(int32_t which);
+
+}  // namespace tutti::kernels::cuda

@@ -1,0 +1,180 @@
+#include "launch/gpu_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/fnv.h"
+
+namespace tutti::launch {
+namespace {
+
+bool isPointToPoint(const Call& call) {
+  return call.shape.collective == Collective::kSend || call.shape.collective == Collective::kRecv;
+}
+
+uint64_t bytesOf(const Call& call) { return call.shape.count * sizeOf(call.shape.type); }
+
+// Equal on all ranks that call the same; a send and its receive have that of the transfer.
+uint32_t signatureOf(const Call& call) {
+  const bool isTransfer = isPointToPoint(call);
+  Fnv hash;
+  hash.add(isTransfer ? 0xffu : static_cast<uint64_t>(call.shape.collective));
+  hash.add(static_cast<uint64_t>(call.shape.type));
+  hash.add(isReduction(call.shape.collective) ? static_cast<uint64_t>(call.shape.op) : 0);
+  hash.add(hasRoot(call.shape.collective) ? static_cast<uint64_t>(index(call.shape.peer)) : 0);
+  hash.add(call.shape.count);
+  return static_cast<uint32_t>(hash.value() ^ hash.value() >> 32);
+}
+
+}  // namespace
+
+GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits) : limits_(limits) {
+  launch_.view = view;
+  transfers_.view = view;
+}
+
+kernels::cuda::GpuRequest GpuBatcher::requestFor(const Call& call) const {
+  return {.collective = call.shape.collective,
+          .type = call.shape.type,
+          .op = call.shape.op,
+          .count = call.shape.count,
+          .rankCount = limits_.rankCount,
+          .ranksPerDevice = limits_.ranksPerDevice,
+          .maxBlocks = limits_.maxBlocks};
+}
+
+Status GpuBatcher::check(std::span<const StreamCall> calls) const {
+  const Rank self{launch_.view.rank};
+  size_t nextReceive = 0;
+  size_t receives = 0;
+  size_t sends = 0;
+  for (const StreamCall& item : calls) {
+    const Call& call = *item.call;
+    if (!isPointToPoint(call) || call.shape.peer != self) continue;
+    if (call.shape.collective == Collective::kRecv) {
+      ++receives;
+      continue;
+    }
+    ++sends;
+    const auto isOwnReceive = [self](const StreamCall& other) {
+      return other.call->shape.collective == Collective::kRecv && other.call->shape.peer == self;
+    };
+    while (nextReceive < calls.size() && !isOwnReceive(calls[nextReceive])) ++nextReceive;
+    if (nextReceive == calls.size()) break;
+    const Call& receive = *calls[nextReceive++].call;
+    if (bytesOf(call) != bytesOf(receive)) {
+      return invalidUsage("rank {} sends {} elements of {} to itself but receives {} of {}",
+                          index(self), call.shape.count, name(call.shape.type), receive.shape.count,
+                          name(receive.shape.type));
+    }
+  }
+  if (sends == receives) return {};
+  return invalidUsage(
+      "rank {} has {} send(s) to itself and {} receive(s) from itself in this group: put each send "
+      "and its receive into one ncclGroupStart/ncclGroupEnd",
+      index(self), sends, receives);
+}
+
+Status GpuBatcher::build(std::span<const StreamCall> calls, const Emit& emit) {
+  launch_.callCount = 0;
+  bool hasTransfers = false;
+  for (const StreamCall& item : calls) {
+    if (isPointToPoint(*item.call)) {
+      hasTransfers = true;
+    } else if (item.call->shape.count != 0) {
+      TUTTI_TRY(addCollective(*item.call, emit));
+    }
+  }
+  TUTTI_TRY(flush(emit));
+  bool isMore = hasTransfers;
+  for (int32_t round = 0; isMore; ++round) {
+    TUTTI_TRY_ASSIGN(isMore, transferRound(calls, round, emit));
+  }
+  return {};
+}
+
+Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
+  const auto request = requestFor(call);
+  const auto choice = kernels::cuda::choose(request);
+  if (!choice) {
+    return invalidUsage("{} among {} GPU ranks: this build's kernels take up to {}",
+                        name(call.shape.collective), limits_.rankCount, wire::kGpuMaxRanks);
+  }
+  const bool fits = launch_.callCount < wire::kGpuMaxCalls &&
+                    (launch_.callCount == 0 ||
+                     (choice->image == choice_.image && choice->kernel == choice_.kernel));
+  if (!fits) TUTTI_TRY(flush(emit));
+  if (launch_.callCount == 0) blocks_ = 0;
+  choice_ = *choice;
+  blocks_ = std::max(blocks_, choice->blocks);
+  wire::GpuCall& next = launch_.calls[launch_.callCount++];
+  next = kernels::cuda::makeCall(request, *choice);
+  next.input = call.input;
+  next.output = call.output;
+  next.root = static_cast<int16_t>(index(call.shape.peer));
+  next.scalarAddress = call.preScaleAddress;
+  std::memcpy(&next.scalar, call.preScale.bytes, sizeof next.scalar);
+  next.signature = signatureOf(call);
+  return {};
+}
+
+Status GpuBatcher::flush(const Emit& emit) {
+  if (launch_.callCount == 0) return {};
+  const Status status =
+      emit({.collectives = &launch_, .transfers = nullptr, .choice = choice_, .blocks = blocks_});
+  launch_.callCount = 0;
+  return status.clone();
+}
+
+void GpuBatcher::addTransfer(const Call& call, const std::byte* source) {
+  wire::GpuTransfer& next = transfers_.transfers[transfers_.transferCount++];
+  next = {};
+  const bool isSend = call.shape.collective == Collective::kSend && source == nullptr;
+  next.buffer = static_cast<std::byte*>(isSend ? const_cast<void*>(call.input) : call.output);
+  next.source = source;
+  next.bytes = bytesOf(call);
+  next.signature = signatureOf(call);
+  next.peer = static_cast<int16_t>(index(call.shape.peer));
+  next.firstBlock = static_cast<int16_t>(blocks_);
+  next.blocks = static_cast<int16_t>(kernels::cuda::transferBlocks(next.bytes, requestFor(call)));
+  next.isSend = isSend;
+  blocks_ += next.blocks;
+}
+
+// One launch with the round's send to and receive from each peer; false when there is none.
+Result<bool> GpuBatcher::transferRound(std::span<const StreamCall> calls, int32_t round,
+                                       const Emit& emit) {
+  std::array<int32_t, wire::kGpuMaxRanks> sends{};
+  std::array<int32_t, wire::kGpuMaxRanks> receives{};
+  const Call* selfSend = nullptr;
+  const Call* selfReceive = nullptr;
+  bool isMore = false;
+  transfers_.transferCount = 0;
+  blocks_ = 0;
+  for (const StreamCall& item : calls) {
+    const Call& call = *item.call;
+    if (!isPointToPoint(call) || call.shape.count == 0) continue;
+    const auto peer = static_cast<size_t>(index(call.shape.peer));
+    const bool isSend = call.shape.collective == Collective::kSend;
+    const int32_t place = isSend ? sends[peer]++ : receives[peer]++;
+    isMore |= place > round;
+    if (place != round) continue;
+    if (index(call.shape.peer) == launch_.view.rank) {
+      (isSend ? selfSend : selfReceive) = &call;
+    } else {
+      addTransfer(call, nullptr);
+    }
+  }
+  if (selfSend != nullptr && selfReceive != nullptr && selfSend->input != selfReceive->output)
+    addTransfer(*selfReceive, static_cast<const std::byte*>(selfSend->input));
+  if (transfers_.transferCount != 0) {
+    TUTTI_TRY(emit({.collectives = nullptr,
+                    .transfers = &transfers_,
+                    .choice = kernels::cuda::transferKernel(),
+                    .blocks = blocks_}));
+  }
+  return isMore;
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,64 @@
+// From the calls of a group to kernel launches: which calls share one, in what order. Pure.
+//
+// Collectives run in call order, neighbours that need the same kernel in one launch. Then the
+// point-to-point calls: the k-th send and receive of each pair of ranks in the k-th launch, so that
+// any order of sends and receives inside a group completes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/status.h"
+#include "kernels/gpu_catalog.h"
+#include "launch/call.h"
+#include "wire/gpu_work.h"
+
+namespace tutti::launch {
+
+struct StreamCall {
+  const Call* call = nullptr;
+  void* stream = nullptr;
+};
+
+// Where one launch of a batch goes: exactly one of the two is set.
+struct GpuBatch {
+  const wire::GpuLaunch* collectives = nullptr;
+  const wire::GpuTransfers* transfers = nullptr;
+  kernels::cuda::GpuChoice choice{};  // kernel and image
+  int32_t blocks = 0;
+};
+
+class GpuBatcher {
+ public:
+  // What is equal for all calls of a communicator: rank counts and limits.
+  struct Limits {
+    int32_t rankCount = 1;
+    int32_t ranksPerDevice = 1;
+    int32_t maxBlocks = wire::kGpuMaxBlocks;
+  };
+  GpuBatcher(const wire::GpuView& view, const Limits& limits);
+
+  // Sends and receives of this rank with itself pair up, with equal sizes.
+  Status check(std::span<const StreamCall> calls) const;
+
+  // Hands each launch to `emit`, in order. The batch is valid during the call. `number` of a
+  // collective goes into its signature: pass the sequence number of the first.
+  using Emit = std::function<Status(const GpuBatch&)>;
+  Status build(std::span<const StreamCall> calls, const Emit& emit);
+
+ private:
+  Status addCollective(const Call& call, const Emit& emit);
+  Status flush(const Emit& emit);
+  Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
+  void addTransfer(const Call& call, const std::byte* source);
+  kernels::cuda::GpuRequest requestFor(const Call& call) const;
+
+  const Limits limits_;
+  wire::GpuLaunch launch_{};
+  wire::GpuTransfers transfers_{};
+  kernels::cuda::GpuChoice choice_{};  // of the calls in launch_
+  int32_t blocks_ = 0;
+};
+
+}  // namespace tutti::launch

@@ -1,0 +1,354 @@
+#include "launch/gpu_launcher.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/futex.h"
+#include "base/log.h"
+#include "observe/process_state.h"
+
+namespace tutti::launch {
+namespace {
+
+using observe::OperationNote;
+using observe::RankView;
+
+// Below this a launch that goes on is nothing to ask about.
+constexpr Nanoseconds kPatience = std::chrono::milliseconds(100);
+// The driver has no bounded wait for an event.
+constexpr Nanoseconds kIdlePoll = std::chrono::microseconds(100);
+
+bool isTransfer(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv;
+}
+
+std::string who(const bootstrap::PeerInfo& peer) {
+  return fmt::format("rank {} ({}, pid {}, GPU {})", peer.rank, peer.hostName.data(),
+                     peer.processId, peer.deviceIndex);
+}
+
+// Whether `peer` is in the other half of the transfer that `self` is in.
+bool isMet(const RankView& peer, int32_t self, const OperationNote& own) {
+  const Collective wanted =
+      own.collective == Collective::kSend ? Collective::kRecv : Collective::kSend;
+  return std::ranges::any_of(peer.history, [&](const OperationNote& note) {
+    return note.collective == wanted && note.peer == self &&
+           note.state == observe::EntryState::kRunning;
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuLauncher>> GpuLauncher::open(Parts parts) {
+  std::unique_ptr<GpuLauncher> launcher(new GpuLauncher(std::move(parts)));
+  TUTTI_TRY(launcher->initialise());
+  launcher->parts_.watcher.add(*launcher);
+  return launcher;
+}
+
+Status GpuLauncher::initialise() {
+  device::Accelerator& accelerator = parts_.accelerator;
+  TUTTI_TRY_ASSIGN(words_, accelerator.makeWords(sizeof(Words)));
+  new (words_->hostAddress()) Words{};
+  for (device::Event** event : {&tail_, &probe_, &join_, &captureTail_}) {
+    TUTTI_TRY_ASSIGN(*event, accelerator.createEvent());
+  }
+  auto* onDevice = static_cast<std::byte*>(words_->deviceAddress());
+  wire::GpuView view{};
+  std::ranges::copy(parts_.segments->addresses(), view.segments);
+  view.abortWord = reinterpret_cast<uint32_t*>(onDevice + offsetof(Words, abort));
+  view.error = reinterpret_cast<wire::GpuError*>(onDevice + offsetof(Words, error));
+  view.timeoutNs = static_cast<uint64_t>(parts_.options.waitLimit.count());
+  view.rank = parts_.recorder->rank();
+  view.rankCount = parts_.options.limits.rankCount;
+  batcher_ = std::make_unique<GpuBatcher>(view, parts_.options.limits);
+  return {};
+}
+
+GpuLauncher::~GpuLauncher() {
+  parts_.watcher.remove(*this);
+  parts_.recorder->setLife(observe::Life::kDestroyed);
+  for (device::Event* event : {tail_, probe_, join_, captureTail_})
+    parts_.accelerator.destroyEvent(event);
+  if (!hasCaptured_) return;
+  // A graph may still hold our launches. It finds the abort word raised and does nothing, for which
+  // the word and the segments must stay: for good, since nobody tells when a graph is gone.
+  abort();
+  [[maybe_unused]] const auto* words = words_.release();
+  [[maybe_unused]] const auto* segments = parts_.segments.release();
+}
+
+Status GpuLauncher::checkBuffers(const Call& call) {
+  if (!parts_.options.checksPointers || call.shape.count == 0) return {};
+  for (const void* buffer : {call.input, static_cast<const void*>(call.output)}) {
+    if (buffer == nullptr) continue;
+    TUTTI_TRY_ASSIGN(const auto place, parts_.accelerator.placeOf(buffer));
+    if (place != device::MemoryPlace::kUnknownHost) continue;
+    return invalidArgument(
+        "{}: buffer {} is host memory that no GPU can address; GPU ranks want memory from "
+        "cudaMalloc, ncclMemAlloc or cudaHostAlloc (or TUTTI_DEVICE=host for CPU ranks)",
+        name(call.shape.collective), buffer);
+  }
+  return {};
+}
+
+Status GpuLauncher::launch(std::span<const StreamCall> calls) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_.clone();
+  for (const StreamCall& item : calls) TUTTI_TRY(checkBuffers(*item.call));
+  TUTTI_TRY(batcher_->check(calls));
+  void* stream = calls.front().stream;
+  const device::Capture capture = parts_.accelerator.captureOf(stream);
+  TUTTI_TRY(joinBefore(calls, capture));
+  record(calls, capture);
+  Status status =
+      batcher_->build(calls, [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
+  if (status.ok()) status = noteEnd(stream, capture);
+  if (!status.ok()) {
+    // Some of the group may run, and the peers count on the rest.
+    failure_ = status.clone();
+    hasFailed_.store(true, std::memory_order_release);
+    abort();
+    return status;
+  }
+  TUTTI_TRY(joinAfter(calls, capture));
+  parts_.watcher.wake();
+  return {};
+}
+
+// The communicator's order, and the group's streams.
+Status GpuLauncher::joinBefore(std::span<const StreamCall> calls, const device::Capture& capture) {
+  device::Accelerator& accelerator = parts_.accelerator;
+  void* stream = calls.front().stream;
+  if (capture.isActive) {
+    if (capture_.isActive && capture_.id == capture.id && stream != lastCaptureStream_)
+      TUTTI_TRY(accelerator.wait(stream, captureTail_));
+  } else if (launched_ != finished_ && stream != lastStream_) {
+    TUTTI_TRY(accelerator.wait(stream, tail_));
+  }
+  void* joined = stream;
+  for (const StreamCall& item : calls) {
+    if (item.stream == stream || item.stream == joined) continue;
+    joined = item.stream;
+    TUTTI_TRY(accelerator.record(join_, joined));
+    TUTTI_TRY(accelerator.wait(stream, join_));
+  }
+  return {};
+}
+
+Status GpuLauncher::joinAfter(std::span<const StreamCall> calls, const device::Capture& capture) {
+  void* stream = calls.front().stream;
+  void* joined = stream;
+  for (const StreamCall& item : calls) {
+    if (item.stream == stream || item.stream == joined) continue;
+    joined = item.stream;
+    TUTTI_TRY(parts_.accelerator.wait(joined, capture.isActive ? captureTail_ : tail_));
+  }
+  return {};
+}
+
+// Captured calls run whenever the graph does; what is recorded of them is that they were called.
+void GpuLauncher::record(std::span<const StreamCall> calls, const device::Capture& capture) {
+  for (const StreamCall& item : calls) {
+    const plan::CallShape& shape = item.call->shape;
+    const uint64_t sequence = isTransfer(shape.collective) ? 0 : ++collectiveSequence_;
+    last_.entry = parts_.recorder->begin({.collective = shape.collective,
+                                          .type = shape.type,
+                                          .op = shape.op,
+                                          .peer = index(shape.peer),
+                                          .count = shape.count,
+                                          .sequence = sequence});
+    if (capture.isActive) parts_.recorder->end(last_.entry, observe::EntryState::kDone);
+  }
+}
+
+Status GpuLauncher::noteEnd(void* stream, const device::Capture& capture) {
+  if (capture.isActive) {
+    hasCaptured_ = true;
+    capture_ = capture;
+    lastCaptureStream_ = stream;
+    return parts_.accelerator.record(captureTail_, stream);
+  }
+  lastStream_ = stream;
+  last_.launch = ++launched_;
+  if (probed_.launch == 0) {
+    TUTTI_TRY(parts_.accelerator.record(probe_, stream));
+    probed_ = last_;
+  }
+  return parts_.accelerator.record(tail_, stream);
+}
+
+Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoice& choice) {
+  auto& known = kernels_[static_cast<size_t>(choice.image)];
+  for (Known& one : known) {
+    if (one.name == choice.kernel) return one.kernel;
+    if (one.name != nullptr) continue;
+    // Loading is allowed while this thread, or another, captures.
+    const int mode = parts_.accelerator.relaxCapture();
+    auto found = parts_.accelerator.findKernel(kernels::cuda::image(choice.image), choice.kernel);
+    parts_.accelerator.restoreCapture(mode);
+    if (!found.ok()) return found.takeStatus();
+    one = {.name = choice.kernel, .kernel = found.value()};
+    return one.kernel;
+  }
+  return internalError("image {} has more kernels than {}", choice.image, known.size());
+}
+
+Status GpuLauncher::emit(const GpuBatch& batch, void* stream) {
+  TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(batch.choice));
+  const void* argument = batch.collectives != nullptr ? static_cast<const void*>(batch.collectives)
+                                                      : static_cast<const void*>(batch.transfers);
+  return parts_.accelerator.launch({.kernel = kernel,
+                                    .blocks = static_cast<uint32_t>(batch.blocks),
+                                    .threads = static_cast<uint32_t>(batch.choice.threads),
+                                    .argument = argument},
+                                   stream);
+}
+
+bool GpuLauncher::isIdle() {
+  std::lock_guard lock(mutex_);
+  return findPending().launch == 0;
+}
+
+bool GpuLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
+  const Instant deadline = clock.now() + bound;
+  const int mode = parts_.accelerator.relaxCapture();
+  bool idle = isIdle();
+  while (!idle && clock.now() < deadline) {
+    sleepFor(kIdlePoll);
+    idle = isIdle();
+  }
+  parts_.accelerator.restoreCapture(mode);
+  return idle;
+}
+
+Status GpuLauncher::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_.clone();
+}
+
+void GpuLauncher::fail(const Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = status.clone();
+  }
+  hasFailed_.store(true, std::memory_order_release);
+  abort();
+}
+
+void GpuLauncher::abort() { words().abort.store(1, std::memory_order_relaxed); }
+
+// The oldest launch that may still run, after a look at the device. REQUIRES: mutex_ is held.
+GpuLauncher::Pending GpuLauncher::findPending() {
+  if (launched_ == finished_) return {};
+  // An event that cannot be asked (a broken context, the end of the process) holds up nobody.
+  const auto isDone = [this](device::Event* event) {
+    const Result<bool> done = parts_.accelerator.isDone(event);
+    return !done.ok() || done.value();
+  };
+  if (isDone(tail_)) {
+    finishUpTo(last_);
+    probed_ = {};
+    return {};
+  }
+  if (probed_.launch == 0 || !isDone(probe_)) return probed_.launch == 0 ? last_ : probed_;
+  finishUpTo(probed_);
+  probed_ = {};
+  return last_;
+}
+
+void GpuLauncher::finishUpTo(const Pending& done) {
+  finished_ = done.launch;
+  const bool isLong = done.entry - ended_ > observe::kHistory;
+  for (uint64_t entry = isLong ? done.entry - observe::kHistory : ended_; entry < done.entry;)
+    parts_.recorder->end(++entry, observe::EntryState::kDone);
+  ended_ = done.entry;
+}
+
+Status GpuLauncher::faultOfKernels() {
+  const wire::GpuError& error = words().error;
+  const auto fault = static_cast<wire::GpuFault>(
+      std::atomic_ref(const_cast<uint32_t&>(error.fault)).load(std::memory_order_acquire));
+  if (fault == wire::GpuFault::kNone) return {};
+  const bool isKnown = error.peer >= 0 && static_cast<size_t>(error.peer) < parts_.peers.size();
+  const std::string peer = isKnown ? who(parts_.peers[static_cast<size_t>(error.peer)]) : "a rank";
+  const auto what = name(static_cast<Collective>(error.collective % kCollectiveCount));
+  switch (fault) {
+    case wire::GpuFault::kNone: break;
+    case wire::GpuFault::kAborted:
+      return Status(Code::kRemoteError,
+                    fmt::format("aborted while waiting for {} in {}", peer, what));
+    case wire::GpuFault::kTimedOut:
+      return remoteError(
+          "rank {} waited {} ms for {} in {} (message {}); TUTTI_GPU_WAIT_MS sets "
+          "how long a kernel waits",
+          parts_.recorder->rank(),
+          std::chrono::duration_cast<std::chrono::milliseconds>(parts_.options.waitLimit).count(),
+          peer, what, error.number);
+    case wire::GpuFault::kMismatch:
+      return invalidUsage("rank {} is in {} but {} runs another call", parts_.recorder->rank(),
+                          what, peer);
+  }
+  return {};
+}
+
+bool GpuLauncher::look() {
+  if (hasFailed()) return false;
+  parts_.accelerator.relaxCapture();  // of the watcher's own thread, for good
+  Pending pending;
+  bool mayReplay = false;
+  {
+    std::lock_guard lock(mutex_);
+    pending = findPending();
+    mayReplay = hasCaptured_;
+  }
+  Status status = watch_.verdict();
+  if (status.ok()) {
+    status = faultOfKernels();
+    if (!status.ok()) status = watch_.explain(std::move(status), pending.entry, {});
+  }
+  if (status.ok()) status = judge(pending);
+  if (status.ok()) return pending.launch != 0 || mayReplay;
+  fail(status);
+  return false;
+}
+
+Status GpuLauncher::judge(const Pending& pending) {
+  const Instant now = parts_.clock.now();
+  if (pending.launch == 0 || pending.launch != seenLaunch_) {
+    watch_.advanced();
+    seenLaunch_ = pending.launch;
+    seenSince_ = now;
+    return {};
+  }
+  const Nanoseconds idle = now - seenSince_;
+  if (idle < kPatience) return {};
+  return watch_.look(waitsOf(pending), idle.count());
+}
+
+// The host does not see on whom a kernel waits, but who has not called what this rank runs, or can
+// no longer run it.
+std::vector<observe::WaitNote> GpuLauncher::waitsOf(const Pending& pending) {
+  std::vector<observe::WaitNote> waits;
+  const auto ranks = observe::readBoard(parts_.recorder->board());
+  const int32_t self = parts_.recorder->rank();
+  const OperationNote* own = ranks[static_cast<size_t>(self)].operation(pending.entry);
+  if (own == nullptr) return waits;
+  for (const RankView& peer : ranks) {
+    if (peer.rank == self || peer.life == observe::Life::kAbsent) continue;
+    const bool isDead = observe::stateOf(peer.process, parts_.recorder->pidNamespace()) ==
+                        observe::ProcessState::kDead;
+    bool isAwaited = false;
+    if (isTransfer(own->collective)) {
+      isAwaited = own->peer == peer.rank && (isDead || !isMet(peer, self, *own));
+    } else {
+      const OperationNote* newest = peer.newestCollective();
+      isAwaited = isDead || newest == nullptr || newest->sequence < own->sequence;
+    }
+    if (isAwaited && waits.size() < observe::kMaxWaits)
+      waits.push_back({.peer = peer.rank, .number = pending.entry});
+  }
+  return waits;
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,139 @@
+// GpuLauncher: puts the calls of one communicator as kernels on the user's streams, in the
+// communicator's order, and looks after them.
+//
+// A launch allocates nothing and waits for nothing. The kernels of one communicator never overlap:
+// they share the segments. On one stream they follow each other anyhow; a call on another stream
+// first waits for the last one's event.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "bootstrap/peer_info.h"
+#include "channel/peer_segments.h"
+#include "device/accelerator.h"
+#include "launch/gpu_batch.h"
+#include "launch/gpu_watcher.h"
+#include "launch/runner.h"
+#include "launch/watch.h"
+#include "observe/recorder.h"
+
+namespace tutti::launch {
+
+class GpuLauncher final : public Runner, public GpuWatcher::Watched {
+ public:
+  struct Options {
+    GpuBatcher::Limits limits;
+    Nanoseconds timeout{};        // TUTTI_TIMEOUT_MS
+    Nanoseconds waitLimit{};      // TUTTI_GPU_WAIT_MS; 0: kernels wait until the watcher ends them
+    bool checksPointers = false;  // NCCL_CHECK_POINTERS
+  };
+  struct Parts {
+    device::Accelerator& accelerator;
+    GpuWatcher& watcher;
+    const std::vector<bootstrap::PeerInfo>& peers;
+    Clock& clock;
+    std::unique_ptr<channel::PeerSegments> segments;
+    std::unique_ptr<observe::Recorder> recorder;
+    Options options;
+  };
+  static Result<std::unique_ptr<GpuLauncher>> open(Parts parts);
+  // REQUIRES: idle, and no graph that holds its calls is replayed any more, unless fail() was
+  // called: then such a replay does nothing.
+  ~GpuLauncher();
+
+  // The calls of one group. The collectives run on the first call's stream; the other streams wait
+  // for it, and it for them. Any thread; serialised.
+  Status launch(std::span<const StreamCall> calls);
+
+  bool isIdle() override;
+  bool isSettled() override { return true; }
+  bool waitIdle(Nanoseconds bound, Clock& clock) override;
+  Status failure() const override;
+  bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
+  void fail(const Status& status) override;
+  void retire() override { parts_.recorder->setLife(observe::Life::kFinalized); }
+
+  // Ends every wait of this rank's kernels. Does not wait itself.
+  void abort();
+
+  bool look() override;
+
+ private:
+  // What host and kernels of this rank share, in pinned memory; a cache line each.
+  struct Words {
+    // Raised by the host (relaxed: nothing else is published with it), polled by kernels over the
+    // bus, so rarely. Never lowered.
+    alignas(64) std::atomic<uint32_t> abort;
+    // Written once by a kernel, `fault` last after a system-wide fence; read with acquire.
+    alignas(64) wire::GpuError error;
+  };
+  // A launch whose end is still to come.
+  struct Pending {
+    uint64_t launch = 0;  // as counted by launched_; 0: none
+    uint64_t entry = 0;   // the recorder's number of its last call
+  };
+
+  explicit GpuLauncher(Parts parts)
+      : parts_(std::move(parts)),
+        watch_({.recorder = *parts_.recorder,
+                .clock = parts_.clock,
+                .timeout = parts_.options.timeout}) {}
+  Status initialise();
+  Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
+  Status checkBuffers(const Call& call);
+  Status joinBefore(std::span<const StreamCall> calls, const device::Capture& capture);
+  Status joinAfter(std::span<const StreamCall> calls, const device::Capture& capture);
+  Status emit(const GpuBatch& batch, void* stream);
+  Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
+  void record(std::span<const StreamCall> calls, const device::Capture& capture);
+  Status noteEnd(void* stream, const device::Capture& capture);
+
+  Status faultOfKernels();
+  Pending findPending();
+  void finishUpTo(const Pending& done);
+  Status judge(const Pending& pending);
+  std::vector<observe::WaitNote> waitsOf(const Pending& pending);
+
+  Parts parts_;
+  Watch watch_;  // the watcher's thread only
+  std::unique_ptr<device::SharedWords> words_;
+  // Kernels found so far, by image and then in the order of first use.
+  struct Known {
+    const char* name = nullptr;
+    const device::Kernel* kernel = nullptr;
+  };
+  std::array<std::array<Known, 4>, kernels::cuda::kImageCount> kernels_{};
+
+  mutable std::mutex mutex_;  // guards the fields down to the blank line, and kernels_
+  std::unique_ptr<GpuBatcher> batcher_;
+  device::Event* tail_ = nullptr;   // after the last launch outside of captures
+  device::Event* probe_ = nullptr;  // after a launch now and then: how far the device has come
+  device::Event* join_ = nullptr;   // for the other streams of a group, used up at once
+  device::Event* captureTail_ = nullptr;  // after the last launch of the capture `capture_`
+  device::Capture capture_;
+  void* lastStream_ = nullptr;         // of tail_
+  void* lastCaptureStream_ = nullptr;  // of captureTail_
+  uint64_t launched_ = 0;              // outside of captures
+  uint64_t finished_ = 0;
+  Pending last_;        // tail_'s
+  Pending probed_;      // probe_'s
+  uint64_t ended_ = 0;  // recorder entries marked as done
+  bool hasCaptured_ = false;
+  uint64_t collectiveSequence_ = 0;
+  Status failure_;
+
+  std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set
+
+  // The watcher's thread only.
+  uint64_t seenLaunch_ = 0;
+  Instant seenSince_{};
+};
+
+}  // namespace tutti::launch

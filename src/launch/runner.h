@@ -1,0 +1,32 @@
+// Runner: what a communicator asks of whatever runs its calls, on the host (Launcher) or on a GPU
+// (GpuLauncher).
+#pragma once
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace tutti::launch {
+
+// Thread-safe.
+class Runner {
+ public:
+  // Nothing that was called still runs. On a GPU this says nothing about replays of captured calls.
+  virtual bool isIdle() = 0;
+  // No call waits for the library itself: those of a GPU are on their streams when they return.
+  virtual bool isSettled() = 0;
+  // Sleeps until idle, or `bound` has passed; false: not idle yet.
+  virtual bool waitIdle(Nanoseconds bound, Clock& clock) = 0;
+
+  // The first failure; ok while there is none.
+  virtual Status failure() const = 0;
+  virtual bool hasFailed() const = 0;
+  // Records a failure from outside (the first one wins), ends what runs, and lets the peers know.
+  virtual void fail(const Status& status) = 0;
+  // This rank starts no further operation: peers that wait for one learn of it. Once idle.
+  virtual void retire() = 0;
+
+ protected:
+  ~Runner() = default;
+};
+
+}  // namespace tutti::launch

@@ -115,6 +115,14 @@ void addHow(CLI::App& command, PerfOptions& options, Numbers& numbers) {
       ->check(CLI::Range(0, 2));
   command.add_option("-u,--unalign", options.misalignElements, "Elements to misalign buffers by")
       ->check(CLI::Range(0, 1024));
+  command
+      .add_option("-g,--gpus", options.gpus,
+                  "Rank r uses GPU r modulo this; 0: all there are (default); -1: CPU ranks")
+      ->check(CLI::Range(-1, 1024));
+  command
+      .add_option("-G,--cudagraph", options.graphLaunches,
+                  "On GPUs: time this many replays of a graph of --iters calls (default 20)")
+      ->check(CLI::Range(0, 1'000'000));
   command.add_flag("--stream", options.hostStream, "Use a host stream instead of the NULL stream");
   command.add_flag_callback(
       "--no-pin", [&options] { options.pin = false; },

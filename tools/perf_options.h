@@ -68,7 +68,11 @@ struct PerfOptions {
   Registration registration = Registration::kNone;
   size_t misalignElements = 0;
   bool hostStream = false;
-  bool pin = true;  // only where every rank gets a core of its own
+  static constexpr int kNoGpus = -1;
+  static constexpr int kAnyGpus = 0;
+  int gpus = kAnyGpus;    // rank r uses GPU r modulo this; kAnyGpus: all there are, if any
+  int graphLaunches = 0;  // 0: calls are timed as they are; else this many replays of a graph
+  bool pin = true;        // only where every rank gets a core of its own
   uint64_t seed = 1;
 
   int timeoutSeconds = 0;                   // 0: none

@@ -19,6 +19,7 @@ constexpr size_t kHostNameBytes = 64;
 
 struct PlaceRecord {
   int64_t pid;
+  int64_t gpu;
   char host[kHostNameBytes];
 };
 
@@ -105,16 +106,20 @@ Status RankRun::join() {
 }
 
 Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
-  PlaceRecord own{.pid = ::getpid(), .host = {}};
+  PlaceRecord own{.pid = ::getpid(), .gpu = session_->gpu(), .host = {}};
   const std::string host = ownHostName();
   std::memcpy(own.host, host.data(), std::min(host.size(), sizeof own.host - 1));
   std::vector<RankPlace> places;
   if (context_.board != nullptr) {
     TUTTI_TRY_ASSIGN(const std::vector<double> pids,
                      team_->gather(rank_, static_cast<double>(own.pid)));
-    for (const double pid : pids) {
-      const int rank = static_cast<int>(places.size());
-      places.push_back({.rank = rank, .pid = static_cast<int64_t>(pid), .host = host});
+    TUTTI_TRY_ASSIGN(const std::vector<double> gpus,
+                     team_->gather(rank_, static_cast<double>(own.gpu)));
+    for (size_t i = 0; i < pids.size(); ++i) {
+      places.push_back({.rank = static_cast<int>(i),
+                        .pid = static_cast<int64_t>(pids[i]),
+                        .host = host,
+                        .gpu = static_cast<int>(gpus[i])});
     }
     return places;
   }
@@ -124,7 +129,10 @@ Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
     PlaceRecord record{};
     std::memcpy(&record, bytes.data() + static_cast<size_t>(rank) * sizeof record, sizeof record);
     record.host[kHostNameBytes - 1] = '\0';
-    places.push_back({.rank = rank, .pid = record.pid, .host = record.host});
+    places.push_back({.rank = rank,
+                      .pid = record.pid,
+                      .host = record.host,
+                      .gpu = static_cast<int>(record.gpu)});
   }
   return places;
 }
@@ -199,8 +207,8 @@ Status RankRun::runType(DataType type, ReduceOp op, size_t& rowNumber, size_t ro
 RankRun::Side RankRun::makeSide(const RowPlan& plan, const Call& call, bool isInPlace) const {
   const size_t elementBytes = sizeOf(plan.type);
   Side side{.invocation = {}, .isInPlace = isInPlace};
-  std::byte* recv = session_->recvBuffer().data(0).data();
-  std::byte* send = session_->sendBuffer().data(0).data();
+  std::byte* recv = session_->recvBuffer().place();
+  std::byte* send = session_->sendBuffer().place();
   if (isInPlace) {
     send = recv + call.shape.sendOffset * elementBytes;
     recv = recv + call.shape.recvOffset * elementBytes;
@@ -258,10 +266,18 @@ Result<Measurement> RankRun::measureSide(const Call& call, const Side& side,
   TUTTI_TRY(session_->finish());
   Measurement measurement;
   measurement.iterations = options.iterations;
-  if (options.iterations == 0) {
-    TUTTI_TRY_ASSIGN(measurement.iterations, chooseIterations(side));
+  double own = 0;
+  if (options.graphLaunches > 0) {
+    constexpr int kGraphCalls = 20;
+    const int calls = options.iterations == 0 ? kGraphCalls : options.iterations;
+    measurement.iterations = calls * options.graphLaunches;
+    TUTTI_TRY_ASSIGN(own, timeGraph(side, calls));
+  } else {
+    if (options.iterations == 0) {
+      TUTTI_TRY_ASSIGN(measurement.iterations, chooseIterations(side));
+    }
+    TUTTI_TRY_ASSIGN(own, timeBlock(side, measurement.iterations));
   }
-  TUTTI_TRY_ASSIGN(const double own, timeBlock(side, measurement.iterations));
   const double operations = static_cast<double>(measurement.iterations) * options.aggregate;
   TUTTI_TRY_ASSIGN(const std::vector<double> seconds, team_->gather(rank_, own / operations));
   measurement.seconds = choose(options.timeChoice, seconds);
@@ -292,25 +308,26 @@ Status RankRun::prepare(const Call& call, const Side& side, const Expectation& e
   for (const Segment& segment : expectation.sent) {
     fillSegment(side.isInPlace ? recv : send, segment);
   }
-  return {};
+  return session_->upload(std::max(recvBytes, sendBytes));
 }
 
-uint64_t RankRun::inspect(const Call& call, const Side& side,
-                          const Expectation& expectation) const {
+Result<uint64_t> RankRun::inspect(const Call& call, const Side& side,
+                                  const Expectation& expectation) const {
   const size_t elementBytes = sizeOf(side.invocation.type);
   const size_t recvCount = side.isInPlace ? call.shape.bufferCount : call.shape.recvCount;
   const size_t recvBytes = recvCount * elementBytes;
   const size_t sendBytes = call.shape.sendCount * elementBytes;
+  TUTTI_TRY(session_->download(std::max(recvBytes, sendBytes)));
   uint64_t wrong = countGuardErrors(session_->recvBuffer().whole(), recvBytes);
   wrong += countGuardErrors(session_->sendBuffer().whole(), sendBytes);
   for (const Segment& segment : expectation.received) {
     wrong += countWrong(session_->recvBuffer().data(recvBytes), segment, elementBytes);
   }
-  if (side.isInPlace) return wrong;
+  if (side.isInPlace) return uint64_t{wrong};
   for (const Segment& segment : expectation.sent) {
     wrong += countWrong(session_->sendBuffer().data(sendBytes), segment, elementBytes);
   }
-  return wrong;
+  return uint64_t{wrong};
 }
 
 Result<uint64_t> RankRun::checkOnce(const Call& call, const Side& side, PatternCache& patterns) {
@@ -321,7 +338,7 @@ Result<uint64_t> RankRun::checkOnce(const Call& call, const Side& side, PatternC
   TUTTI_TRY(prepare(call, side, expectation));
   TUTTI_TRY(session_->start(side.invocation, 1));
   TUTTI_TRY(session_->finish());
-  return uint64_t{inspect(call, side, expectation)};
+  return inspect(call, side, expectation);
 }
 
 Status RankRun::iterate(const Side& side) {
@@ -344,6 +361,19 @@ Result<double> RankRun::timeBlock(const Side& side, int iterations) {
   if (context_.options.blocking != Blocking::kNoBarrier) TUTTI_TRY(team_->barrier(rank_));
   const Instant start = steadyClock().now();
   for (int i = 0; i < iterations; ++i) TUTTI_TRY(iterate(side));
+  TUTTI_TRY(session_->finish());
+  const Nanoseconds span = steadyClock().now() - start;
+  return std::max(static_cast<double>(span.count()), 1.0) / kNanoseconds;
+}
+
+// This rank's seconds for the replays of a graph of `calls` calls, after one that is not counted.
+Result<double> RankRun::timeGraph(const Side& side, int calls) {
+  TUTTI_TRY(session_->capture(side.invocation, context_.options.aggregate, calls));
+  TUTTI_TRY(session_->replay());
+  TUTTI_TRY(session_->finish());
+  TUTTI_TRY(team_->barrier(rank_));
+  const Instant start = steadyClock().now();
+  for (int i = 0; i < context_.options.graphLaunches; ++i) TUTTI_TRY(session_->replay());
   TUTTI_TRY(session_->finish());
   const Nanoseconds span = steadyClock().now() - start;
   return std::max(static_cast<double>(span.count()), 1.0) / kNanoseconds;

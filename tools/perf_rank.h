@@ -60,11 +60,13 @@ class RankRun {
   Side makeSide(const RowPlan& plan, const Call& call, bool isInPlace) const;
   Result<Measurement> measureSide(const Call& call, const Side& side, PatternCache& patterns);
   Status prepare(const Call& call, const Side& side, const Expectation& expectation);
-  uint64_t inspect(const Call& call, const Side& side, const Expectation& expectation) const;
+  Result<uint64_t> inspect(const Call& call, const Side& side,
+                           const Expectation& expectation) const;
   Result<uint64_t> checkOnce(const Call& call, const Side& side, PatternCache& patterns);
   Result<int> chooseIterations(const Side& side);
   // This rank's seconds for so many iterations.
   Result<double> timeBlock(const Side& side, int iterations);
+  Result<double> timeGraph(const Side& side, int calls);
   Status iterate(const Side& side);
   void pin() const;
   bool isChecked(const Side& side) const;

@@ -86,14 +86,15 @@ std::string headerOf(const PerfOptions& options, const RunInfo& info) {
   text += fmt::format("# Collective test starting: {}_perf\n", name(options.operation));
   text += fmt::format(
       "# nThread {} nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} "
-      "agg iters: {} validation: {} graph: 0\n",
+      "agg iters: {} validation: {} graph: {}\n",
       options.threads, options.minBytes, options.maxBytes, stepText(options), options.warmups,
       options.iterations == 0 ? "auto" : fmt::format("{}", options.iterations), options.aggregate,
-      options.checks);
+      options.checks, options.graphLaunches);
   text += "#\n# Using devices\n";
   for (const RankPlace& place : info.places) {
-    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [cpu] CPU rank\n",
-                        place.rank, place.pid, place.host, place.rank);
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", place.rank,
+                        place.pid, place.host, place.gpu < 0 ? place.rank : place.gpu,
+                        place.gpu < 0 ? "[cpu] CPU rank" : "[gpu] GPU rank");
   }
   text += "#\n";
   text += fmt::format("# {:>73}{:>41}\n", "out-of-place", "in-place          ");

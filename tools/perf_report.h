@@ -39,6 +39,7 @@ struct RankPlace {
   int rank = 0;
   int64_t pid = 0;
   std::string host = {};
+  int gpu = -1;  // -1: a CPU rank
 };
 
 struct RunInfo {

@@ -2,12 +2,18 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "tools/perf_check.h"
 #include "tools/perf_values.h"
 #include "tutti/host.h"
+
+// Not every library that this command measures has our additions.
+#pragma weak ncclTuttiStreamCreate
+#pragma weak ncclTuttiStreamDestroy
+#pragma weak ncclTuttiStreamSynchronize
 
 namespace tutti::tools {
 namespace {
@@ -64,21 +70,43 @@ Result<int> libraryVersion() {
 Result<std::unique_ptr<Session>> Session::open(const PerfOptions& options, const Place& place,
                                                const IdBytes& id) {
   std::unique_ptr<Session> session(new Session(options, place));
+  TUTTI_TRY(session->openGpu());
   ncclUniqueId unique;
   std::memcpy(unique.internal, id.data(), id.size());
   TUTTI_TRY(check("ncclCommInitRank",
                   ncclCommInitRank(&session->comm_, place.rankCount, unique, place.rank), nullptr));
-  if (options.hostStream) {
+  if (options.hostStream && session->gpu_ == nullptr) {
     TUTTI_TRY(
         check("ncclTuttiStreamCreate", ncclTuttiStreamCreate(&session->stream_), session->comm_));
   }
   return session;
 }
 
+// Whether ranks run on GPUs is the library's decision: it shows in whose memory it gives out.
+Status Session::openGpu() {
+  if (options_.gpus == PerfOptions::kNoGpus) return {};
+  Result<std::unique_ptr<RankGpu>> gpu = RankGpu::open(place_.rank, std::max(options_.gpus, 0));
+  if (!gpu.ok()) return options_.gpus == PerfOptions::kAnyGpus ? Status() : gpu.takeStatus();
+  gpu_ = std::move(gpu).value();
+  void* probe = nullptr;
+  TUTTI_TRY(check("ncclMemAlloc", ncclMemAlloc(&probe, 1), nullptr));
+  const bool isOnGpu = gpu_->isDeviceMemory(probe);
+  TUTTI_TRY(check("ncclMemFree", ncclMemFree(probe), nullptr));
+  if (!isOnGpu) {
+    gpu_.reset();
+    if (options_.gpus == PerfOptions::kAnyGpus) return {};
+    return invalidUsage(
+        "GPUs are asked for (-g), but the library runs CPU ranks here: see "
+        "TUTTI_DEVICE");
+  }
+  stream_ = static_cast<cudaStream_t>(gpu_->stream());
+  return {};
+}
+
 Session::~Session() {
   release();
   if (comm_ != nullptr) ncclCommAbort(comm_);
-  if (stream_ != nullptr) ncclTuttiStreamDestroy(stream_);
+  if (stream_ != nullptr && gpu_ == nullptr) ncclTuttiStreamDestroy(stream_);
 }
 
 Status Session::close() {
@@ -97,28 +125,59 @@ Status Session::allocate(size_t maxBytes, size_t misalignBytes) {
   return {};
 }
 
+Result<std::byte*> Session::allocateHost(size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return systemError("mmap", fmt::format("a buffer of {} bytes", bytes), errno);
+  return static_cast<std::byte*>(memory);
+}
+
 Status Session::allocateOne(Buffer& buffer, size_t bytes) {
+  buffer.bytes_ = bytes;
+  const bool isOrdinary = options_.registration == Registration::kNone;
+  if (gpu_ != nullptr || isOrdinary) {
+    TUTTI_TRY_ASSIGN(buffer.base_, allocateHost(bytes));
+  }
+  if (gpu_ == nullptr && isOrdinary) return {};
   void* memory = nullptr;
-  if (options_.registration == Registration::kNone) {
-    memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-      return systemError("mmap", fmt::format("a buffer of {} bytes", bytes), errno);
-    }
+  if (isOrdinary) {
+    TUTTI_TRY_ASSIGN(memory, gpu_->allocate(bytes));
   } else {
     TUTTI_TRY(check("ncclMemAlloc", ncclMemAlloc(&memory, bytes), comm_));
   }
-  buffer.base_ = static_cast<std::byte*>(memory);
-  buffer.bytes_ = bytes;
+  (gpu_ == nullptr ? buffer.base_ : buffer.device_) = static_cast<std::byte*>(memory);
+  return registerBuffer(buffer, memory);
+}
+
+Status Session::registerBuffer(Buffer& buffer, void* memory) {
   switch (options_.registration) {
     case Registration::kNone: return {};
     case Registration::kRegister:
-      return check("ncclCommRegister", ncclCommRegister(comm_, memory, bytes, &buffer.handle_),
-                   comm_);
+      return check("ncclCommRegister",
+                   ncclCommRegister(comm_, memory, buffer.bytes_, &buffer.handle_), comm_);
     case Registration::kWindow:
-      return check(
-          "ncclCommWindowRegister",
-          ncclCommWindowRegister(comm_, memory, bytes, &buffer.window_, NCCL_WIN_COLL_SYMMETRIC),
-          comm_);
+      return check("ncclCommWindowRegister",
+                   ncclCommWindowRegister(comm_, memory, buffer.bytes_, &buffer.window_,
+                                          NCCL_WIN_COLL_SYMMETRIC),
+                   comm_);
+  }
+  return {};
+}
+
+Status Session::upload(size_t dataBytes) {
+  if (gpu_ == nullptr) return {};
+  for (const Buffer* buffer : {&send_, &recv_}) {
+    const size_t bytes = std::min(buffer->shift_ + dataBytes + 2 * kGuardBytes, buffer->bytes_);
+    TUTTI_TRY(gpu_->copy(buffer->device_, buffer->base_, bytes));
+  }
+  return {};
+}
+
+Status Session::download(size_t dataBytes) {
+  if (gpu_ == nullptr) return {};
+  for (const Buffer* buffer : {&send_, &recv_}) {
+    const size_t bytes = std::min(buffer->shift_ + dataBytes + 2 * kGuardBytes, buffer->bytes_);
+    TUTTI_TRY(gpu_->copy(buffer->base_, buffer->device_, bytes));
   }
   return {};
 }
@@ -133,11 +192,12 @@ void Session::releaseOne(Buffer& buffer) {
   if (buffer.window_ != nullptr) ncclCommWindowDeregister(comm_, std::exchange(buffer.window_, {}));
   if (buffer.handle_ != nullptr) ncclCommDeregister(comm_, std::exchange(buffer.handle_, nullptr));
   if (buffer.base_ == nullptr) return;
-  if (options_.registration == Registration::kNone) {
-    ::munmap(buffer.base_, buffer.bytes_);
-  } else {
-    ncclMemFree(buffer.base_);
-  }
+  const bool isOrdinary = options_.registration == Registration::kNone;
+  void* library = gpu_ == nullptr ? buffer.base_ : buffer.device_;
+  if (!isOrdinary && library != nullptr) ncclMemFree(library);
+  if (isOrdinary && gpu_ != nullptr && library != nullptr) gpu_->free(library);
+  if (isOrdinary || gpu_ != nullptr) ::munmap(buffer.base_, buffer.bytes_);
+  buffer.device_ = nullptr;
   buffer.base_ = nullptr;
   buffer.bytes_ = 0;
   buffer.shift_ = 0;
@@ -191,9 +251,23 @@ Status Session::start(const Invocation& invocation, int repeats) {
   return check("ncclGroupEnd", ended, comm_);
 }
 
+Status Session::capture(const Invocation& invocation, int repeats, int iterations) {
+  if (gpu_ == nullptr) return invalidUsage("graphs (-G) are of GPU ranks; these are CPU ranks");
+  return gpu_->capture([&]() -> Status {
+    for (int i = 0; i < iterations; ++i) TUTTI_TRY(start(invocation, repeats));
+    return {};
+  });
+}
+
+Status Session::replay() { return gpu_->replay(); }
+
 Status Session::finish() {
   if (stream_ == nullptr) return {};
-  TUTTI_TRY(check("ncclTuttiStreamSynchronize", ncclTuttiStreamSynchronize(stream_), comm_));
+  if (gpu_ != nullptr) {
+    TUTTI_TRY(gpu_->synchronize());
+  } else {
+    TUTTI_TRY(check("ncclTuttiStreamSynchronize", ncclTuttiStreamSynchronize(stream_), comm_));
+  }
   ncclResult_t asynchronous = ncclSuccess;
   TUTTI_TRY(check("ncclCommGetAsyncError", ncclCommGetAsyncError(comm_, &asynchronous), comm_));
   return check("the communicator", asynchronous, comm_);
@@ -216,8 +290,22 @@ Status Session::closeOp(ReduceOp op, ncclRedOp_t number) {
   return check("ncclRedOpDestroy", ncclRedOpDestroy(number, comm_), comm_);
 }
 
+Result<std::vector<std::byte>> Session::gatherOnGpu(std::span<const std::byte> mine) {
+  std::vector<std::byte> all(mine.size() * static_cast<size_t>(place_.rankCount));
+  TUTTI_TRY_ASSIGN(void* memory, gpu_->allocate(all.size()));
+  std::byte* own = static_cast<std::byte*>(memory) + mine.size() * static_cast<size_t>(place_.rank);
+  TUTTI_TRY(gpu_->copy(own, mine.data(), mine.size()));
+  TUTTI_TRY(check("ncclAllGather",
+                  ncclAllGather(own, memory, mine.size(), ncclUint8, comm_, stream_), comm_));
+  TUTTI_TRY(finish());
+  TUTTI_TRY(gpu_->copy(all.data(), memory, all.size()));
+  gpu_->free(memory);
+  return all;
+}
+
 Result<std::vector<std::byte>> Session::gather(std::span<const std::byte> mine) {
   std::vector<std::byte> all(mine.size() * static_cast<size_t>(place_.rankCount));
+  if (gpu_ != nullptr) return gatherOnGpu(mine);
   TUTTI_TRY(check("ncclAllGather",
                   ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm_, stream_),
                   comm_));

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "tools/perf_board.h"
 #include "tools/perf_formulas.h"
+#include "tools/perf_gpu.h"
 #include "tools/perf_options.h"
 
 // The measurement passes host memory only; CUDA's headers would cost seconds of build time.
@@ -32,15 +33,19 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // All of it, from the first guard on.
+  // All of it, from the first guard on; on a GPU the host's copy, see Session::upload().
   std::span<std::byte> whole() const { return {base_ + shift_, bytes_ - shift_}; }
   // The first dataBytes after the guard.
   std::span<std::byte> data(size_t dataBytes) const { return whole().subspan(kGuard, dataBytes); }
+
+  // Where the library is given it: the same, or on the GPU.
+  std::byte* place() const { return (device_ == nullptr ? base_ : device_) + shift_ + kGuard; }
 
  private:
   friend class Session;
   static constexpr size_t kGuard = 4096;  // kGuardBytes of perf_check.h
   std::byte* base_ = nullptr;
+  std::byte* device_ = nullptr;
   size_t bytes_ = 0;
   size_t shift_ = 0;  // misalignment asked for
   void* handle_ = nullptr;
@@ -76,6 +81,11 @@ class Session {
   Status allocate(size_t maxBytes, size_t misalignBytes);
   void release();
 
+  // Both buffers, with their guards and the first dataBytes, between the host's copy and the GPU.
+  // Nothing to do for CPU ranks.
+  Status upload(size_t dataBytes);
+  Status download(size_t dataBytes);
+
   const Buffer& sendBuffer() const { return send_; }
   const Buffer& recvBuffer() const { return recv_; }
 
@@ -83,6 +93,11 @@ class Session {
   Status start(const Invocation& invocation, int repeats);
   // Waits for everything started.
   Status finish();
+  // On a GPU: keeps `iterations` starts as a graph, and runs it.
+  Status capture(const Invocation& invocation, int repeats, int iterations);
+  Status replay();
+  // The GPU's number; -1 for a CPU rank.
+  int gpu() const { return gpu_ == nullptr ? -1 : gpu_->number(); }
   // The library's number for an operator; makes one for kPreMulSum with this rank's scalar.
   Result<ncclRedOp_t> openOp(ReduceOp op, DataType type, int scalar);
   Status closeOp(ReduceOp op, ncclRedOp_t number);
@@ -95,14 +110,19 @@ class Session {
 
  private:
   Session(const PerfOptions& options, const Place& place) : options_(options), place_(place) {}
+  Status openGpu();
   Status allocateOne(Buffer& buffer, size_t bytes);
+  Result<std::byte*> allocateHost(size_t bytes);
+  Status registerBuffer(Buffer& buffer, void* memory);
   void releaseOne(Buffer& buffer);
+  Result<std::vector<std::byte>> gatherOnGpu(std::span<const std::byte> mine);
   ncclResult_t call(const Invocation& invocation);
   ncclResult_t callSendRecv(const Invocation& invocation);
 
   const PerfOptions& options_;
   Place place_;
   ncclComm_t comm_ = nullptr;
+  std::unique_ptr<RankGpu> gpu_;  // null: a CPU rank
   cudaStream_t stream_ = nullptr;
   Buffer send_;
   Buffer recv_;

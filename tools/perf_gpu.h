@@ -1,0 +1,51 @@
+// The GPU of one rank of a measurement, through the CUDA driver alone (by dlopen): so the command
+// runs, and measures CPU ranks, where there is none.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "base/status.h"
+
+namespace tutti::tools {
+
+// Used by one thread, the rank's own: its context is that thread's current one.
+class RankGpu {
+ public:
+  // GPU `rank` modulo `gpuCount`, or modulo all there are when that is 0. kSystemError when there
+  // is no driver or no GPU.
+  static Result<std::unique_ptr<RankGpu>> open(int rank, int gpuCount);
+  ~RankGpu();
+  RankGpu(const RankGpu&) = delete;
+  RankGpu& operator=(const RankGpu&) = delete;
+
+  int number() const { return number_; }
+  void* stream() const { return stream_; }
+
+  Result<void*> allocate(size_t bytes);
+  void free(void* memory);
+  // Between any two of host and device memory; returns when it is done.
+  Status copy(void* to, const void* from, size_t bytes);
+  Status synchronize();
+  // Whether memory that the library gave is of a GPU: whether its ranks run there.
+  bool isDeviceMemory(const void* memory);
+
+  // What `work` puts on the stream becomes a graph instead of running; replaces the one before.
+  Status capture(const std::function<Status()>& work);
+  Status replay();
+
+ private:
+  struct Driver;
+  RankGpu() = default;
+  Status initialise(int rank, int gpuCount);
+  Status check(int result, const char* call) const;
+  void dropGraph();
+
+  std::shared_ptr<const Driver> driver_;  // shared by the ranks of the process
+  int number_ = 0;
+  void* stream_ = nullptr;
+  void* graph_ = nullptr;  // executable
+};
+
+}  // namespace tutti::tools

@@ -5,7 +5,8 @@ file(GLOB_RECURSE bench_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/sr
 if(bench_sources)
   find_package(benchmark REQUIRED)
   add_executable(bench_micro ${bench_sources})
-  target_link_libraries(bench_micro PRIVATE tutti_options tutti_core PkgConfig::SODIUM benchmark::benchmark_main)
+  target_link_libraries(bench_micro PRIVATE tutti_options tutti_core PkgConfig::SODIUM PkgConfig::PUGIXML
+                        benchmark::benchmark_main)
   add_dependencies(bench bench_micro)
   add_custom_target(run_bench COMMAND bench_micro --benchmark_min_time=0.1 USES_TERMINAL VERBATIM)
 else()

@@ -48,7 +48,7 @@ function(tutti_use_folders target folder)
       endforeach()
     endif()
   endwhile()
-  target_link_libraries(${target} PRIVATE PkgConfig::SODIUM)
+  target_link_libraries(${target} PRIVATE PkgConfig::SODIUM PkgConfig::PUGIXML)
 endfunction()
 
 # One archive of all folders: what libnccl.so.2 and the command are made of.

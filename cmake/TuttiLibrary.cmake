@@ -25,6 +25,15 @@ else()
   target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::SODIUM>)
 endif()
 
+# So does pugixml, which reads topology files.
+find_library(TUTTI_PUGIXML_ARCHIVE NAMES libpugixml.a)
+if(TUTTI_PUGIXML_ARCHIVE)
+  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:${TUTTI_PUGIXML_ARCHIVE}>)
+else()
+  message(STATUS "libpugixml.a not found: libnccl.so.2 will need libpugixml.so where it runs")
+  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::PUGIXML>)
+endif()
+
 # The names of archives stay inside even where exports.map's patterns would let one out.
 target_link_options(nccl PRIVATE
   LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/api/exports.map LINKER:--exclude-libs,ALL LINKER:--as-needed

@@ -55,13 +55,14 @@ inline constexpr double kLocalGbPerSecond = 5000;
 //   peers: up to PXB; on AMD hosts with at most two GPUs up to SYS
 //   GPUDirect: up to PXB, with C2C up to P2C
 struct PathPolicy {
-  std::optional<PathKind> peerLevel;       // NCCL_P2P_LEVEL: GPUs farther apart do not access each
-                                           // other; kLoc: never
-  std::optional<PathKind> directNetLevel;  // NCCL_NET_GDR_LEVEL: same for NICs and GPU memory
-  bool relayOverGpus = true;               // NVB paths; NCCL_NVB_DISABLE=1 clears it
-  bool relayToNics = true;                 // PXN paths; NCCL_PXN_DISABLE=1 clears it
-  bool relayToNicsOverC2c = true;          // NCCL_PXN_C2C
-  bool directNetOverC2c = true;            // NCCL_NET_GDR_C2C
+  std::optional<PathKind> peerLevel = std::nullopt;  // NCCL_P2P_LEVEL: GPUs farther apart do not
+                                                     // access each other; kLoc: never
+  std::optional<PathKind> directNetLevel = std::nullopt;  // NCCL_NET_GDR_LEVEL: same for NICs and
+                                                          // GPU memory
+  bool relayOverGpus = true;                              // NVB paths; NCCL_NVB_DISABLE=1 clears it
+  bool relayToNics = true;                                // PXN paths; NCCL_PXN_DISABLE=1 clears it
+  bool relayToNicsOverC2c = true;                         // NCCL_PXN_C2C
+  bool directNetOverC2c = true;                           // NCCL_NET_GDR_C2C
 };
 
 // "LOC", "nvl", ..., "SYS", or the numbers of old: 0 LOC, 1 PIX, 2 PXB, 3 and 4 PHB, 5 SYS. "" is

@@ -58,6 +58,7 @@ struct Node {
     bool directNet = false;   // NICs may read and write its memory (GPUDirect RDMA)
     bool peerOverPci = true;  // other GPUs may access its memory over PCI
     bool hasSwitch = false;   // its NVLinks go to an NVSwitch
+    bool operator==(const GpuFacts&) const = default;
   };
   GpuFacts gpu = {};
   struct CpuFacts {
@@ -66,6 +67,7 @@ struct Node {
     int32_t family = 0;
     int32_t model = 0;
     std::string affinity = {};  // the mask of its logical processors, as in the XML
+    bool operator==(const CpuFacts&) const = default;
   };
   CpuFacts cpu = {};
   struct NetFacts {
@@ -78,6 +80,7 @@ struct Node {
     bool inNetworkReduction = false;
     int32_t rail = -1;           // which of the cluster's rails it is on; -1: not known
     int32_t maxConnections = 0;  // 0: not known
+    bool operator==(const NetFacts&) const = default;
   };
   NetFacts net = {};
 

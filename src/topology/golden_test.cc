@@ -2,8 +2,8 @@
 // on file.
 #include <fstream>
 
+#include "topology/machines_testing.h"
 #include "topology/print.h"
-#include "topology/test_machines.h"
 
 namespace tutti::topology {
 namespace {
@@ -58,7 +58,7 @@ TEST_P(Machines, HaveThePathsOnFile) {
   expectConsistent(topology, paths);
   const std::string text = printTree(topology) + "\n" + printPaths(topology, paths);
   const std::filesystem::path file = goldenFolder() / (GetParam() + ".paths.txt");
-  if (std::getenv("TUTTI_UPDATE_GOLDEN") != nullptr) std::ofstream(file) << text;
+  if (environmentVariable("TUTTI_UPDATE_GOLDEN")) std::ofstream(file) << text;
   EXPECT_EQ(text, readText(file)) << file;
 }
 

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "topology/test_machines.h"
+#include "topology/machines_testing.h"
 
 namespace tutti::topology {
 namespace {

@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/settings.h"
 #include "topology/paths.h"
 #include "topology/topology.h"
 #include "topology/xml.h"
@@ -32,8 +32,8 @@ inline std::filesystem::path goldenFolder() {
 // Files that the project does not ship: TUTTI_TEST_TOPOLOGIES, or ../shared/topologies beside the
 // source. May not exist.
 inline std::filesystem::path foreignFolder() {
-  const char* folder = std::getenv("TUTTI_TEST_TOPOLOGIES");
-  if (folder != nullptr) return folder;
+  const std::optional<std::string> folder = environmentVariable("TUTTI_TEST_TOPOLOGIES");
+  if (folder) return *folder;
   return std::filesystem::path(TUTTI_SOURCE_DIR).parent_path() / "shared/topologies";
 }
 

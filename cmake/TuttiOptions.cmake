@@ -40,6 +40,10 @@ else()
 endif()
 
 add_library(tutti_options INTERFACE)
+# Prefetches for writing; a no-op on processors of this family that know no such instruction.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  target_compile_options(tutti_options INTERFACE -mprfchw)
+endif()
 target_compile_options(tutti_options INTERFACE -Wall -Wextra -Wshadow -Wconversion)
 # GCC's flow warnings misfire on instrumented code; the plain builds keep every warning an error.
 if(TUTTI_WERROR AND NOT TUTTI_SANITIZE)

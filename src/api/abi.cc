@@ -11,9 +11,8 @@
 
 namespace tutti::api {
 
-ncclResult_t finish(std::string_view function, const Status& status,
-                    comm::Communicator* communicator) {
-  if (status.ok()) return ncclSuccess;
+ncclResult_t finishFailed(std::string_view function, const Status& status,
+                          comm::Communicator* communicator) {
   if (status.code() != Code::kInProgress) {
     setThreadError(function, status.message());
     if (communicator != nullptr) communicator->setLastError(threadError());
@@ -22,15 +21,20 @@ ncclResult_t finish(std::string_view function, const Status& status,
   return static_cast<ncclResult_t>(status.code());
 }
 
-Result<std::shared_ptr<comm::Communicator>> findCommunicator(const ncclComm_t handle) {
+Status pinCommunicator(const ncclComm_t handle, Pin& pin) {
   if (handle == nullptr) return invalidArgument("comm is NULL: it was never initialised");
-  TUTTI_TRY(comm::Process::get().checkNotForked());
-  auto pin = comm::Process::get().communicators().pin(handle);
-  if (!pin) {
-    return invalidArgument(
-        "comm {} is not a communicator of this process: it was destroyed or aborted, or never made",
-        static_cast<const void*>(handle));
-  }
+  comm::Process& process = comm::Process::get();
+  TUTTI_TRY(process.checkNotForked());
+  pin = process.communicators().pin(handle);
+  if (pin) return {};
+  return invalidArgument(
+      "comm {} is not a communicator of this process: it was destroyed or aborted, or never made",
+      static_cast<const void*>(handle));
+}
+
+Result<std::shared_ptr<comm::Communicator>> findCommunicator(const ncclComm_t handle) {
+  Pin pin;
+  TUTTI_TRY(pinCommunicator(handle, pin));
   return pin.share();
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/handle_table.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 
@@ -23,8 +24,12 @@ namespace tutti::api {
 
 // Sets the thread's last error, notes it in an open group, and gives the code. One place for all
 // functions.
-ncclResult_t finish(std::string_view function, const Status& status,
-                    comm::Communicator* communicator);
+ncclResult_t finishFailed(std::string_view function, const Status& status,
+                          comm::Communicator* communicator);
+inline ncclResult_t finish(std::string_view function, const Status& status,
+                           comm::Communicator* communicator) {
+  return status.ok() ? ncclSuccess : finishFailed(function, status, communicator);
+}
 
 // Runs the body of an API function. The only place besides thread entries where exceptions stop.
 template <typename Body>
@@ -43,6 +48,11 @@ int rawValue(const Enum& value) {
   std::memcpy(&raw, &value, sizeof raw);
   return raw;
 }
+
+// The same without a share in the communicator: it stays alive while the pin does, which abort and
+// destroy wait for. The way of the operations, since a share costs two more locked instructions.
+using Pin = HandleTable<comm::Communicator>::Pin;
+Status pinCommunicator(const ncclComm_t handle, Pin& pin);
 
 Status checkPointer(const void* pointer, std::string_view name);
 
@@ -73,6 +83,22 @@ ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Bod
     return finish(function, noMemory(), communicator.get());
   } catch (const std::exception& error) {
     return finish(function, unexpected(error.what()), communicator.get());
+  }
+}
+
+// The same for an operation; the body gets the pin.
+template <typename Body>
+ncclResult_t abiPinnedCall(std::string_view function, const ncclComm_t handle,
+                           Body&& body) noexcept {
+  Pin pin;
+  try {
+    if (Status found = pinCommunicator(handle, pin); !found.ok())
+      return finish(function, found, nullptr);
+    return finish(function, body(pin), &*pin);
+  } catch (const std::bad_alloc&) {
+    return finish(function, noMemory(), pin ? &*pin : nullptr);
+  } catch (const std::exception& error) {
+    return finish(function, unexpected(error.what()), pin ? &*pin : nullptr);
   }
 }
 

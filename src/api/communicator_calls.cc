@@ -128,12 +128,16 @@ Status checkRankKnown(const Communicator& communicator) {
 constexpr Nanoseconds kAbortPatience = std::chrono::milliseconds(500);
 
 Status abortCommunicator(ncclComm_t handle) {
-  TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, removeHandle(handle));
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, closeHandle(handle));
   communicator->requestAbort();
-  if (communicator->waitQuiet(kAbortPatience)) return {};
-  std::thread([communicator = std::move(communicator)] {
+  if (communicator->waitQuiet(kAbortPatience)) {
+    retireHandle(handle);
+    return {};
+  }
+  std::thread([communicator = std::move(communicator), handle] {
     while (!communicator->waitQuiet(kAbortPatience)) {
     }
+    retireHandle(handle);
   }).detach();
   return {};
 }

@@ -1,8 +1,10 @@
 #include "api/communicator_handles.h"
 
+#include <chrono>
 #include <thread>
 #include <utility>
 
+#include "base/futex.h"
 #include "comm/process.h"
 #include "group/group.h"
 
@@ -28,20 +30,36 @@ Result<Made> makeCommunicator(Communicator::Options options) {
   return made;
 }
 
-Result<std::shared_ptr<Communicator>> removeHandle(ncclComm_t handle) {
+Result<std::shared_ptr<Communicator>> closeHandle(ncclComm_t handle) {
   Process& process = Process::get();
   TUTTI_TRY(process.checkNotForked());
-  auto& table = process.communicators();
-  std::shared_ptr<Communicator> communicator = table.remove(handle);
+  std::shared_ptr<Communicator> communicator = process.communicators().remove(handle);
   if (communicator == nullptr) {
     return invalidArgument(
         "comm {} is not a communicator of this process: it was destroyed or aborted before, or "
         "never made",
         static_cast<const void*>(handle));
   }
-  while (!table.isUnpinned(handle))
-    std::this_thread::yield();  // a pin lasts as long as copying a pointer
+  return communicator;
+}
+
+// A pin lasts as long as a call that runs in its own thread.
+void retireHandle(ncclComm_t handle) {
+  auto& table = Process::get().communicators();
+  int tries = 0;
+  while (!table.isUnpinned(handle)) {
+    if (tries++ < 64) {
+      std::this_thread::yield();
+    } else {
+      sleepFor(std::chrono::microseconds(100));
+    }
+  }
   table.retire(handle);
+}
+
+Result<std::shared_ptr<Communicator>> removeHandle(ncclComm_t handle) {
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, closeHandle(handle));
+  retireHandle(handle);
   return communicator;
 }
 

@@ -22,6 +22,10 @@ Result<Made> makeCommunicator(comm::Communicator::Options options);
 // Takes the handle out of use; calls that hold the communicator at this moment go on.
 Result<std::shared_ptr<comm::Communicator>> removeHandle(ncclComm_t handle);
 
+// The same in two steps, for who must end those calls first: the second waits for them.
+Result<std::shared_ptr<comm::Communicator>> closeHandle(ncclComm_t handle);
+void retireHandle(ncclComm_t handle);
+
 // Initialises it, alone or at the end of the thread's group. Writes the handle on success and on
 // kInProgress; otherwise the handle is gone.
 Status initialise(const Made& made, ncclComm_t* comm);

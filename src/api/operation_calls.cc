@@ -112,22 +112,21 @@ Status resolveOperation(const Arguments& arguments, Communicator& communicator,
 }
 
 ncclResult_t submit(const char* function, ncclComm_t comm, const Arguments& arguments) {
-  return abiCommCall(
-      function, comm, [&](const std::shared_ptr<Communicator>& communicator) -> Status {
-        TUTTI_TRY(communicator->checkReady());
-        TUTTI_TRY(checkArguments(arguments, *communicator));
-        launch::Call call{.shape = {.collective = arguments.collective,
-                                    .type = static_cast<DataType>(arguments.type),
-                                    .peer = Rank{arguments.peer},
-                                    .count = arguments.count},
-                          .input = arguments.input,
-                          .output = arguments.output};
-        TUTTI_TRY(resolveOperation(arguments, *communicator, call));
-        TUTTI_TRY_ASSIGN([[maybe_unused]] const device::Stream* stream,
-                         communicator->device().resolve(arguments.stream));
-        return group::Group::current().add(
-            {.communicator = communicator, .call = call, .stream = arguments.stream});
-      });
+  return abiPinnedCall(function, comm, [&](const Pin& communicator) -> Status {
+    TUTTI_TRY(communicator->checkReady());
+    TUTTI_TRY(checkArguments(arguments, *communicator));
+    launch::Call call{.shape = {.collective = arguments.collective,
+                                .type = static_cast<DataType>(arguments.type),
+                                .peer = Rank{arguments.peer},
+                                .count = arguments.count},
+                      .input = arguments.input,
+                      .output = arguments.output};
+    TUTTI_TRY(resolveOperation(arguments, *communicator, call));
+    group::Group& group = group::Group::current();
+    if (!group.isOpen()) return group::runAlone(*communicator, call, arguments.stream);
+    return group.add(
+        {.communicator = communicator.share(), .call = call, .stream = arguments.stream});
+  });
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ class Task {
   virtual void complete(Status status) noexcept = 0;
   virtual ~Task() = default;
 
+  // How often poll() may look for what it waits for before it says kIdle. More than one while the
+  // task is its thread's only one and has a CPU of its own: the answer is probably on its way, and
+  // the shortest loop sees it first.
+  uint32_t looks = 1;
+
   // For the queue and the driver that hold the task; not for its author.
   Task* next = nullptr;
   bool endsGroup = false;  // the last of the tasks that were enqueued together

@@ -6,8 +6,11 @@ namespace tutti::group {
 namespace {
 
 // The stream that a call really runs on.
+void* effectiveStream(const comm::Communicator& communicator, void* stream) {
+  return stream != nullptr ? stream : communicator.ownStream();
+}
 void* effectiveStream(const PendingCall& pending) {
-  return pending.stream != nullptr ? pending.stream : pending.communicator->ownStream();
+  return effectiveStream(*pending.communicator, pending.stream);
 }
 
 Status operationsGoOn() {
@@ -15,6 +18,21 @@ Status operationsGoOn() {
 }
 
 }  // namespace
+
+Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream) {
+  if (launch::GpuLauncher* gpu = communicator.gpuLauncher(); gpu != nullptr) {
+    const launch::StreamCall one{.call = &call, .stream = stream};
+    return gpu->launch({&one, 1});
+  }
+  TUTTI_TRY_ASSIGN(device::Stream * where,
+                   communicator.device().resolve(effectiveStream(communicator, stream)));
+  launch::Launcher& launcher = communicator.launcher();
+  TUTTI_TRY_ASSIGN(device::Task * task, launcher.prepare({&call, 1}));
+  TUTTI_TRY(communicator.device().enqueue(where, {&task, 1}));
+  if (launcher.hasFailed()) return launcher.failure();
+  if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();
+  return {};
+}
 
 Group& Group::current() {
   thread_local Group group;
@@ -26,25 +44,9 @@ void Group::noteError(const Status& status) {
 }
 
 Status Group::add(PendingCall pending) {
-  if (depth_ == 0) return runAlone(pending);
+  TUTTI_TRY_ASSIGN([[maybe_unused]] const device::Stream* stream,
+                   pending.communicator->device().resolve(pending.stream));
   calls_.push_back(std::move(pending));
-  return {};
-}
-
-// A group of one: there is nothing to order or to join, and nothing to keep.
-Status Group::runAlone(const PendingCall& pending) {
-  comm::Communicator& communicator = *pending.communicator;
-  if (launch::GpuLauncher* gpu = communicator.gpuLauncher(); gpu != nullptr) {
-    const launch::StreamCall call{.call = &pending.call, .stream = pending.stream};
-    return gpu->launch({&call, 1});
-  }
-  TUTTI_TRY_ASSIGN(device::Stream * stream,
-                   communicator.device().resolve(effectiveStream(pending)));
-  launch::Launcher& launcher = communicator.launcher();
-  TUTTI_TRY_ASSIGN(device::Task * task, launcher.prepare({&pending.call, 1}));
-  TUTTI_TRY(communicator.device().enqueue(stream, {&task, 1}));
-  if (launcher.hasFailed()) return launcher.failure();
-  if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();
   return {};
 }
 

@@ -24,6 +24,10 @@ struct PendingCall {
   bool isTaken = false;    // part of an operation already
 };
 
+// A call outside a group: a group of one, with nothing to order or join. REQUIRES: the communicator
+// is ready and stays alive during the call.
+Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream);
+
 // One thread's group. The vectors keep their memory, so that a steady stream of groups allocates
 // nothing.
 class Group {
@@ -41,8 +45,7 @@ class Group {
   // Ends the outermost group without running its operations; the estimate is for what they are.
   Status endWithoutRunning();
 
-  // Inside a group: keeps the call for its end. Otherwise runs it. REQUIRES: the communicator is
-  // ready.
+  // Keeps the call for the group's end. REQUIRES: isOpen().
   Status add(PendingCall pending);
   // Inside a group: initialised at its end, with the others of the group at the same time.
   // Otherwise at once.
@@ -59,7 +62,6 @@ class Group {
   };
 
   Status run();
-  Status runAlone(const PendingCall& pending);
   Status initialiseAll();
   Status launchAll();
   Status prepareAll();

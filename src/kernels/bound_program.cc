@@ -32,29 +32,42 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
   const schedule::Program& program = parts.program;
   operands_.reserve(program.operands.size());
   steps_.reserve(program.steps.size());
-  for (const schedule::Step& step : program.steps) {
-    BoundStep bound{.elements = chunkLength(parts.layout, step.chunk),
-                    .firstOperand = static_cast<uint32_t>(operands_.size()),
-                    .sourceCount = step.sourceCount,
-                    .destinationCount = step.destinationCount,
-                    .post = step.post};
-    for (uint32_t i = 0; i < uint32_t{step.sourceCount} + step.destinationCount; ++i) {
-      const Operand& operand = program.operands[step.firstOperand + i];
-      const bool isSource = i < step.sourceCount;
-      operands_.push_back(resolve(operand, isSource, parts));
-      if (isSource && operand.place == Place::kInput && fold_.op == ReduceOp::kPreMulSum)
-        bound.scaledSource = static_cast<int32_t>(i);
-    }
-    const bool divides = step.post && fold_.op == ReduceOp::kAvg && fold_.rankCount > 1;
-    bound.isCopy = step.sourceCount == 1 && bound.scaledSource < 0 && !divides;
-    operandLimit_ = std::max<size_t>({operandLimit_, step.sourceCount, step.destinationCount});
-    steps_.push_back(bound);
-  }
+  for (const schedule::Step& step : program.steps) addStep(step, parts);
   for (size_t link = 0; link < parts.outgoing.size(); ++link) {
     outgoing_.push_back({.place = Place::kLink,
                          .peer = index(program.sendsTo[link]),
                          .port = parts.outgoing[link]});
   }
+}
+
+void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts) {
+  const std::span all(parts.program.operands);
+  const auto sources = all.subspan(step.firstOperand, step.sourceCount);
+  const auto destinations =
+      all.subspan(step.firstOperand + step.sourceCount, step.destinationCount);
+  BoundStep bound{.elements = chunkLength(parts.layout, step.chunk),
+                  .firstOperand = static_cast<uint32_t>(operands_.size()),
+                  .sourceCount = step.sourceCount,
+                  .post = step.post};
+  for (size_t i = 0; i < sources.size(); ++i) {
+    operands_.push_back(resolve(sources[i], true, parts));
+    if (sources[i].place == Place::kInput && fold_.op == ReduceOp::kPreMulSum)
+      bound.scaledSource = static_cast<int32_t>(i);
+  }
+  for (const Operand& output : destinations) {
+    if (output.place == Place::kLink) continue;
+    operands_.push_back(resolve(output, false, parts));
+    ++bound.outputCount;
+  }
+  for (const Operand& link : destinations) {
+    if (link.place != Place::kLink) continue;
+    operands_.push_back(resolve(link, false, parts));
+    ++bound.linkCount;
+  }
+  const bool divides = step.post && fold_.op == ReduceOp::kAvg && fold_.rankCount > 1;
+  bound.isCopy = step.sourceCount == 1 && bound.scaledSource < 0 && !divides;
+  operandLimit_ = std::max<size_t>({operandLimit_, step.sourceCount, step.destinationCount});
+  steps_.push_back(bound);
 }
 
 BoundOperand BoundProgram::resolve(const Operand& operand, bool isSource,

@@ -23,9 +23,10 @@ struct BoundOperand {
 
 struct BoundStep {
   size_t elements = 0;        // of its chunk; perhaps none
-  uint32_t firstOperand = 0;  // sources, then destinations
+  uint32_t firstOperand = 0;  // sources, then chunks of the output, then links to send on
   uint16_t sourceCount = 0;
-  uint16_t destinationCount = 0;
+  uint16_t outputCount = 0;
+  uint16_t linkCount = 0;
   int32_t scaledSource = -1;  // as FoldArgs
   bool post = false;
   bool isCopy = false;  // one source, and nothing to apply to it
@@ -51,8 +52,11 @@ class BoundProgram {
   std::span<const BoundOperand> sources(const BoundStep& step) const {
     return {operands_.data() + step.firstOperand, step.sourceCount};
   }
-  std::span<const BoundOperand> destinations(const BoundStep& step) const {
-    return {operands_.data() + step.firstOperand + step.sourceCount, step.destinationCount};
+  std::span<const BoundOperand> outputs(const BoundStep& step) const {
+    return {operands_.data() + step.firstOperand + step.sourceCount, step.outputCount};
+  }
+  std::span<const BoundOperand> links(const BoundStep& step) const {
+    return {outputs(step).data() + step.outputCount, step.linkCount};
   }
   std::span<const BoundOperand> outgoing() const { return outgoing_; }
   const FoldSpec& fold() const { return fold_; }
@@ -63,6 +67,7 @@ class BoundProgram {
   bool isDirect() const { return isDirect_; }
 
  private:
+  void addStep(const schedule::Step& step, const ProgramParts& parts);
   BoundOperand resolve(const schedule::Operand& operand, bool isSource,
                        const ProgramParts& parts) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/relax_cpu.h"
 #include "base/units.h"
 #include "kernels/remote_read.h"
 
@@ -45,6 +46,7 @@ void StepScratch::reserve(size_t operands) {
 struct Execution::StepData {
   size_t elements = 0;
   size_t bytes = 0;
+  bool refers = false;                   // messages of this length are references
   size_t localCount = 0;                 // destinations that get a payload
   size_t remoteCount = 0;                // sources that lie in other processes
   const std::byte* reference = nullptr;  // what outgoing links get instead of a payload
@@ -59,9 +61,8 @@ void Execution::start(const Binding& binding) {
   blockage_ = {};
 }
 
-Result<Progress> Execution::poll() {
-  if (isStillBlocked()) return Progress::kIdle;
-  blockage_ = {};
+Result<Progress> Execution::poll(uint32_t looks) {
+  if (looks == 1 && isStillBlocked()) return Progress::kIdle;
   const BoundProgram& program = *binding_.program;
   const std::span<const BoundStep> steps = program.steps();
   int done = 0;
@@ -69,7 +70,7 @@ Result<Progress> Execution::poll() {
     const BoundStep& step = steps[step_];
     const size_t before = piece_ * program.pieceElements();
     if (before < step.elements) {
-      if (!isReady(step)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+      if (!awaitReady(step, looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
       TUTTI_TRY(runStep(step, std::min(program.pieceElements(), step.elements - before)));
     }
     if (++step_ == steps.size()) {
@@ -81,6 +82,22 @@ Result<Progress> Execution::poll() {
   if (done == kStepsAPoll) return Progress::kAdvanced;
   if (program.isDirect() && !isDrained()) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
   return Progress::kDone;
+}
+
+// Looks while it may. The word that is missing is looked at alone until it is there.
+bool Execution::awaitReady(const BoundStep& step, uint32_t& looks) {
+  while (!isReady(step)) {
+    for (;;) {
+      if (--looks == 0) {
+        looks = 1;
+        return false;
+      }
+      if (!isStillBlocked()) break;
+      relaxCpu();
+    }
+  }
+  if (blockage_.what != For::kNothing) blockage_ = {};
+  return true;
 }
 
 // The one look that most polls come to.
@@ -100,9 +117,9 @@ bool Execution::isReady(const BoundStep& step) {
     blockage_ = {.what = For::kMessage, .peer = source.peer, .port = source.port};
     return false;
   }
-  for (const BoundOperand& destination : binding_.program->destinations(step)) {
-    if (destination.place != Place::kLink || wire::hasFreeSlot(*destination.port)) continue;
-    blockage_ = {.what = For::kSlot, .peer = destination.peer, .port = destination.port};
+  for (const BoundOperand& link : binding_.program->links(step)) {
+    if (wire::hasFreeSlot(*link.port)) continue;
+    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = link.port};
     return false;
   }
   return true;
@@ -110,6 +127,7 @@ bool Execution::isReady(const BoundStep& step) {
 
 Status Execution::runStep(const BoundStep& step, size_t elements) {
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
+  data.refers = binding_.program->isDirect() && data.bytes > wire::kInlineBytes;
   TUTTI_TRY(takeSources(step, data));
   placeDestinations(step, data);
   if (data.remoteCount > 0 && data.localCount > 0) {
@@ -123,28 +141,40 @@ Status Execution::runStep(const BoundStep& step, size_t elements) {
 
 Status Execution::takeSources(const BoundStep& step, StepData& data) {
   StepScratch& scratch = *binding_.scratch;
-  size_t at = 0;
+  size_t i = 0;
   for (const BoundOperand& source : binding_.program->sources(step)) {
-    const size_t i = at++;
-    scratch.remote[i] = nullptr;
-    if (source.place != Place::kLink) {
-      scratch.sources[i] = source.place == Place::kInput ? inputAt(source) : outputAt(source);
-      continue;
+    switch (source.place) {
+      case Place::kInput: scratch.sources[i] = inputAt(source); break;
+      case Place::kOutput: scratch.sources[i] = outputAt(source); break;
+      case Place::kLink: TUTTI_TRY(takeMessage(step, i, data)); break;
     }
-    TUTTI_TRY(checkMessage(step, source, data.bytes));
-    const wire::LinkPort& port = *source.port;
-    scratch.sources[i] = port.view.payload(port.next, data.bytes);
-    if (port.view.message(port.next).kind == wire::MessageKind::kPayload) continue;
-    wire::Reference reference;
-    std::memcpy(&reference, port.view.message(port.next).inlinePayload, sizeof reference);
-    const auto* memory = reinterpret_cast<const std::byte*>(reference.address);
-    if (port.isSenderHere) {
-      scratch.sources[i] = memory;
-    } else {
-      scratch.remote[i] = memory;
-      ++data.remoteCount;
-    }
+    ++i;
   }
+  return {};
+}
+
+Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) {
+  const BoundOperand& source = binding_.program->sources(step)[at];
+  const wire::LinkPort& port = *source.port;
+  const wire::MessageHead& message = port.view.message(port.next);
+  const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
+  if (message.bytes != data.bytes || message.signature != binding_.signature ||
+      message.kind != wanted) [[unlikely]] {
+    return refuseMessage(step, source, data.bytes);
+  }
+  StepScratch& scratch = *binding_.scratch;
+  if (!data.refers) {
+    scratch.sources[at] = wire::payloadOf(message, data.bytes);
+    return {};
+  }
+  wire::Reference reference;
+  std::memcpy(&reference, message.inlinePayload, sizeof reference);
+  const auto* memory = reinterpret_cast<const std::byte*>(reference.address);
+  scratch.sources[at] = memory;
+  if (port.isSenderHere) return {};
+  // Null the others' first: only steps with such a source look there.
+  if (data.remoteCount++ == 0) std::ranges::fill(scratch.remote, nullptr);
+  scratch.remote[at] = memory;
   return {};
 }
 
@@ -152,34 +182,15 @@ Status Execution::takeSources(const BoundStep& step, StepData& data) {
 // program allows it.
 void Execution::placeDestinations(const BoundStep& step, StepData& data) {
   StepScratch& scratch = *binding_.scratch;
-  const bool canRefer = binding_.program->isDirect() && data.bytes > wire::kInlineBytes;
-  for (const BoundOperand& destination : binding_.program->destinations(step)) {
-    if (destination.place == Place::kLink) continue;
-    scratch.destinations[data.localCount++] = outputAt(destination);
-    if (canRefer) data.reference = outputAt(destination);
-  }
-  if (canRefer) {
-    if (data.localCount == 0) data.reference = static_cast<const std::byte*>(scratch.sources[0]);
+  for (const BoundOperand& output : binding_.program->outputs(step))
+    scratch.destinations[data.localCount++] = outputAt(output);
+  if (data.refers) {
+    data.reference = static_cast<const std::byte*>(
+        data.localCount > 0 ? scratch.destinations[data.localCount - 1] : scratch.sources[0]);
     return;
   }
-  for (const BoundOperand& destination : binding_.program->destinations(step)) {
-    if (destination.place != Place::kLink) continue;
-    const wire::LinkPort& port = *destination.port;
-    scratch.destinations[data.localCount++] = port.view.payload(port.next, data.bytes);
-  }
-}
-
-inline Status Execution::checkMessage(const BoundStep& step, const BoundOperand& source,
-                                      size_t bytes) const {
-  const wire::MessageHead& header = source.port->view.message(source.port->next);
-  const auto wantedKind = binding_.program->isDirect() && bytes > wire::kInlineBytes
-                              ? wire::MessageKind::kReference
-                              : wire::MessageKind::kPayload;
-  if (header.bytes == bytes && header.signature == binding_.signature && header.kind == wantedKind)
-      [[likely]] {
-    return {};
-  }
-  return refuseMessage(step, source, bytes);
+  for (const BoundOperand& link : binding_.program->links(step))
+    scratch.destinations[data.localCount++] = link.port->view.payload(link.port->next, data.bytes);
 }
 
 // Logged by the caller, who may know what the other rank called.
@@ -264,12 +275,11 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
 // senders, who rarely do.
 void Execution::publish(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
-  for (const BoundOperand& destination : binding_.program->destinations(step)) {
-    if (destination.place != Place::kLink) continue;
-    if (data.reference != nullptr) {
-      wire::publishReference(*destination.port, data.reference, bytes, binding_.signature);
+  for (const BoundOperand& link : binding_.program->links(step)) {
+    if (data.refers) {
+      wire::publishReference(*link.port, data.reference, bytes, binding_.signature);
     } else {
-      wire::publish(*destination.port, bytes, binding_.signature);
+      wire::publish(*link.port, bytes, binding_.signature);
     }
   }
   for (const BoundOperand& source : binding_.program->sources(step)) {

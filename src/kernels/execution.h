@@ -42,8 +42,9 @@ class Execution {
  public:
   void start(const Binding& binding);
 
-  // kDone once, after the last step. kInvalidUsage when a message belongs to another call.
-  Result<Progress> poll();
+  // kDone once, after the last step. kInvalidUsage when a message belongs to another call. Looks up
+  // to so many times for what the step at hand waits for (device::Task::looks).
+  Result<Progress> poll(uint32_t looks = 1);
   // The one step that holds this execution up.
   void addWaits(device::WaitSet& waits) const;
 
@@ -69,12 +70,13 @@ class Execution {
   struct StepData;
 
   bool isStillBlocked() const;
+  bool awaitReady(const BoundStep& step, uint32_t& looks);
   bool isReady(const BoundStep& step);
   bool isDrained();
   Status runStep(const BoundStep& step, size_t elements);
   Status takeSources(const BoundStep& step, StepData& data);
   void placeDestinations(const BoundStep& step, StepData& data);
-  Status checkMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
+  Status takeMessage(const BoundStep& step, size_t at, StepData& data);
   Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
   void compute(const BoundStep& step, const StepData& data);
   Status computeInBlocks(const BoundStep& step, const StepData& data);

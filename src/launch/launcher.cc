@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "base/fnv.h"
 #include "base/futex.h"
@@ -105,17 +106,22 @@ Status Launcher::addSelfTransfers(Operation& operation, std::span<const Call> ca
   return {};
 }
 
+Status Launcher::addCall(Operation& operation, const Call& call) {
+  TUTTI_TRY_ASSIGN(BoundPlan * plan, planFor(call.shape));
+  operation.add(call, *plan, nextMark(*plan));
+  return {};
+}
+
 Status Launcher::addCalls(Operation& operation, std::span<const Call> calls) {
+  if (calls.size() == 1 && !isPointToPoint(calls[0].shape.collective))
+    return addCall(operation, calls[0]);
   for (const Call& call : calls) {
-    if (isPointToPoint(call.shape.collective)) continue;
-    TUTTI_TRY_ASSIGN(BoundPlan * plan, planFor(call.shape));
-    operation.add(call, *plan, nextMark(*plan));
+    if (!isPointToPoint(call.shape.collective)) TUTTI_TRY(addCall(operation, call));
   }
   const Rank self = parts_.planner.agreement().rank;
   for (const Call& call : calls) {
-    if (!isPointToPoint(call.shape.collective) || call.shape.peer == self) continue;
-    TUTTI_TRY_ASSIGN(BoundPlan * plan, planFor(call.shape));
-    operation.add(call, *plan, nextMark(*plan));
+    if (isPointToPoint(call.shape.collective) && call.shape.peer != self)
+      TUTTI_TRY(addCall(operation, call));
   }
   return addSelfTransfers(operation, calls);
 }
@@ -221,22 +227,25 @@ void Operation::reset(uint64_t number) {
 
 // A run waits for the last collective before it and, on a link of its own, for the last transfer
 // over that link.
-void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
-  int32_t after = -1;
+int32_t Operation::runBefore(const Call& call) const {
   for (size_t i = runs_.size(); i-- > 0;) {
     const Run& earlier = runs_[i];
     const bool sameLink = earlier.call.shape.collective == call.shape.collective &&
                           earlier.call.shape.peer == call.shape.peer;
-    if (earlier.plan->lane == channel::Lane::kCollective || sameLink) {
-      after = static_cast<int32_t>(i);
-      break;
-    }
+    if (earlier.plan->lane == channel::Lane::kCollective || sameLink)
+      return static_cast<int32_t>(i);
   }
-  runs_.push_back({.call = call,
-                   .plan = &plan,
-                   .signature = mark.signature,
-                   .sequence = mark.sequence,
-                   .after = after});
+  return -1;
+}
+
+void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
+  const int32_t after = runBefore(call);
+  Run& run = runs_.emplace_back();
+  run.call = call;
+  run.plan = &plan;
+  run.signature = mark.signature;
+  run.sequence = mark.sequence;
+  run.after = after;
 }
 
 Result<Progress> Operation::poll() {
@@ -270,7 +279,7 @@ Result<Progress> Operation::pollRun(Run& run) {
     begin(run);
     run.stage = Stage::kRunning;
   }
-  TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll());
+  TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll(looks));
   if (progress == Progress::kDone) {
     run.stage = Stage::kDone;
     launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);

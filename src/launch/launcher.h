@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/brief_lock.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
@@ -75,6 +75,7 @@ class Operation final : public device::Task {
     uint64_t sequence = 0;
   };
   void add(const Call& call, BoundPlan& plan, const Mark& mark);
+  int32_t runBefore(const Call& call) const;
   Result<Progress> pollRun(Run& run);
   Status openLinks(BoundPlan& plan);
   Result<Progress> connectLinks(BoundPlan& plan);
@@ -143,6 +144,7 @@ class Launcher final : public Runner {
 
   Result<BoundPlan*> planFor(const plan::CallShape& shape);
   Result<BoundPlan*> findOrMakePlan(const plan::CallShape& shape);
+  Status addCall(Operation& operation, const Call& call);
   Status addCalls(Operation& operation, std::span<const Call> calls);
   Status addSelfTransfers(Operation& operation, std::span<const Call> calls);
   Operation& takeOperation();
@@ -151,8 +153,8 @@ class Launcher final : public Runner {
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;               // used by the thread that drives the present operation
-  mutable std::mutex mutex_;  // guards the fields down to the blank line
+  Watch watch_;              // used by the thread that drives the present operation
+  mutable BriefLock mutex_;  // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
   std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // by the low bits of the shape's hash
   std::vector<std::unique_ptr<Operation>> operations_;

@@ -53,6 +53,15 @@ struct MessageHead {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(MessageHead) == kCacheLineBytes);
 
+// Where a message keeps its payload when it has this many bytes: both sides know how many before
+// they look.
+inline std::byte* payloadOf(MessageHead& head, size_t bytes) {
+  return bytes <= kInlineBytes ? head.inlinePayload : reinterpret_cast<std::byte*>(&head + 1);
+}
+inline const std::byte* payloadOf(const MessageHead& head, size_t bytes) {
+  return payloadOf(const_cast<MessageHead&>(head), bytes);
+}
+
 struct LinkControl {
   // Messages that the receiver has read. Written by it with release after it has read the slot,
   // read by the sender with acquire before it refills it, and only when the ring looks full. Grows
@@ -106,11 +115,8 @@ struct LinkView {
     return *reinterpret_cast<MessageHead*>(slots +
                                            which * (sizeof(MessageHead) + geometry.slotBytes));
   }
-  // Where message `number` keeps its payload when it has this many bytes: both sides know how many
-  // before they look.
   std::byte* payload(uint64_t number, size_t bytes) const {
-    MessageHead& head = message(number);
-    return bytes <= kInlineBytes ? head.inlinePayload : reinterpret_cast<std::byte*>(&head + 1);
+    return payloadOf(message(number), bytes);
   }
 };
 
@@ -146,6 +152,9 @@ inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
   message.signature = signature;
   message.kind = kind;
   message.mark.store(++port.next, std::memory_order_release);
+  // The next slot's line is the receiver's from the last time round: have it back before the next
+  // message is made. 10 % of an 8-byte all-reduce of 2 ranks (2026-11-21).
+  __builtin_prefetch(&port.view.message(port.next), 1);
   wakeIfAnnounced(message.mark, port.view.control->receiverSleeps);
 }
 

@@ -5,12 +5,17 @@
 namespace tutti::device::host {
 namespace {
 
+// A µs or two: several times what a message takes.
+constexpr uint32_t kFirstLooks = 128;
+
 // The tasks that are not yet done: a list through Task::next. A task is unlinked before it is
 // completed, because from then on it is not ours.
 class Pending {
  public:
   explicit Pending(Task* first) : first_(first) {}
   bool isEmpty() const { return first_ == nullptr; }
+  bool isOne() const { return first_ != nullptr && first_->next == nullptr; }
+  void setLooks(uint32_t looks) { first_->looks = looks; }
 
   // Polls each task once. True when one advanced or ended.
   bool poll() {
@@ -95,7 +100,15 @@ Task* linkGroup(std::span<Task* const> tasks) {
 
 void drive(Task* first, Waiting& waiting) {
   Pending pending(first);
-  Waiter waiter(waiting.policy());
+  const WaitPolicy policy = waiting.policy();
+  if (pending.isOne() && policy.spins > 0) {
+    // Most short operations end here.
+    pending.setLooks(kFirstLooks);
+    pending.poll();
+    if (pending.isEmpty()) return;
+    pending.setLooks(1);
+  }
+  Waiter waiter(policy);
   while (!pending.isEmpty()) {
     if (pending.poll()) {
       waiter.reset();

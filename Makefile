@@ -46,7 +46,9 @@ test:
 	@scripts/install-deps.sh test
 	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
 	@cmake --build build/release -j $(JOBS)
-	@ctest --preset release -j $(JOBS) $(CTEST_ARGS)
+	@rm -f build/release/faults-table.tsv
+	@ctest --preset release -j $(JOBS) $(CTEST_ARGS); result=$$?; \
+	  python3 tests/faults/table.py build/release/faults-table.tsv; exit $$result
 
 bench:
 	@scripts/install-deps.sh bench

@@ -11,14 +11,17 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "observe/activity.h"
 #include "observe/finding.h"
 #include "tools/command.h"
 #include "tools/terminal.h"
@@ -28,6 +31,10 @@ namespace {
 
 constexpr size_t kMaxLines = 10;
 constexpr int kExitNoProcess = 3;
+
+// A rank that calls less often than once in their time looks stuck.
+constexpr size_t kLooks = 11;
+constexpr std::chrono::milliseconds kLookInterval{100};
 
 struct Communicator {
   std::string name;
@@ -62,20 +69,41 @@ bool isBoard(const std::string& descriptor) {
   return text.starts_with("/memfd:") && text.substr(7).starts_with(observe::kBoardName);
 }
 
-Communicator examine(const observe::Board& board, uint64_t pidNamespace) {
-  Communicator result;
-  result.name = board.name();
-  result.evidence.ranks = observe::readBoard(board);
-  for (const observe::RankView& rank : result.evidence.ranks)
-    result.evidence.states.push_back(observe::stateOf(rank.process, pidNamespace));
-  result.evidence.verdict = board.verdict();
-  result.evidence.now = static_cast<int64_t>(steadyClock().now());
-  result.finding = observe::find(result.evidence);
-  return result;
+observe::Evidence look(const observe::Board& board, uint64_t pidNamespace) {
+  observe::Evidence evidence;
+  evidence.ranks = observe::readBoard(board);
+  for (const observe::RankView& rank : evidence.ranks) {
+    evidence.states.push_back(observe::stateOf(rank.process, pidNamespace));
+    evidence.activities.push_back(observe::activityOf(rank.process, rank.threadId, pidNamespace));
+  }
+  evidence.verdict = board.verdict();
+  evidence.now = static_cast<int64_t>(steadyClock().now());
+  return evidence;
 }
 
-// The boards of all processes that this user may look into, each once.
-std::vector<Communicator> examineAll() {
+bool concerns(const Communicator& communicator, const std::string& wanted) {
+  if (wanted.empty() || communicator.name == wanted) return true;
+  const std::optional<int32_t> pid = numberOf(wanted);
+  return pid && std::ranges::any_of(communicator.evidence.ranks, [&](const auto& rank) {
+           return rank.process.processId == *pid && rank.life != observe::Life::kAbsent;
+         });
+}
+
+// One look shows most; whether a late rank is stuck or slow, only several.
+Communicator examine(const observe::Board& board, Communicator first, uint64_t pidNamespace) {
+  std::vector<observe::Evidence> looks;
+  looks.push_back(std::move(first.evidence));
+  while (looks.size() < kLooks && observe::find(looks.front()).isLate) {
+    std::this_thread::sleep_for(kLookInterval);
+    looks.push_back(look(board, pidNamespace));
+  }
+  return {.name = std::move(first.name),
+          .evidence = looks.back(),
+          .finding = observe::findOverTime(looks)};
+}
+
+// The wanted boards of all processes that this user may look into, each once.
+std::vector<Communicator> examineAll(const std::string& wanted) {
   const uint64_t pidNamespace = observe::thisProcess().pidNamespace;
   std::set<std::pair<dev_t, ino_t>> seen;
   std::vector<Communicator> found;
@@ -88,19 +116,14 @@ std::vector<Communicator> examineAll() {
       struct stat info {};
       if (!fd || ::fstat(fd.get(), &info) != 0) continue;
       if (!seen.emplace(info.st_dev, info.st_ino).second) continue;
-      const Result<observe::Board> board = observe::Board::openReadOnly(std::move(fd));
-      if (board.ok()) found.push_back(examine(board.value(), pidNamespace));
+      Result<observe::Board> board = observe::Board::openReadOnly(std::move(fd));
+      if (!board.ok()) continue;
+      Communicator first{
+          .name = board->name(), .evidence = look(*board, pidNamespace), .finding = {}};
+      if (concerns(first, wanted)) found.push_back(examine(*board, std::move(first), pidNamespace));
     }
   }
   return found;
-}
-
-bool concerns(const Communicator& communicator, const std::string& wanted) {
-  if (wanted.empty() || communicator.name == wanted) return true;
-  const std::optional<int32_t> pid = numberOf(wanted);
-  return pid && std::ranges::any_of(communicator.evidence.ranks, [&](const auto& rank) {
-           return rank.process.processId == *pid && rank.life != observe::Life::kAbsent;
-         });
 }
 
 void addLines(std::vector<std::string>& lines, std::string_view text) {
@@ -119,8 +142,10 @@ void printFinding(const Communicator& communicator, size_t room) {
   std::vector<std::string> verdict;
   addLines(verdict, finding.verdict);
   std::vector<std::string> rest;
-  if (!finding.lastOperation.empty())
-    rest.push_back(fmt::format("rank {}: {}", finding.guilty, finding.lastOperation));
+  std::string guilty = finding.activity;
+  if (finding.verdict.find(finding.lastOperation) == std::string::npos)
+    guilty = guilty.empty() ? finding.lastOperation : finding.lastOperation + "; " + guilty;
+  if (!guilty.empty()) rest.push_back(fmt::format("rank {}: {}", finding.guilty, guilty));
   rest.insert(rest.end(), finding.waits.begin(), finding.waits.end());
   rest.push_back("next: " + finding.next);
   const size_t kept = std::max<size_t>(1, room - std::min(room, rest.size()));
@@ -161,6 +186,7 @@ nlohmann::ordered_json toJson(const Communicator& communicator) {
     each["guilty_pid"] = rank.process.processId;
   }
   each["last_operation"] = finding.lastOperation;
+  each["activity"] = finding.activity;
   each["waits"] = finding.waits;
   each["next"] = finding.next;
   each["ranks"] = nlohmann::ordered_json::array();
@@ -182,8 +208,7 @@ void printJson(const std::vector<Communicator>& found) {
 }
 
 int explain(const std::string& wanted, bool json) {
-  std::vector<Communicator> found = examineAll();
-  std::erase_if(found, [&](const Communicator& each) { return !concerns(each, wanted); });
+  const std::vector<Communicator> found = examineAll(wanted);
   if (found.empty() && !wanted.empty()) {
     const std::optional<int32_t> pid = numberOf(wanted);
     const bool isAlive = pid && ::access(fmt::format("/proc/{}", *pid).c_str(), F_OK) == 0;

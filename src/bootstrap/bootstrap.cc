@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -137,8 +138,9 @@ struct Bootstrap::Impl {
   Status sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks);
   Status receiveBlocks(Rank from, uint64_t tag, std::span<std::byte> blocks, std::string_view what);
   Status checkPeer(Rank peer) const;
-  // Remembers that this rank is in trouble: it leaves without waiting then.
+  // Remembers that this rank is in trouble: it tells its peers when it leaves, and hurries.
   Status note(Status status);
+  void leave();
 
   bool isAborted() const {
     return options.abort != nullptr && options.abort->load(std::memory_order_relaxed);
@@ -151,13 +153,13 @@ struct Bootstrap::Impl {
   std::shared_ptr<Endpoint> endpoint;  // shared with the other ranks of this process
   bool isUserOfRoot = false;
   bool isAttached = false;
-  std::atomic<bool> hasFailed{false};  // relaxed: only hurries the end
+  std::mutex failureMutex;
+  std::string failure;  // guarded; the first trouble's text
   uint64_t collectives = 0;
 };
 
 Bootstrap::Impl::~Impl() {
-  if (isAttached)
-    endpoint->detach(options.rank, hasFailed.load(std::memory_order_relaxed) || isAborted());
+  if (isAttached) leave();
   endpoint.reset();
   if (isUserOfRoot) directory.leaveRoot(options.id.job, std::move(root));
   sodium_memzero(options.id.secret.data(), options.id.secret.size());
@@ -348,8 +350,24 @@ Status Bootstrap::Impl::checkPeer(Rank peer) const {
 }
 
 Status Bootstrap::Impl::note(Status status) {
-  if (!status.ok()) hasFailed.store(true, std::memory_order_relaxed);
+  std::lock_guard lock(failureMutex);
+  if (!status.ok() && failure.empty()) failure = status.message();
   return status;
+}
+
+// Those who wait for us in an all-gather, or will, are the ranks a power of two before us.
+void Bootstrap::Impl::leave() {
+  std::lock_guard lock(failureMutex);
+  if (isAborted()) failure = fmt::format("rank {} was aborted", index(options.rank));
+  if (!failure.empty()) {
+    std::vector<Rank> waiting;
+    for (int32_t distance = 1; distance < options.rankCount; distance *= 2) {
+      waiting.push_back(
+          Rank{(index(options.rank) + options.rankCount - distance) % options.rankCount});
+    }
+    endpoint->bidFarewell(options.rank, waiting, failure);
+  }
+  endpoint->detach(options.rank, !failure.empty());
 }
 
 Bootstrap::Bootstrap(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -22,6 +22,9 @@ constexpr std::chrono::milliseconds kAbortCheck{50};
 // How long a leaving rank's last messages may take to reach the system's buffers.
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
+// The same for a rank that has failed: enough to connect to a peer and say why.
+constexpr std::chrono::milliseconds kHastyFlushTime{100};
+
 // Connections that may wait for the epoch; each belongs to somebody who knows the secret.
 constexpr size_t kMaxEarly = 4096;
 
@@ -76,17 +79,39 @@ bool Endpoint::attach(Rank rank) {
 
 void Endpoint::detach(Rank rank, bool isHasty) {
   std::unique_lock lock(mutex_);
-  if (!isHasty) flushed_.wait_for(lock, kFlushTime, [&] { return isFlushed(rank); });
+  flushed_.wait_for(lock, isHasty ? kHastyFlushTime : kFlushTime, [&] { return isFlushed(rank); });
   const auto sentByRank = [&](const auto& entry) { return entry.first.first == rank; };
   std::erase_if(outgoing_, sentByRank);
   std::erase_if(outgoingKeys_, [&](const auto& entry) { return entry.second.first == rank; });
   std::erase_if(incoming_,
                 [&](const auto& entry) { return entry.second.introduction.target == rank; });
   mailboxes_.erase(rank);
+  faultsMet_.erase(rank);
   for (auto& [other, mailbox] : mailboxes_) {
     mailbox->close(rank, name(rank) + " has left");
     mailbox->changed.notify_all();
   }
+}
+
+void Endpoint::bidFarewell(Rank rank, std::span<const Rank> peers, std::string_view why) {
+  std::lock_guard lock(mutex_);
+  const auto met = faultsMet_.find(rank);
+  const std::string cause(met != faultsMet_.end() ? std::string_view(met->second) : why);
+  ByteWriter text;
+  text.putText(cause, std::min(cause.size() + 1, maxPayloadBytes(FrameType::kFarewell) / 2));
+  for (const Rank peer : peers) {
+    if (const auto local = mailboxes_.find(peer); local != mailboxes_.end()) {
+      closeFor(*local->second, rank, cause);
+      continue;
+    }
+    if (epoch_ == 0 || mailboxes_.at(rank)->whyClosed(peer) != nullptr) continue;
+    const Result<Outgoing*> outgoing = outgoingFor({.self = rank, .peer = peer});
+    // Whoever cannot be told finds our connections closed.
+    if (!outgoing.ok() || !outgoing.value()->fault().empty()) continue;
+    [[maybe_unused]] const bool isTaken =
+        outgoing.value()->send(FrameType::kFarewell, 0, text.bytes());
+  }
+  if (poller_) poller_->wake();
 }
 
 void Endpoint::setEpoch(uint64_t epoch) {
@@ -108,7 +133,7 @@ Status Endpoint::send(const Slot& slot, std::span<const std::byte> body) {
   const auto mailbox = mailboxes_.find(slot.peer);
   if (mailbox != mailboxes_.end()) return sendLocally(slot, *mailbox->second, body);
   // The end of the peer's own connection may be known before that of ours.
-  if (const std::string* why = mailboxes_.at(slot.self)->whyClosed(slot.peer)) {
+  if (const std::string* why = whyClosed(slot)) {
     return remoteError("{}; rank {} cannot send to it", *why, index(slot.self));
   }
   TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor(slot));
@@ -132,7 +157,7 @@ Result<Progress> Endpoint::tryReceive(const Slot& slot, std::vector<std::byte>& 
     message = std::move(*found);
     return Progress::kDone;
   }
-  if (const std::string* why = mailbox.whyClosed(slot.peer)) {
+  if (const std::string* why = whyClosed(slot)) {
     return remoteError("{}; rank {} still expected a message from it", *why, index(slot.self));
   }
   return Progress::kIdle;
@@ -147,7 +172,7 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
       message = std::move(*found);
       return {};
     }
-    if (const std::string* why = mailbox.whyClosed(slot.peer)) {
+    if (const std::string* why = whyClosed(slot)) {
       return remoteError("{}; rank {} still waited for it in {}", *why, index(slot.self),
                          wait.what);
     }
@@ -264,6 +289,7 @@ void Endpoint::onReadable(uint64_t key) {
 
 // Sets `why` when the connection has to be dropped.
 void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
+  if (frame.type == FrameType::kFarewell) return hearFarewell(from, frame.payload);
   const bool isMessage = frame.type == FrameType::kMessage || frame.type == FrameType::kCollective;
   if (!isMessage || frame.payload.size() < sizeof(uint64_t)) {
     why = "sent a frame that no rank sends to another";
@@ -277,6 +303,30 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
     return;
   }
   mailbox.changed.notify_all();
+}
+
+void Endpoint::hearFarewell(const Incoming& from, std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  reader.get<uint64_t>();  // the tag that every message between ranks has
+  if (!reader.isGood()) return;
+  closeFor(*mailboxes_.at(from.introduction.target), from.introduction.rank,
+           reader.getText(payload.size() - sizeof(uint64_t)));
+}
+
+// `leaver` fails because of `cause`, which the others name in its place.
+void Endpoint::closeFor(Mailbox& mailbox, Rank leaver, const std::string& cause) {
+  causes_.try_emplace(index(leaver), cause);
+  mailbox.close(leaver, fmt::format("{}, so {} left", cause, name(leaver)));
+  mailbox.changed.notify_all();
+}
+
+// As Mailbox::whyClosed, remembered as the fault that this rank met.
+const std::string* Endpoint::whyClosed(const Slot& slot) {
+  const std::string* why = mailboxes_.at(slot.self)->whyClosed(slot.peer);
+  if (why == nullptr) return nullptr;
+  const auto cause = causes_.find(index(slot.peer));
+  faultsMet_.try_emplace(slot.self, cause == causes_.end() ? *why : cause->second);
+  return why;
 }
 
 void Endpoint::drop(uint64_t key, std::string_view why) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -66,8 +67,11 @@ class Endpoint {
 
   // Gives a rank its mailbox. False when this process has that rank already.
   bool attach(Rank rank);
-  // The rank sends and receives no more: others are told by the end of its connections. Unless
-  // `isHasty`, waits a little for its last messages to be handed to the system.
+  // Before detach(), of a rank that fails: tells `peers`, who may wait for it, why. That is the
+  // fault of another rank where there was one, so that all name the same; else `why`.
+  void bidFarewell(Rank rank, std::span<const Rank> peers, std::string_view why);
+  // The rank sends and receives no more: others are told by the end of its connections. Waits a
+  // little, and when `isHasty` hardly at all, for its last messages to be handed to the system.
   void detach(Rank rank, bool isHasty);
 
   // The root has answered: only connections of this session are heard.
@@ -106,6 +110,9 @@ class Endpoint {
   std::optional<Instant> nextTime() const;
   Status sendLocally(const Slot& slot, Mailbox& mailbox, std::span<const std::byte> body);
   Result<Outgoing*> outgoingFor(const Slot& slot);
+  void hearFarewell(const Incoming& from, std::span<const std::byte> text);
+  void closeFor(Mailbox& mailbox, Rank leaver, const std::string& cause);
+  const std::string* whyClosed(const Slot& slot);
   bool isFlushed(Rank rank) const;
   std::string name(Rank rank) const;
 
@@ -116,7 +123,9 @@ class Endpoint {
   std::condition_variable flushed_;
   std::map<Rank, std::unique_ptr<Mailbox>> mailboxes_;
   std::unordered_map<int32_t, Contact> contacts_;
-  uint64_t epoch_ = 0;           // 0: not known yet
+  std::unordered_map<int32_t, std::string> causes_;  // by rank that left: the fault it named
+  std::map<Rank, std::string> faultsMet_;            // by rank of ours: why a peer failed it
+  uint64_t epoch_ = 0;                               // 0: not known yet
   std::vector<Accepted> early_;  // came before the epoch was known; not read until then
   uint32_t scope_ = 0;           // of our own link-local address
   uint64_t nextKey_ = Acceptor::kFirstFreeKey;

@@ -203,6 +203,29 @@ TEST_F(EndpointTest, FramesOfTheRootAreRefusedFromAPeer) {
   EXPECT_THAT(std::string(receive().message()), HasSubstr("no rank sends to another"));
 }
 
+TEST_F(EndpointTest, APeerThatLeavesBecauseOfAnotherNamesTheOther) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  std::vector<std::byte> wire;
+  const std::string cause = "rank 7 (far:3) closed its connection";
+  other.encoder->append(FrameType::kFarewell, std::array<std::byte, 8>{},
+                        std::as_bytes(std::span(cause)), wire);
+  other.client.send(wire);
+  EXPECT_THAT(std::string(receive().message()),
+              HasSubstr("rank 7 (far:3) closed its connection, so rank 1 (other:5) left"));
+}
+
+TEST_F(EndpointTest, AFarewellOfNothingIsHarmless) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  std::vector<std::byte> wire;
+  other.encoder->append(FrameType::kFarewell, std::array<std::byte, 1>{}, {}, wire);
+  other.client.send(wire);
+  other.client.send(other.frame("still here"));
+  ASSERT_TRUE(receive().ok());
+  EXPECT_EQ(text(), "still here");
+}
+
 TEST_F(EndpointTest, AThousandSlowConnectionsDoNotKeepAPeerOut) {
   if (descriptorLimit() < 2500) GTEST_SKIP() << "needs 2500 descriptors";
   endpoint->setEpoch(kEpoch);

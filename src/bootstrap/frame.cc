@@ -41,6 +41,7 @@ size_t maxPayloadBytes(FrameType type) {
     case FrameType::kFailure: return 16_KiB;
     case FrameType::kMessage: return 1_MiB + 16;
     case FrameType::kCollective: return 1_MiB + 16;
+    case FrameType::kFarewell: return 1_KiB;
   }
   return 0;
 }

@@ -27,6 +27,7 @@ enum class FrameType : uint16_t {
   kFailure = 3,     // root → rank: why the job cannot start
   kMessage = 4,     // rank → rank: tag and bytes
   kCollective = 5,  // rank → rank: a step of an all-gather
+  kFarewell = 6,    // rank → rank: why I leave before my time
 };
 
 struct Frame {

@@ -74,6 +74,8 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
     meeting_.expire(options_.clock->now());
     settle();
   }
+  // Now, not by the thread later: this process may end as soon as it learns of a failure.
+  if (poller_) answerAll();
   if (meeting_.state() == Meeting::State::kFailed) return meeting_.failure();
   return meeting_.answerFor(report.rank);
 }
@@ -163,6 +165,7 @@ bool Root::serveOnce(std::span<const Poller::Event> events) {
   }
   settle();
   answerAll();
+  std::erase_if(connections_, [](const auto& entry) { return entry.second.isDone; });
   return isStopping_ || mayEnd(now) ? close() : true;
 }
 
@@ -228,14 +231,11 @@ void Root::dropSilent(Instant now) {
   });
 }
 
+// Removes none: the service thread may be looking at them.
 void Root::answerAll() {
   if (!meeting_.isOver()) return;
-  for (auto next = connections_.begin(); next != connections_.end();) {
-    const auto current = next++;
-    Connection& connection = current->second;
-    if (!connection.hasReported || connection.isAnswered) continue;
-    answer(current->first, connection);
-    if (flush(connection)) connections_.erase(current);
+  for (auto& [key, connection] : connections_) {
+    if (connection.hasReported && !connection.isAnswered) answer(key, connection);
   }
 }
 
@@ -247,6 +247,7 @@ void Root::answer(uint64_t key, Connection& connection) {
   connection.encoder.append(isGood ? FrameType::kAnswer : FrameType::kFailure, payload, {},
                             connection.out);
   connection.isAnswered = true;
+  connection.isDone = flush(connection);
   poller_->change(connection.fd.get(), key, Interest::kReadWrite);
 }
 

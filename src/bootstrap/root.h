@@ -78,6 +78,7 @@ class Root {
     bool hasReported = false;
     bool isLate = false;  // reported after the end
     bool isAnswered = false;
+    bool isDone = false;  // the answer is written
     std::vector<std::byte> out;
     size_t written = 0;
   };

@@ -297,8 +297,11 @@ void Operation::record(Run& run) {
                                                  .sequence = run.sequence});
 }
 
+// Links are opened, and memory mapped, without the peers: an error there is none of theirs.
 Status Operation::explain(const Run& run, Status error) {
   std::vector<int32_t> peers;
+  const bool isOurs = run.stage == Stage::kQueued || error.code() == Code::kSystemError;
+  if (isOurs) return launcher_.watch_.explain(std::move(error), run.number, peers);
   for (const Rank peer : run.plan->plan.program->receivesFrom) peers.push_back(index(peer));
   for (const Rank peer : run.plan->plan.program->sendsTo) peers.push_back(index(peer));
   return launcher_.watch_.explain(std::move(error), run.number, peers);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "observe/activity.h"
 
 namespace tutti::launch {
 namespace {
@@ -131,9 +132,14 @@ void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds
   warnedNumber_ = wait.number;
   const auto chain = observe::followWaits(ranks, self.rank);
   const RankView& last = ranks[static_cast<size_t>(chain.back())];
-  log::warn("{} for {:.1f} s; {}", observe::waitText(self, wait),
+  std::string activity;
+  if (observe::isOutside(last)) {
+    activity = observe::activityOf(last.process, last.threadId, parts_.recorder.pidNamespace());
+    if (!activity.empty()) activity.insert(0, "; it is outside the library, ");
+  }
+  log::warn("{} for {:.1f} s; {}{}", observe::waitText(self, wait),
             seconds(Nanoseconds(idleNanoseconds)),
-            observe::whyLate(last, self.operation(wait.number)));
+            observe::whyLate(last, self, self.operation(wait.number)), activity);
 }
 
 Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t> peers) {
@@ -147,14 +153,24 @@ Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t>
     if (state == ProcessState::kDead) return give(observe::deathVerdict(other, self, own));
     if (state == ProcessState::kStopped) return give(stopVerdict(other, parts_.timeout));
   }
-  if (error.code() != Code::kInvalidUsage) return error;
+  if (error.code() != Code::kInvalidUsage) return tell(std::move(error), self, own);
   if (own != nullptr && own->collective == Collective::kRecv && own->peer >= 0 &&
       own->peer < parts_.recorder.board().rankCount()) {
     if (auto verdict = observe::compareTransfer(ranks, self.rank, own->peer, *own))
       return give(std::move(*verdict));
   }
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
-  return makeError(error.code(), std::string(error.message()));
+  return tell(std::move(error), self, own);
+}
+
+// This rank's error, of which the others hear as their verdict.
+Status Watch::tell(Status error, const RankView& self, const OperationNote* own) {
+  parts_.recorder.board().giveVerdict(
+      {.code = Code::kRemoteError,
+       .guilty = self.rank,
+       .text = fmt::format("{} failed{}: {}", observe::who(self),
+                           own == nullptr ? "" : " in " + observe::what(*own), error.message())});
+  return error;
 }
 
 }  // namespace tutti::launch

@@ -291,7 +291,12 @@ std::vector<int32_t> followWaits(const std::vector<RankView>& ranks, int32_t sta
   }
 }
 
-std::string whyLate(const RankView& late, const OperationNote* waiting) {
+bool isOutside(const RankView& rank) {
+  return rank.life != Life::kAbsent &&
+         (rank.newest() == nullptr || rank.newest()->state != EntryState::kRunning);
+}
+
+std::string whyLate(const RankView& late, const RankView& waiter, const OperationNote* waiting) {
   if (late.life == Life::kAbsent)
     return fmt::format("{} has not finished its initialisation", who(late));
   const OperationNote* last = late.newestCollective();
@@ -300,6 +305,13 @@ std::string whyLate(const RankView& late, const OperationNote* waiting) {
     const uint64_t behind = waiting->sequence - reached;
     return fmt::format("{} has not called {}, {} operation{} behind: {}", who(late), what(*waiting),
                        behind, behind == 1 ? "" : "s", lastCall(late));
+  }
+  const bool isTransfer = waiting != nullptr && isPointToPoint(waiting->collective);
+  if (isTransfer && isOutside(late)) {
+    const bool isSend = waiting->collective == Collective::kSend;
+    return fmt::format("{} has not called {} rank {} to meet that rank's {}: {}", who(late),
+                       isSend ? "Recv from" : "Send to", waiter.rank, what(*waiting),
+                       lastCall(late));
   }
   return fmt::format("{} is late: {}", who(late), lastCall(late));
 }

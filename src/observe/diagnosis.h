@@ -60,9 +60,12 @@ Verdict cycleVerdict(const std::vector<RankView>& ranks, const std::vector<int32
 // circle) and holds up the others.
 std::vector<int32_t> followWaits(const std::vector<RankView>& ranks, int32_t start);
 
+// True when none of the rank's operations runs: whatever holds it up is no call of this library.
+bool isOutside(const RankView& rank);
+
 // Why a rank that waits for nobody holds up another, for people: what it called last, how far
-// behind it is. `waiting` is what the other is in.
-std::string whyLate(const RankView& late, const OperationNote* waiting);
+// behind it is. `waiting` is what the waiter is in.
+std::string whyLate(const RankView& late, const RankView& waiter, const OperationNote* waiting);
 
 // kRemoteError: a rank whose process is gone.
 Verdict deathVerdict(const RankView& dead, const RankView& waiter, const OperationNote* waiting);

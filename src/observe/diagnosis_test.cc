@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "observe/activity.h"
 #include "observe/finding.h"
 
 namespace tutti::observe {
@@ -120,9 +123,17 @@ TEST(WhyLate, CountsTheOperationsBehind) {
   auto done = note(Collective::kBroadcast, 40);
   done.state = EntryState::kDone;
   const auto waiting = note(Collective::kAllReduce, 41, 1024);
-  EXPECT_EQ(whyLate(rankView(2, {done}), &waiting),
+  EXPECT_EQ(whyLate(rankView(2, {done}), rankView(0), &waiting),
             "rank 2 (node, pid 102) has not called AllReduce #41 (1024 of float, sum), 1 operation "
             "behind: its last call was Broadcast #40 (8 of float, root 0), done");
+}
+
+TEST(WhyLate, NamesTheCallThatASendWaitsFor) {
+  auto send = note(Collective::kSend, 0, 100);
+  send.peer = 2;
+  EXPECT_EQ(whyLate(rankView(2), rankView(0), &send),
+            "rank 2 (node, pid 102) has not called Recv from rank 0 to meet that rank's Send (100 "
+            "of float, to rank 2): it has called nothing yet");
 }
 
 TEST(DeathVerdict, TellsAnExitFromADeath) {
@@ -160,6 +171,61 @@ TEST(Find, TellsHowToWakeAStoppedRank) {
   Evidence evidence = evidenceOf({rankView(0, {}, {1}), rankView(1)});
   evidence.states[1] = ProcessState::kStopped;
   EXPECT_EQ(find(evidence).next, "kill -CONT 101");
+}
+
+TEST(Find, TellsWhereALateRankIsWhenItIsOutsideTheLibrary) {
+  Evidence evidence =
+      evidenceOf({rankView(0, {note(Collective::kAllReduce, 1)}, {1}), rankView(1)});
+  evidence.activities = {"", "its thread 7 runs"};
+  const Finding finding = find(evidence);
+  EXPECT_TRUE(finding.isLate);
+  EXPECT_EQ(finding.guilty, 1);
+  EXPECT_EQ(finding.activity, "it is outside the library, its thread 7 runs");
+}
+
+// Rank 1 has called as many operations as the number says; rank 0, one more, and waits if told so.
+Evidence lookAt(uint64_t operations, bool waits) {
+  auto done = note(Collective::kAllReduce, operations);
+  done.number = operations;
+  done.state = EntryState::kDone;
+  auto next = note(Collective::kAllReduce, operations + 1);
+  next.number = operations + 1;
+  return evidenceOf({rankView(0, {next}, waits ? std::vector<int32_t>{1} : std::vector<int32_t>{}),
+                     rankView(1, {done})});
+}
+
+TEST(FindOverTime, CallsARankSlowWhileOperationsGoOn) {
+  const Finding finding =
+      findOverTime({lookAt(4, true), lookAt(4, true), lookAt(5, false), lookAt(5, true)});
+  EXPECT_EQ(finding.guilty, 1);
+  EXPECT_THAT(finding.verdict, HasSubstr("rank 1 (node, pid 101) is slow: the others waited for it "
+                                         "in 3 of 4 looks, but operations go on (1 in"));
+}
+
+TEST(FindOverTime, CallsARankLateWhereNothingGoesOn) {
+  EXPECT_THAT(findOverTime({lookAt(4, true), lookAt(4, true)}).verdict,
+              HasSubstr("has not called AllReduce #5"));
+}
+
+TEST(FindOverTime, IsSilentAboutAWaitThatCameAndWent) {
+  EXPECT_FALSE(findOverTime({lookAt(4, true), lookAt(5, false), lookAt(6, false)}).isWrong);
+}
+
+TEST(DescribeActivity, ReadsStatesAndSystemCalls) {
+  EXPECT_EQ(describeActivity('R', "running\n"), "runs");
+  EXPECT_EQ(describeActivity('S', ""), "sleeps");
+  EXPECT_EQ(describeActivity('S', fmt::format("{} 0x0 0x1", SYS_futex)),
+            "sleeps in futex (a lock or a condition)");
+  EXPECT_EQ(describeActivity('D', fmt::format("{} 0x0", SYS_fsync)),
+            "waits for a disk or a driver in fsync");
+  EXPECT_EQ(describeActivity('S', "100000 0x0"), "sleeps in system call 100000");
+}
+
+TEST(ActivityOf, KnowsThisThreadAndNoOtherProcess) {
+  const ProcessIdentity self = thisProcess();
+  EXPECT_THAT(activityOf(self, ::gettid(), self.pidNamespace), HasSubstr("thread"));
+  EXPECT_THAT(activityOf(self, 1 << 30, self.pidNamespace), HasSubstr("main thread"));
+  EXPECT_EQ(activityOf({.processId = self.processId, .start = 1, .pidNamespace = 2}, 1, 2), "");
 }
 
 TEST(ParseProcessState, ReadsStatesAndStartsBehindAnyCommand) {

@@ -9,6 +9,8 @@ namespace {
 constexpr int64_t kCycleAge = 1'000'000'000;
 constexpr size_t kWaitLines = 3;
 
+double seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
 bool isMember(const RankView& rank) {
   return rank.life == Life::kReady || rank.life == Life::kExited;
 }
@@ -31,8 +33,10 @@ void addChain(const Evidence& evidence, Finding& finding) {
     const RankView& waiter = evidence.ranks[static_cast<size_t>(rank)];
     if (waiter.waits.empty() || finding.waits.size() == kWaitLines) break;
     const WaitNote& wait = waiter.waits.front();
-    finding.waits.push_back(fmt::format("{}, for {:.1f} s", waitText(waiter, wait),
-                                        static_cast<double>(evidence.now - wait.since) * 1e-9));
+    const std::string text = waitText(waiter, wait);
+    if (finding.verdict.find(text) != std::string::npos) continue;  // a circle tells it already
+    finding.waits.push_back(
+        fmt::format("{}, for {:.1f} s", text, seconds(evidence.now - wait.since)));
   }
 }
 
@@ -47,7 +51,11 @@ bool findVerdict(const Evidence& evidence, Finding& finding) {
   if (evidence.verdict.code == Code::kOk) return false;
   finding.verdict = evidence.verdict.text;
   finding.guilty = evidence.verdict.guilty;
-  finding.next = "every rank's calls fail now; mend the cause, then make a new communicator";
+  finding.next = evidence.verdict.code == Code::kInvalidUsage
+                     ? "make all ranks call the same, in the same order, and put sends and "
+                       "receives that need each other into one group; every call on this "
+                       "communicator fails now"
+                     : "every rank's calls fail now; mend the cause, then make a new communicator";
   return true;
 }
 
@@ -94,14 +102,64 @@ bool findLate(const Evidence& evidence, Finding& finding) {
   const RankView& late = evidence.ranks[static_cast<size_t>(chain.back())];
   if (!late.waits.empty()) return false;  // a circle too young to tell
   const RankView& before = evidence.ranks[static_cast<size_t>(chain[chain.size() - 2])];
+  finding.isLate = true;
   finding.guilty = late.rank;
-  finding.verdict = whyLate(late, before.operation(before.waits.front().number));
+  finding.verdict = whyLate(late, before, before.operation(before.waits.front().number));
+  if (isOutside(late) && late.rank < static_cast<int32_t>(evidence.activities.size())) {
+    const std::string& activity = evidence.activities[static_cast<size_t>(late.rank)];
+    if (!activity.empty())
+      finding.activity = fmt::format("it is outside the library, {}", activity);
+  }
   finding.next = fmt::format("see what it does instead: py-spy dump --pid {0}, or gdb -p {0}",
                              late.process.processId);
   return true;
 }
 
+// How many operations were begun between two looks, by whichever rank began most.
+uint64_t operationsBetween(const Evidence& first, const Evidence& last) {
+  uint64_t most = 0;
+  for (size_t i = 0; i < std::min(first.ranks.size(), last.ranks.size()); ++i) {
+    const OperationNote* before = first.ranks[i].newest();
+    const OperationNote* after = last.ranks[i].newest();
+    if (after == nullptr) continue;
+    const uint64_t from = before == nullptr ? 0 : before->number;
+    if (after->number > from) most = std::max(most, after->number - from);
+  }
+  return most;
+}
+
 }  // namespace
+
+Finding findOverTime(const std::vector<Evidence>& looks) {
+  Finding last = find(looks.back());
+  const uint64_t operations = operationsBetween(looks.front(), looks.back());
+  if (operations == 0 || (last.isWrong && !last.isLate)) return last;
+  std::vector<size_t> late(looks.back().ranks.size());
+  std::vector<Finding> findings;
+  for (const Evidence& look : looks) {
+    findings.push_back(find(look));
+    const int32_t guilty = findings.back().guilty;
+    if (findings.back().isLate && guilty < static_cast<int32_t>(late.size()))
+      ++late[static_cast<size_t>(guilty)];
+  }
+  const auto most = std::ranges::max_element(late);
+  if (most == late.end() || *most * 2 <= looks.size()) return {};  // a wait that came and went
+  const auto guilty = static_cast<int32_t>(most - late.begin());
+  std::ranges::reverse(findings);
+  const auto shown = std::ranges::find_if(findings, [guilty](const Finding& finding) {
+    return finding.isLate && finding.guilty == guilty;
+  });
+  Finding slow = std::move(*shown);
+  const RankView& rank = looks.back().ranks[static_cast<size_t>(guilty)];
+  slow.verdict = fmt::format(
+      "{} is slow: the others waited for it in {} of {} looks, but operations go on ({} in {:.1f} "
+      "s)",
+      who(rank), *most, looks.size(), operations, seconds(looks.back().now - looks.front().now));
+  slow.next =
+      fmt::format("see what it does between its calls: py-spy top --pid {0}, or perf top -p {0}",
+                  rank.process.processId);
+  return slow;
+}
 
 Finding find(const Evidence& evidence) {
   Finding finding;

@@ -1,34 +1,67 @@
-// One rank as a process, driven by arguments: what faults_test.py puts into trouble.
+// One rank as a process, driven by arguments: what the tests of this folder put into trouble.
 //
 //   fault_rank RANK COUNT STEP...
 //
-// Rank 0 prints "id HEX"; the others read that line from standard input. Each step then prints
-// "STEP CODE MILLISECONDS MESSAGE", with line feeds of the message as "\n".
-//   allreduce:COUNT[:float|int[:sum|max]]   broadcast:COUNT:ROOT   send:PEER:COUNT recv:PEER:COUNT
-//   loop                                    all-reduces until one fails
-//   sleep:MS   exit (without destroy)   destroy   finalize   line (waits for a line on stdin)
+// Rank 0 prints "id HEX"; the others print "ready" and read that line from standard input. Each
+// step then prints "STEP CODE MILLISECONDS MESSAGE", with line feeds of the message as "\n". The
+// first step is "init" unless one of the steps is called so. CODE is ncclNumResults when a
+// result is wrong.
+//
+// Calls:
+//   init[:nonblocking]   allreduce:COUNT[:float|int[:sum|max]]   broadcast:COUNT:ROOT
+//   allgather|reducescatter|alltoall:COUNT   reduce:COUNT:ROOT   send|recv:PEER:COUNT
+//   loop[:CALL...]       the call (an all-reduce of 64) until it fails
+//   times:N:CALL...      the call N times
+//   solo                 a communicator of this process alone, used and destroyed
+//   slow:MS:N            N all-reduces with a pause before each
+//   group   endgroup     ncclGroupStart, ncclGroupEnd
+//   split:COLOR:KEY   shrink:RANKS[:abort]   (RANKS as 1,2; the child takes the communicator's
+//   place, and its ranks' numbers count from there) destroy   finalize   revoke   abort
+//   abortafter:MS        from another thread; prints its own line "aborted"
+// The process:
+//   sleep:MS   spin:MS   line (waits for a line on stdin)   exit (without destroy)   crash   throw
+//   limit:nofile|as|nproc|memlock|stack:N (soft)   timer:HZ (SIGALRM)   idle (SCHED_IDLE)
+//   inject:malloc|mmap|memfd|truncate|thread|death|reset:N[:all]   clock:SECONDS   (see inject.h)
+//   fds   threads        how many there are, as the message
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <nccl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/time.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "inject.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Step = std::vector<std::string>;
 
-std::vector<std::string> split(const std::string& step) {
-  std::vector<std::string> parts;
+constexpr int kNoSuchStep = 98;
+
+Step split(const std::string& step, char separator) {
+  Step parts;
   for (size_t start = 0;;) {
-    const size_t colon = step.find(':', start);
-    parts.push_back(step.substr(start, colon - start));
-    if (colon == std::string::npos) return parts;
-    start = colon + 1;
+    const size_t end = step.find(separator, start);
+    parts.push_back(step.substr(start, end - start));
+    if (end == std::string::npos) return parts;
+    start = end + 1;
   }
 }
 
@@ -38,62 +71,293 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+// What a step came to. `message`: an error's, or what was asked for.
+struct Outcome {
+  int code = 0;
+  std::string message;
+};
+
+Outcome outcomeOf(ncclResult_t result) {
+  const bool isBad = result != ncclSuccess && result != ncclInProgress;
+  return {static_cast<int>(result), isBad ? ncclGetLastError(nullptr) : ""};
+}
+
+long milliseconds(Clock::duration span) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(span).count();
+}
+
+// Lines of several threads stay whole.
+void printLine(const std::string& step, const Outcome& outcome, Clock::duration spent) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  std::printf("%s %d %ld %s\n", step.c_str(), outcome.code, milliseconds(spent),
+              escaped(outcome.message).c_str());
+  std::fflush(stdout);
+}
+
+std::string countEntries(const char* path) {
+  DIR* directory = ::opendir(path);
+  if (directory == nullptr) return "?";
+  int count = 0;
+  while (const dirent* entry = ::readdir(directory)) count += entry->d_name[0] != '.';
+  ::closedir(directory);
+  return std::to_string(count - (std::string(path).ends_with("/fd") ? 1 : 0));
+}
+
+// ---- the process
+
+Outcome limit(const Step& step) {
+  const std::map<std::string, __rlimit_resource> resources = {{"nofile", RLIMIT_NOFILE},
+                                                              {"as", RLIMIT_AS},
+                                                              {"nproc", RLIMIT_NPROC},
+                                                              {"memlock", RLIMIT_MEMLOCK},
+                                                              {"stack", RLIMIT_STACK}};
+  rlimit value{};
+  const auto which = resources.at(step.at(1));
+  ::getrlimit(which, &value);
+  value.rlim_cur = step.at(2) == "max" ? value.rlim_max : std::stoul(step[2]);
+  return {::setrlimit(which, &value) == 0 ? 0 : errno, ""};
+}
+
+Outcome timer(const Step& step) {
+  struct sigaction action {};  // no SA_RESTART: calls of the system return EINTR
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &action, nullptr);
+  const suseconds_t period = 1'000'000 / std::stol(step.at(1));
+  const itimerval value{{0, period}, {0, period}};
+  return {::setitimer(ITIMER_REAL, &value, nullptr) == 0 ? 0 : errno, ""};
+}
+
+Outcome inject(const Step& step) {
+  struct Kind {
+    InjectKind kind;
+    int error;
+  };
+  const std::map<std::string, Kind> kinds = {
+      {"malloc", {kInjectMalloc, ENOMEM}},   {"mmap", {kInjectMmap, ENOMEM}},
+      {"memfd", {kInjectMemfd, EPERM}},      {"truncate", {kInjectTruncate, ENOSPC}},
+      {"thread", {kInjectThread, EAGAIN}},   {"death", {kInjectNetworkDeath, 0}},
+      {"reset", {kInjectReset, ECONNRESET}},
+  };
+  auto* arm = reinterpret_cast<InjectFault*>(::dlsym(RTLD_DEFAULT, "injectFault"));
+  if (arm == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
+  const Kind kind = kinds.at(step.at(1));
+  arm(kind.kind, std::stol(step.at(2)), kind.error, step.size() > 3);
+  return {};
+}
+
+Outcome jumpClock(const Step& step) {
+  auto* jump = reinterpret_cast<InjectClock*>(::dlsym(RTLD_DEFAULT, "injectClock"));
+  if (jump == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
+  jump(std::stol(step.at(1)));
+  return {};
+}
+
+Outcome goIdle(const Step&) {
+  const sched_param none{};
+  return {::sched_setscheduler(0, SCHED_IDLE, &none) == 0 ? 0 : errno, ""};
+}
+
+void spin(Clock::duration span) {
+  const auto end = Clock::now() + span;
+  while (Clock::now() < end) {
+  }
+}
+
+std::chrono::milliseconds spanOf(const Step& step, size_t at = 1) {
+  return std::chrono::milliseconds(std::stol(step.at(at)));
+}
+
+const std::map<std::string, std::function<Outcome(const Step&)>>& processSteps() {
+  static const std::map<std::string, std::function<Outcome(const Step&)>> steps = {
+      {"sleep",
+       [](const Step& step) { return std::this_thread::sleep_for(spanOf(step)), Outcome{}; }},
+      {"spin", [](const Step& step) { return spin(spanOf(step)), Outcome{}; }},
+      {"line",
+       [](const Step&) {
+         std::string line;
+         std::getline(std::cin, line);
+         return Outcome{};
+       }},
+      {"exit", [](const Step&) -> Outcome { std::exit(0); }},
+      {"crash", [](const Step&) { return ::raise(SIGSEGV), Outcome{}; }},
+      {"throw", [](const Step&) -> Outcome { throw std::runtime_error("thrown by the test"); }},
+      {"limit", limit},
+      {"timer", timer},
+      {"inject", inject},
+      {"clock", jumpClock},
+      {"idle", goIdle},
+      {"fds",
+       [](const Step&) {
+         return Outcome{0, countEntries("/proc/self/fd")};
+       }},
+      {"threads",
+       [](const Step&) {
+         return Outcome{0, countEntries("/proc/self/task")};
+       }},
+  };
+  return steps;
+}
+
+// ---- the rank
+
 class Rank {
  public:
-  Rank(ncclComm_t comm) : comm_(comm) {}
+  Rank(int rank, int count) : rank_(rank), count_(count) {}
+  ~Rank() {
+    for (std::thread& thread : threads_) thread.join();
+  }
 
-  ncclResult_t run(const std::vector<std::string>& step) {
+  Outcome run(const std::string& text, const ncclUniqueId& id) {
+    const Step step = split(text, ':');
     const std::string& verb = step[0];
-    const auto number = [&step](size_t at) { return std::stoul(step.at(at)); };
-    if (verb == "loop") {
-      for (;;) {
-        if (const ncclResult_t result = allReduce({"", "64"}); result != ncclSuccess) return result;
-      }
-    }
-    if (verb == "sleep") std::this_thread::sleep_for(std::chrono::milliseconds(number(1)));
-    if (verb == "exit") std::exit(0);
-    if (verb == "line") {
-      std::string line;
-      std::getline(std::cin, line);
-    }
-    if (verb == "destroy") return ncclCommDestroy(comm_);
-    if (verb == "finalize") return ncclCommFinalize(comm_);
-    if (verb == "allreduce") return allReduce(step);
-    if (verb == "broadcast") {
-      resize(number(1));
-      return ncclBroadcast(input_.data(), output_.data(), number(1), ncclFloat,
-                           static_cast<int>(number(2)), comm_, nullptr);
-    }
-    if (verb == "send") {
-      resize(number(2));
-      return ncclSend(input_.data(), number(2), ncclFloat, static_cast<int>(number(1)), comm_,
-                      nullptr);
-    }
-    if (verb == "recv") {
-      resize(number(2));
-      return ncclRecv(output_.data(), number(2), ncclFloat, static_cast<int>(number(1)), comm_,
-                      nullptr);
-    }
-    return ncclSuccess;
+    if (const auto found = processSteps().find(verb); found != processSteps().end())
+      return found->second(step);
+    if (verb == "init") return outcomeOf(init(step, id));
+    if (verb == "solo") return outcomeOf(solo());
+    if (comm_ == nullptr) return {kNoSuchStep, "no communicator"};
+    if (verb == "loop") return outcomeOf(repeat(step, 1, SIZE_MAX));
+    if (verb == "times") return outcomeOf(repeat(step, 2, std::stoul(step.at(1))));
+    if (verb == "slow") return outcomeOf(slow(step));
+    if (verb == "abortafter") return abortLater(step);
+    return outcomeOf(call(step));
   }
 
  private:
-  ncclResult_t allReduce(const std::vector<std::string>& step) {
-    const size_t count = std::stoul(step.at(1));
-    resize(count);
-    const bool isInt = step.size() > 2 && step[2] == "int";
-    const bool isMax = step.size() > 3 && step[3] == "max";
-    return ncclAllReduce(input_.data(), output_.data(), count, isInt ? ncclInt : ncclFloat,
-                         isMax ? ncclMax : ncclSum, comm_, nullptr);
-  }
-  void resize(size_t count) {
-    input_.resize(count);
-    output_.resize(count);
+  ncclResult_t init(const Step& step, const ncclUniqueId& id) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = step.size() > 1 ? 0 : 1;
+    return ncclCommInitRankConfig(&comm_, count_, id, rank_, &config);
   }
 
-  ncclComm_t comm_;
-  std::vector<float> input_;
-  std::vector<float> output_;
+  // The process itself is well: a communicator of its own works.
+  static ncclResult_t solo() {
+    ncclComm_t comm = nullptr;
+    float value = 1;
+    ncclResult_t result = ncclCommInitAll(&comm, 1, nullptr);
+    if (result == ncclSuccess)
+      result = ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comm, nullptr);
+    return result == ncclSuccess ? ncclCommDestroy(comm) : result;
+  }
+
+  ncclResult_t repeat(const Step& step, size_t at, size_t times) {
+    Step inner(step.begin() + static_cast<long>(at), step.end());
+    if (inner.empty()) inner = {"allreduce", "64"};
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = 0; i < times && result == ncclSuccess; ++i) result = call(inner);
+    return result;
+  }
+
+  ncclResult_t slow(const Step& step) {
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = std::stoul(step.at(2)); i > 0 && result == ncclSuccess; --i) {
+      std::this_thread::sleep_for(spanOf(step));
+      result = call({"allreduce", "64"});
+    }
+    return result;
+  }
+
+  Outcome abortLater(const Step& step) {
+    threads_.emplace_back([this, span = spanOf(step)] {
+      std::this_thread::sleep_for(span);
+      const auto start = Clock::now();
+      const Outcome outcome = outcomeOf(ncclCommAbort(comm_));
+      printLine("aborted", outcome, Clock::now() - start);
+    });
+    return {};
+  }
+
+  ncclResult_t call(const Step& step) {
+    const std::string& verb = step[0];
+    if (!isGrouped_) buffers_.clear();
+    if (verb == "group") {
+      isGrouped_ = true;
+      return ncclGroupStart();
+    }
+    if (verb == "endgroup") {
+      isGrouped_ = false;
+      return ncclGroupEnd();
+    }
+    if (verb == "destroy") return ncclCommDestroy(comm_);
+    if (verb == "finalize") return ncclCommFinalize(comm_);
+    if (verb == "revoke") return ncclCommRevoke(comm_, 0);
+    if (verb == "abort") return ncclCommAbort(comm_);
+    if (verb == "split" || verb == "shrink") return derive(step);
+    if (verb == "send" || verb == "recv") return transfer(step);
+    return collective(step);
+  }
+
+  ncclResult_t derive(const Step& step) {
+    ncclComm_t child = nullptr;
+    ncclResult_t result = ncclSuccess;
+    if (step[0] == "split") {
+      result = ncclCommSplit(comm_, std::stoi(step.at(1)), std::stoi(step.at(2)), &child, nullptr);
+    } else {
+      std::vector<int> excluded;
+      for (const std::string& rank : split(step.at(1), ',')) excluded.push_back(std::stoi(rank));
+      result = ncclCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &child,
+                              nullptr, step.size() > 2 ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT);
+    }
+    if (result != ncclSuccess) return result;
+    comm_ = child;
+    ncclCommUserRank(comm_, &rank_);
+    return ncclCommCount(comm_, &count_);
+  }
+
+  ncclResult_t transfer(const Step& step) {
+    const int peer = std::stoi(step.at(1));
+    const size_t count = std::stoul(step.at(2));
+    if (step[0] == "send") return ncclSend(input(count), count, ncclFloat, peer, comm_, nullptr);
+    return ncclRecv(output(count), count, ncclFloat, peer, comm_, nullptr);
+  }
+
+  ncclResult_t collective(const Step& step) {
+    const std::string& verb = step[0];
+    const size_t count = std::stoul(step.at(1));
+    const size_t all = count * static_cast<size_t>(count_);
+    if (verb == "allreduce") return allReduce(step, count);
+    if (verb == "allgather")
+      return ncclAllGather(input(count), output(all), count, ncclFloat, comm_, nullptr);
+    if (verb == "reducescatter") {
+      return ncclReduceScatter(input(all), output(count), count, ncclFloat, ncclSum, comm_,
+                               nullptr);
+    }
+    if (verb == "alltoall")
+      return ncclAlltoAll(input(all), output(all), count, ncclFloat, comm_, nullptr);
+    const int root = std::stoi(step.at(2));
+    if (verb == "reduce")
+      return ncclReduce(input(count), output(count), count, ncclFloat, ncclSum, root, comm_,
+                        nullptr);
+    if (verb == "broadcast")
+      return ncclBroadcast(input(count), output(count), count, ncclFloat, root, comm_, nullptr);
+    throw std::invalid_argument("no step is called " + verb);
+  }
+
+  // The only one whose result is looked at: it shows that the communicator is well.
+  ncclResult_t allReduce(const Step& step, size_t count) {
+    const bool isInt = step.size() > 2 && step[2] == "int";
+    const bool isMax = step.size() > 3 && step[3] == "max";
+    const float* own = input(count);
+    float* sum = output(count);
+    const ncclResult_t result = ncclAllReduce(own, sum, count, isInt ? ncclInt : ncclFloat,
+                                              isMax ? ncclMax : ncclSum, comm_, nullptr);
+    if (result != ncclSuccess || isInt || isMax || count == 0 || isGrouped_) return result;
+    const float wanted = static_cast<float>(count_) * static_cast<float>(count_ + 1) / 2;
+    const bool isRight = sum[0] == wanted && sum[count / 2] == wanted && sum[count - 1] == wanted;
+    return isRight ? result : ncclNumResults;
+  }
+
+  // Of a group's calls, buffers live until its end.
+  float* buffer(size_t count, float value) { return buffers_.emplace_back(count, value).data(); }
+  const float* input(size_t count) { return buffer(count, static_cast<float>(rank_ + 1)); }
+  float* output(size_t count) { return buffer(count, -1.0f); }
+
+  int rank_;
+  int count_;
+  ncclComm_t comm_ = nullptr;
+  bool isGrouped_ = false;
+  std::deque<std::vector<float>> buffers_;
+  std::vector<std::thread> threads_;
 };
 
 ncclUniqueId meet(int rank) {
@@ -106,6 +370,8 @@ ncclUniqueId meet(int rank) {
     std::fflush(stdout);
     return id;
   }
+  std::printf("ready\n");
+  std::fflush(stdout);
   std::string line;
   std::getline(std::cin, line);
   for (size_t i = 0; i < sizeof id.internal && 2 * i + 1 < line.size(); ++i)
@@ -113,28 +379,23 @@ ncclUniqueId meet(int rank) {
   return id;
 }
 
-template <typename Body>
-void report(const std::string& step, const Body& body) {
-  const auto start = Clock::now();
-  const ncclResult_t result = body();
-  const auto spent =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
-  const std::string message = result == ncclSuccess ? "" : ncclGetLastError(nullptr);
-  std::printf("%s %d %ld %s\n", step.c_str(), static_cast<int>(result), static_cast<long>(spent),
-              escaped(message).c_str());
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  const int rank = std::atoi(argv[1]);
-  const ncclUniqueId id = meet(rank);
-  ncclComm_t comm = nullptr;
-  report("init", [&] { return ncclCommInitRank(&comm, std::atoi(argv[2]), id, rank); });
-  if (comm == nullptr) return 1;
-  Rank runner(comm);
-  for (int i = 3; i < argc; ++i) report(argv[i], [&] { return runner.run(split(argv[i])); });
+  const int number = std::atoi(argv[1]);
+  const ncclUniqueId id = meet(number);
+  std::vector<std::string> steps(argv + 3, argv + argc);
+  bool hasInit = false;
+  for (const std::string& step : steps) hasInit |= step.starts_with("init");
+  if (!hasInit) steps.insert(steps.begin(), "init");
+  {
+    Rank rank(number, std::atoi(argv[2]));
+    for (const std::string& step : steps) {
+      const auto start = Clock::now();
+      const Outcome outcome = rank.run(step, id);
+      printLine(step, outcome, Clock::now() - start);
+    }
+  }
   std::_Exit(0);
 }

@@ -1,0 +1,157 @@
+"""A rank that dies, exits or crashes, at any point of its life, is named by all others within T."""
+
+import itertools
+import os
+import time
+import unittest
+
+from harness import BOUND, REMOTE, FaultCase
+
+# Each algorithm once, with a collective that has it.
+ALGORITHMS = [
+    ("loop:allreduce:64", "oneshot"),
+    ("loop:allreduce:20000", "twoshot"),
+    ("loop:allreduce:20000", "ring"),
+    ("loop:allreduce:20000", "tree"),
+    ("loop:allreduce:64", "doubling"),
+    ("loop:allgather:64", "pat"),
+    ("loop:reducescatter:64", "direct"),
+    ("loop:broadcast:20000:0", "ring"),
+    ("loop:reduce:20000:0", "tree"),
+    ("loop:alltoall:5000", ""),
+]
+
+
+class Death(FaultCase):
+    def test_of_a_rank_is_told_by_all_survivors_and_they_go_on(self):
+        steps = "loop shrink:2:abort allreduce:100 destroy"
+        ranks = self.launch(steps, steps, "loop", steps)
+        time.sleep(0.2)
+        killed = time.monotonic()
+        ranks[2].child.kill()
+        survivors = [ranks[0], ranks[1], ranks[3]]
+        self.expect(survivors, "loop", REMOTE, rf"rank 2 \(.*, pid {ranks[2].child.pid}\) died while rank", killed)
+        self.expect_success(survivors, "shrink")
+        self.expect_success(survivors, "allreduce")
+
+    def test_in_each_algorithm(self):
+        for loop, algorithm in ALGORITHMS:
+            with self.subTest(loop=loop, algorithm=algorithm):
+                ranks = self.launch(loop, loop, loop, NCCL_ALGO=algorithm)
+                time.sleep(0.05)
+                killed = time.monotonic()
+                ranks[1].child.kill()
+                self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* died while rank", killed)
+
+    def test_at_every_step_of_init(self):
+        self.die_at_every_step(victim=1, pattern=r"rank 1\b")
+
+    def test_of_the_process_with_the_root_at_every_step_of_init(self):
+        # Killed between two of the root's answers: one survivor was never told where the other listens, and is missed.
+        pattern = r"root|rank 0\b|reached nobody|turned rank|sent nothing to rank"
+        self.die_at_every_step(victim=0, pattern=pattern)
+
+    def die_at_every_step(self, victim, pattern):
+        """Kills the victim at its first, second, ... step on a socket, until its init needs no more.
+
+        With FAULTS_FULL set at every one; else, from the eighth on, at every third.
+        """
+        slowest = 0.0
+        thorough = bool(os.environ.get("FAULTS_FULL"))
+        for nth in itertools.chain(range(8), range(8, 200, 1 if thorough else 3)):
+            steps = ["init solo fds"] * 3
+            steps[victim] = f"inject:death:{nth} init inject:death:-1"
+            ranks = self.launch(*steps, expect_init=False, inject=True)
+            dead = ranks[victim]
+            dead.reader.join()
+            died = time.monotonic()
+            if any(result[0] == "init" for result in dead.results):
+                break
+            self.assertEqual(dead.child.wait(), -9)
+            for rank in ranks:
+                if rank is dead:
+                    continue
+                code, moment, message = rank.result("init")
+                # Its last step may be one that nobody needs any more.
+                if code != 0:
+                    self.assertEqual(code, REMOTE, f"step {nth}: {message}")
+                    self.assertRegex(message, pattern, f"step {nth}")
+                slowest = max(slowest, moment - died)
+                self.expect_success([rank], "solo")
+        self.assertGreater(nth, 5)
+        self.keep_time(slowest, BOUND)
+
+    def test_while_the_others_rest(self):
+        ranks = self.launch("allreduce:8 line allreduce:9", "allreduce:8 line", "allreduce:8 line allreduce:9")
+        self.expect_success(ranks, "allreduce:8")
+        ranks[1].child.kill()
+        ranks[1].child.wait()
+        for rank in (ranks[0], ranks[2]):
+            rank.say("go")
+        self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, "rank 1 .* died", time.monotonic())
+
+    def test_of_the_partner_in_a_group(self):
+        group = "group send:1:100000 recv:1:100000 endgroup"
+        ranks = self.launch("allreduce:8 " + group, "allreduce:8 line")
+        self.expect_success(ranks, "allreduce")
+        killed = time.monotonic()
+        ranks[1].child.kill()
+        self.expect([ranks[0]], "endgroup", REMOTE, "rank 1 .* died while rank 0 waited for it in (Send|Recv)", killed)
+
+    def test_before_the_others_finalize(self):
+        ranks = self.launch("allreduce:8 line finalize destroy", "allreduce:8 line", "allreduce:8 line destroy")
+        self.expect_success(ranks, "allreduce:8")
+        ranks[1].child.kill()
+        ranks[1].child.wait()
+        began = time.monotonic()
+        for rank in (ranks[0], ranks[2]):
+            rank.say("go")
+            self.expect_success([rank], "destroy")
+        self.keep_time(time.monotonic() - began, BOUND)
+
+    def test_by_a_crash_or_an_exception_in_user_code(self):
+        for how, signal in (("crash", -11), ("throw", -6)):
+            with self.subTest(how):
+                ranks = self.launch("allreduce:8 loop", f"allreduce:8 sleep:100 {how}", "allreduce:8 loop")
+                ranks[1].result("sleep")
+                crashed = time.monotonic()
+                self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* died while rank", crashed)
+                self.assertEqual(ranks[1].child.wait(), signal)
+
+    def test_is_told_from_an_exit_without_destroy(self):
+        ranks = self.launch("allreduce:8 loop", "allreduce:8 sleep:200 exit", "allreduce:8 loop")
+        ranks[1].result("sleep")
+        text = r"rank 1 \(.*\) exited without ncclCommDestroy"
+        self.expect([ranks[0], ranks[2]], "loop", REMOTE, text, time.monotonic())
+
+    def test_is_told_from_a_destroyed_communicator(self):
+        ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 destroy sleep:5000", "allreduce:8 allreduce:9")
+        ranks[1].result("destroy")
+        text = "rank 1 .* destroyed its communicator"
+        self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, text, time.monotonic())
+
+    def test_is_told_from_a_finalized_communicator(self):
+        ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 finalize sleep:5000", "allreduce:8 allreduce:9")
+        ranks[1].result("finalize")
+        text = "rank 1 .* has finalized its communicator while rank . waits for it in AllReduce #2"
+        self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, text, time.monotonic())
+
+
+class Reset(FaultCase):
+    def test_of_a_connection_at_any_step_of_init_ends_in_success_or_an_error(self):
+        slowest = 0.0
+        for nth in range(0, 200, 1 if os.environ.get("FAULTS_FULL") else 4):
+            ranks = self.launch("init solo", f"inject:reset:{nth} init solo inject:reset:-1", expect_init=False, inject=True)
+            began = time.monotonic()
+            outcomes = [rank.result("init") for rank in ranks]
+            for code, moment, message in outcomes:
+                self.assertIn(code, (0, REMOTE), f"step {nth}: {message}")
+                slowest = max(slowest, moment - began)
+            self.expect_success(ranks, "solo")
+            if nth > 4 and all(code == 0 for code, _, _ in outcomes):
+                break
+        self.keep_time(slowest, BOUND)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,86 @@
+"""A rank that is late, stopped or starved: waited for while it lives, given up after T when it is stopped."""
+
+import re
+import signal
+import time
+import unittest
+
+from harness import REMOTE, T, FaultCase
+
+
+class Delay(FaultCase):
+    def test_of_a_living_rank_is_waited_for_and_told_once_within_t(self):
+        ranks = self.launch("allreduce:8", f"sleep:{int(T * 2500)} allreduce:8", "allreduce:8")
+        self.expect_success(ranks, "allreduce")
+        for rank in (ranks[0], ranks[2]):
+            rank.child.wait()
+            rank.reader.join()
+            self.assertEqual(len(re.findall("rank 1 .* has not called AllReduce #1", rank.log)), 1, rank.log)
+
+    def test_that_leaves_a_rank_behind_is_counted(self):
+        steps = "times:40:allreduce:8 allreduce:9"
+        ranks = self.launch(steps, f"times:40:allreduce:8 sleep:{int(T * 2000)} allreduce:9")
+        self.expect_success(ranks, "allreduce:9")
+        self.assertRegex(ranks[0].log, "rank 1 .* has not called AllReduce #41 .*, 1 operation behind: its last call was")
+
+    def test_by_a_stop_that_is_shorter_than_t_is_forgiven(self):
+        ranks = self.launch("loop", "loop", timeout_ms=3000)
+        for _ in range(3):
+            ranks[1].child.send_signal(signal.SIGSTOP)
+            time.sleep(0.4)
+            ranks[1].child.send_signal(signal.SIGCONT)
+            time.sleep(0.1)
+        self.assertEqual([len(rank.results) for rank in ranks], [1, 1])
+
+    def test_by_a_longer_stop_ends_all_and_the_stopped_rank_is_told(self):
+        ranks = self.launch("allreduce:8 loop", "allreduce:8 loop", "allreduce:8 loop")
+        self.expect_success(ranks, "allreduce")
+        stopped = time.monotonic()
+        ranks[1].child.send_signal(signal.SIGSTOP)
+        text = r"rank 1 \(.*\) not responding for \S+ s \(alive, stopped\)"
+        self.expect([ranks[0], ranks[2]], "loop", REMOTE, text, stopped)
+        ranks[1].child.send_signal(signal.SIGCONT)
+        told = "given up by the others: " + text
+        self.expect([ranks[1]], "loop", REMOTE, told, time.monotonic(), name="the_stopped_rank_is_told_when_it_wakes")
+
+    def test_by_user_code_that_computes_is_no_death(self):
+        ranks = self.launch("allreduce:8", f"spin:{int(T * 2000)} allreduce:8")
+        self.expect_success(ranks, "allreduce")
+
+
+class Oversubscription(FaultCase):
+    def test_of_sixteen_processes_at_idle_priority_is_no_death(self):
+        ranks = self.launch(*["idle times:20:allreduce:1000 destroy"] * 16, timeout_ms=10000)
+        self.expect_success(ranks, "times")
+        self.expect_success(ranks, "destroy")
+
+
+class Signals(FaultCase):
+    def test_a_thousand_a_second_disturb_nothing(self):
+        steps = (
+            "timer:1000 init allreduce:100 times:300:allreduce:3000 times:20:alltoall:5000 split:0:0 "
+            "times:100:allreduce:10 shrink:2 times:10:allreduce:200000 finalize destroy"
+        )
+        left_out = "timer:1000 init allreduce:100 times:300:allreduce:3000 times:20:alltoall:5000 split:0:0 times:100:allreduce:10 destroy"
+        ranks = self.launch(steps, steps, left_out, timeout_ms=5000)
+        for rank in ranks:
+            self.expect_success([rank], "destroy")
+            self.assertEqual([result for result in rank.results if result[1] != 0], [])
+        self.assertEqual(len(ranks[0].results), 11)
+
+
+class Clocks(FaultCase):
+    def test_that_jump_an_hour_either_way_are_no_timeout(self):
+        for jump in (3600, -3600):
+            with self.subTest(jump):
+                ranks = self.launch("allreduce:8 allreduce:9 destroy", f"allreduce:8 clock:{jump} sleep:50 allreduce:9 destroy", inject=True)
+                self.expect_success(ranks, "allreduce:9")
+                self.expect_success(ranks, "destroy")
+
+    def test_that_jump_during_init_are_no_timeout(self):
+        ranks = self.launch("clock:3600 init allreduce:8", "clock:-3600 sleep:50 init allreduce:8", inject=True)
+        self.expect_success(ranks, "allreduce")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,144 @@
+"""Ranks as processes (fault_rank) that a test kills, stops, starves or misleads; and the table of times.
+
+The environment names the programs: FAULT_RANK, FAULT_INJECT (to preload) and FAULT_TUTTI, the last two if they were
+built. Times go to the file FAULTS_TABLE, where table.py finds them.
+"""
+
+import os
+import re
+import subprocess
+import threading
+import time
+import unittest
+
+RANK = os.environ["FAULT_RANK"]
+INJECT = os.environ.get("FAULT_INJECT")
+TUTTI = os.environ.get("FAULT_TUTTI")
+
+T = 0.5  # seconds: TUTTI_TIMEOUT_MS of the ranks unless a test says otherwise
+BOUND = T + 1.5  # from the fault to the last survivor's error: T, and a margin for a loaded machine
+SYSTEM, ARGUMENT, USAGE, REMOTE = 2, 4, 5, 6  # codes of nccl.h
+
+
+class Process:
+    """One rank. `results` holds (step, code, moment, message) in order, `log` what else it printed."""
+
+    def __init__(self, rank, count, steps, environment):
+        self.rank = rank
+        self.results = []
+        self.log = ""
+        self.arrived = threading.Condition()
+        self.child = subprocess.Popen(
+            [RANK, str(rank), str(count), *steps],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+        )
+        self.reader = None
+
+    def wait_until_ready(self):
+        """The job's id, of rank 0."""
+        for line in self.child.stdout:
+            if line.startswith("id "):
+                return line.split()[1]
+            if line.startswith("ready"):
+                return None
+            self.log += line
+        raise AssertionError(f"rank {self.rank} ended before it began: {self.log}")
+
+    def start(self, job):
+        if self.rank > 0:
+            self.say(job)
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def say(self, line):
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+
+    def read(self):
+        for line in self.child.stdout:
+            match = re.match(r"([a-z][\w:,.-]*) (\d+) (\d+) (.*)", line)
+            if match is None:
+                self.log += line
+                continue
+            with self.arrived:
+                self.results.append((match[1], int(match[2]), time.monotonic(), match[4].replace("\\n", "\n")))
+                self.arrived.notify_all()
+
+    def result(self, step, timeout=30, nth=0):
+        """(code, moment, message) of a step whose text begins so: the first, or the nth after it."""
+        deadline = time.monotonic() + timeout
+        with self.arrived:
+            while True:
+                found = [each[1:] for each in self.results if each[0].startswith(step)]
+                if len(found) > nth:
+                    return found[nth]
+                left = deadline - time.monotonic()
+                if left <= 0 or (self.reader and not self.reader.is_alive()):
+                    raise AssertionError(f"rank {self.rank}: no result of {step}; has {self.results}; {self.log}")
+                self.arrived.wait(min(left, 0.2))
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+        if self.reader:
+            self.reader.join()
+        for stream in (self.child.stdin, self.child.stdout):
+            stream.close()
+
+
+def record(name, seconds, bound):
+    path = os.environ.get("FAULTS_TABLE")
+    if path:
+        with open(path, "a") as table:  # one write: several tests may append at once
+            table.write(f"{name}\t{seconds:.3f}\t{bound:.3f}\n")
+
+
+class FaultCase(unittest.TestCase):
+    def launch(self, *steps_by_rank, timeout_ms=int(T * 1000), expect_init=True, inject=False, each=(), **settings):
+        """Starts the ranks together, once all of them are ready, and waits for their init unless told not to.
+
+        `settings` are for all ranks, each[rank] for one. `inject` preloads FAULT_INJECT.
+        """
+        environment = dict(os.environ, TUTTI_TIMEOUT_MS=str(timeout_ms), NCCL_DEBUG="WARN")
+        if inject:
+            if not INJECT:
+                self.skipTest("no fault injection under a sanitizer")
+            environment["LD_PRELOAD"] = INJECT
+        environment.update(settings)
+        count = len(steps_by_rank)
+        ranks = []
+        for rank, steps in enumerate(steps_by_rank):
+            own = environment | (each[rank] if each else {})
+            ranks.append(Process(rank, count, steps.split(), own))
+            self.addCleanup(ranks[-1].end)
+        ids = [rank.wait_until_ready() for rank in ranks]
+        for rank in ranks:
+            rank.start(ids[0])
+        if expect_init:
+            self.expect_success(ranks, "init")
+        return ranks
+
+    def expect_success(self, ranks, step, nth=0):
+        for rank in ranks:
+            code, _, message = rank.result(step, nth=nth)
+            self.assertEqual(code, 0, f"rank {rank.rank}, {step}: {message}\n{rank.log}")
+
+    def expect(self, ranks, step, code, pattern, since, bound=BOUND, name=None):
+        """All of them fail so, within the bound of the fault."""
+        slowest = 0.0
+        for rank in ranks:
+            got, moment, message = rank.result(step)
+            self.assertEqual(got, code, f"rank {rank.rank}: {message}\n{rank.log}")
+            self.assertRegex(message, pattern, f"rank {rank.rank}")
+            slowest = max(slowest, moment - since)
+        self.keep_time(slowest, bound, name)
+
+    def keep_time(self, seconds, bound, name=None):
+        method = name or self.id().split(".")[-1].removeprefix("test_")
+        record(f"{type(self).__name__}: {method.replace('_', ' ')}", seconds, bound)
+        self.assertLess(seconds, bound)

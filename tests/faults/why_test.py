@@ -1,0 +1,150 @@
+"""tutti why: the right verdict on staged hangs, in at most ten lines, and the same as JSON."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import TUTTI, FaultCase
+
+BOUND = 3.0  # from the hang to the right verdict
+PATIENCE = 60000  # ms: nobody gives up meanwhile
+
+
+class Why(FaultCase):
+    def why(self, rank, *options):
+        if not TUTTI or not os.path.exists(TUTTI):
+            self.skipTest("no tutti command")
+        result = subprocess.run([TUTTI, "why", str(rank.child.pid), *options], capture_output=True, text=True, timeout=20)
+        self.assertEqual(result.stderr, "")
+        return result.returncode, result.stdout
+
+    def expect_verdict(self, rank, *patterns, guilty=None):
+        """All patterns in one answer, and the same in JSON; a finding needs the ranks to have waited for a moment."""
+        began = time.monotonic()
+        while True:
+            code, text = self.why(rank)
+            found = all(re.search(pattern, text) for pattern in patterns)
+            if found or time.monotonic() > began + 10:
+                break
+            time.sleep(0.05)
+        for pattern in patterns:
+            self.assertRegex(text, pattern)
+        self.keep_time(time.monotonic() - began, BOUND)
+        self.assertEqual(code, 1)
+        self.assertLessEqual(len(text.splitlines()), 10, text)
+        if os.environ.get("FAULTS_SHOW"):
+            print("\n" + text)
+        code, output = self.why(rank, "--json")
+        found = json.loads(output)["communicators"][0]
+        self.assertEqual(code, 1)
+        self.assertEqual(found["guilty_rank"], -1 if guilty is None else guilty)
+        self.assertTrue(found["wrong"])
+        counts = r"\d+ of \d+|\(\d+ in"  # differ from one run to the next
+        self.assertIn(re.sub(counts, "", found["verdict"].splitlines()[0]), re.sub(counts, "", text))
+        self.assertTrue(found["next"])
+        return text
+
+    # ---- the eight hangs
+
+    def test_names_a_missing_rank_that_never_came_to_the_call(self):
+        ranks = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", "allreduce:8 allreduce:8", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[0],
+            r"rank 1 \(.*\) has not called AllReduce #2",
+            "1 operation behind",
+            "its last call was AllReduce #1 .*, done",
+            r"it is outside the library, .*thread \d+ .*read",
+            guilty=1,
+        )
+
+    def test_shows_ranks_that_call_in_different_order(self):
+        ranks = self.launch("allreduce:4 line", "broadcast:4:0 allreduce:4 line", timeout_ms=PATIENCE)
+        self.expect_verdict(ranks[0], "call different things as collective #1", "0  AllReduce", "1  Broadcast", "same order")
+
+    def test_shows_a_send_that_nobody_receives(self):
+        ranks = self.launch("send:1:4000000", "line", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[1],
+            r"rank 0 waits for .* rank 1 in Send \(4000000 of float, to rank 1\)",
+            r"rank 1 \(.*\) has not called Recv from rank 0 to meet that rank's Send",
+            guilty=1,
+        )
+
+    def test_shows_a_circle_of_sends(self):
+        ranks = self.launch("send:1:4000000", "send:2:4000000", "send:0:4000000", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[0],
+            "in a circle",
+            "rank 0 waits for .* rank 1 in Send",
+            "rank 1 waits for .* rank 2 in Send",
+            "rank 2 waits for .* rank 0 in Send",
+            "one group",
+        )
+
+    def test_names_a_frozen_rank_and_leaves_it_so(self):
+        ranks = self.launch("allreduce:8 loop", "allreduce:8 loop", timeout_ms=PATIENCE)
+        self.expect_success(ranks, "allreduce")
+        ranks[1].child.send_signal(signal.SIGSTOP)
+        self.expect_verdict(ranks[1], r"rank 1 \(.*\) is stopped", f"kill -CONT {ranks[1].child.pid}", guilty=1)
+        with open(f"/proc/{ranks[1].child.pid}/stat") as stat:
+            self.assertEqual(stat.read().rsplit(")", 1)[1].split()[0], "T")
+
+    def test_names_a_dead_rank_by_its_survivor(self):
+        ranks = self.launch("allreduce:8 line", "allreduce:8 line", timeout_ms=PATIENCE)
+        ranks[0].result("allreduce")
+        ranks[1].child.kill()
+        ranks[1].child.wait()
+        self.expect_verdict(ranks[0], r"rank 1 \(.*\) died", "AllReduce #1", guilty=1)
+
+    def test_names_a_slow_rank_while_work_goes_on(self):
+        ranks = self.launch("slow:0:1000", "slow:400:1000", "slow:0:1000", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[0], r"rank 1 \(.*\) is slow: the others waited for it in \d+ of \d+ looks", "operations go on", guilty=1
+        )
+
+    def test_names_a_rank_that_is_stuck_in_user_code_and_where(self):
+        ranks = self.launch("allreduce:8", "sleep:60000 allreduce:8", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[0],
+            r"rank 1 \(.*\) has not called AllReduce #1",
+            r"it is outside the library, .*thread \d+ sleeps in .*nanosleep",
+            guilty=1,
+        )
+
+    def test_names_a_rank_that_computes_in_user_code(self):
+        ranks = self.launch("allreduce:8", "spin:20000 allreduce:8", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[0], r"rank 1 \(.*\) has not called AllReduce #1", r"it is outside the library, .*thread \d+ runs", guilty=1
+        )
+
+    # ---- and what is no hang
+
+    def test_finds_nothing_wrong_where_nothing_is(self):
+        ranks = self.launch("line", "line", timeout_ms=PATIENCE)
+        code, text = self.why(ranks[0])
+        self.assertEqual(code, 0, text)
+        self.assertIn("nothing wrong", text)
+
+    def test_finds_nothing_wrong_in_ranks_that_work(self):
+        ranks = self.launch("loop", "loop", "loop", timeout_ms=PATIENCE)
+        for _ in range(3):
+            code, text = self.why(ranks[0])
+            self.assertEqual(code, 0, text)
+
+    def test_knows_a_process_that_is_not_there(self):
+        ranks = self.launch("line")
+        ranks[0].child.kill()
+        ranks[0].child.wait()
+        result = subprocess.run([TUTTI, "why", str(ranks[0].child.pid)], capture_output=True, text=True, timeout=20)
+        self.assertEqual(result.returncode, 3, result.stdout)
+
+    def test_refuses_nonsense(self):
+        self.assertEqual(subprocess.run([TUTTI, "why", "--nonsense"], capture_output=True, timeout=20).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -5,11 +5,13 @@ JOBS ?= $(shell nproc)
 DEMO ?= perf all_reduce -n 4 -b 8 -e 16M -f 8
 CTEST_ARGS ?=
 PEERS_ARGS ?= --quick
+MINUTES ?= 10
+SEED ?= 1
 # ThreadSanitizer of GCC 12 cannot cope with the widest address randomisation of newer kernels.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-peers install lint format asan tsan clean
+.PHONY: help build demo test soak bench bench-peers install lint format asan tsan clean
 
 # $(call configure,preset,extra arguments): quiet unless it fails.
 define configure
@@ -20,6 +22,7 @@ endef
 help:
 	@echo 'make demo      build the library and the command, time an all-reduce of four CPU ranks'
 	@echo 'make test      build everything and run all tests'
+	@echo 'make soak      random work, faults and endings for MINUTES=$(MINUTES), seeds from SEED=$(SEED) on'
 	@echo 'make bench     build and run the micro benchmarks'
 	@echo 'make bench-peers  time CPU ranks against the MPIs and Gloo of this machine: build/peers/peers.html'
 	@echo 'make install   install to PREFIX=$(PREFIX), staged under DESTDIR when that is set'
@@ -49,6 +52,12 @@ test:
 	@rm -f build/release/faults-table.tsv
 	@ctest --preset release -j $(JOBS) $(CTEST_ARGS); result=$$?; \
 	  python3 tests/faults/table.py build/release/faults-table.tsv; exit $$result
+
+soak:
+	@scripts/install-deps.sh test
+	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS) --target soak_rank tutti
+	python3 tests/soak/soak.py --rank-program build/release/bin/soak_rank --minutes $(MINUTES) --seed $(SEED) $(SOAK_ARGS)
 
 bench:
 	@scripts/install-deps.sh bench

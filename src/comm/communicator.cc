@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "comm/membership.h"
 #include "comm/process.h"
 #include "device/host_streams.h"
 
@@ -67,6 +68,10 @@ Status Communicator::joinInitialise() {
 
 bool Communicator::isInitialising() const {
   return state_.load(std::memory_order_acquire) == State::kInitialising;
+}
+
+bool Communicator::mayInitialise() const {
+  return isInitialising() || state_.load(std::memory_order_acquire) == State::kNew;
 }
 
 bool Communicator::waitInitialised(Nanoseconds bound) {
@@ -160,7 +165,7 @@ Status Communicator::finalize() {
   }
   while (!runner_->waitIdle(kIdleCheck, process_.clock())) {
   }
-  runner_->retire();
+  runner_->retire(observe::Life::kFinalized);
   become(State::kFinalized);
   return runner_->failure();
 }
@@ -178,6 +183,7 @@ Status Communicator::revoke() {
   if (runner_->waitIdle(patience, process_.clock())) {
     // Peers that wait for this rank learn that it does not come.
     if (links_ != nullptr) links_->markFault(wire::LinkFault::kAborted);
+    runner_->retire(observe::Life::kAborted);
     return {};
   }
   if (!isBlocking())
@@ -198,6 +204,7 @@ void Communicator::shutDown() {
     }
     runner_->fail(Status(Code::kInvalidUsage, "the communicator is destroyed"));
     if (links_ != nullptr) links_->markFault(wire::LinkFault::kDestroyed);
+    runner_->retire(observe::Life::kDestroyed);
   }
   log::info(log::Subsystem::kInit, "comm {} rank {} nranks {} - Destroy COMPLETE",
             static_cast<const void*>(this), index(rank()), rankCount());
@@ -206,8 +213,9 @@ void Communicator::shutDown() {
 void Communicator::requestAbort() {
   abort_.store(true, std::memory_order_release);
   std::lock_guard lock(childMutex_);
-  for (const auto& child : children_) {
-    if (child->isInitialising()) child->requestAbort();
+  for (const auto& weak : children_) {
+    const auto child = weak.lock();
+    if (child != nullptr && child->isInitialising()) child->requestAbort();
   }
 }
 
@@ -217,26 +225,35 @@ bool Communicator::waitQuiet(Nanoseconds bound) {
   if (!waitInitialised(bound) || !leaveChildren(left())) return false;
   if (runner_ == nullptr) return true;
   runner_->fail(Status(Code::kInternalError, "the communicator was aborted"));
-  return runner_->waitIdle(left(), process_.clock());
+  if (!runner_->waitIdle(left(), process_.clock())) return false;
+  // Not only when the object goes, which its other users decide; and also to peers without a link.
+  if (links_ != nullptr) links_->markFault(wire::LinkFault::kAborted);
+  runner_->retire(observe::Life::kAborted);
+  return true;
 }
 
-Status Communicator::adopt(std::shared_ptr<Communicator> child) {
+Status Communicator::adopt(const std::shared_ptr<Communicator>& child) {
   std::lock_guard lock(childMutex_);
   if (isLeft_ || abort_.load(std::memory_order_acquire)) {
     return invalidUsage("rank {}: the communicator was ended while a new one was made of it",
                         index(rank()));
   }
-  std::erase_if(children_, [](const auto& other) {
-    const State state = other->state_.load(std::memory_order_acquire);
-    return state != State::kNew && state != State::kInitialising;
+  std::erase_if(outsiders_, [](const auto& other) { return !other->mayInitialise(); });
+  std::erase_if(children_, [](const auto& weak) {
+    const auto other = weak.lock();
+    return other == nullptr || !other->mayInitialise();
   });
-  children_.push_back(std::move(child));
+  if (child->derivation_->color == kNoColor) outsiders_.push_back(child);
+  children_.push_back(child);
   return {};
 }
 
 bool Communicator::hasFormingChild() {
   std::lock_guard lock(childMutex_);
-  return std::ranges::any_of(children_, [](const auto& child) { return child->isInitialising(); });
+  return std::ranges::any_of(children_, [](const auto& weak) {
+    const auto child = weak.lock();
+    return child != nullptr && child->isInitialising();
+  });
 }
 
 // True when no child initialises any more; there will be no others.
@@ -246,13 +263,16 @@ bool Communicator::leaveChildren(Nanoseconds bound) {
   {
     std::lock_guard lock(childMutex_);
     isLeft_ = true;
-    children = children_;
+    for (const auto& weak : children_) {
+      if (auto child = weak.lock()) children.push_back(std::move(child));
+    }
   }
   for (const auto& child : children) {
     if (!child->waitInitialised(deadline - process_.clock().now())) return false;
   }
   std::lock_guard lock(childMutex_);
-  children_.clear();  // `children` lets go of them, without the lock
+  children_.clear();
+  outsiders_.clear();
   return true;
 }
 

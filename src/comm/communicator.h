@@ -74,7 +74,7 @@ class Communicator {
   Status joinInitialise();
   // Before initialise() of a child made of this one: lets this one's end and state know of it.
   // kInvalidUsage when this one has ended meanwhile.
-  Status adopt(std::shared_ptr<Communicator> child);
+  Status adopt(const std::shared_ptr<Communicator>& child);
 
   // kInvalidUsage while it initialises and after finalize or revoke; the error when initialisation
   // or an operation failed; else ok.
@@ -151,6 +151,7 @@ class Communicator {
   void become(State state);
   Status fail(Status status);
   bool isInitialising() const;
+  bool mayInitialise() const;  // does, or may yet begin to
   bool waitInitialised(Nanoseconds bound);
   bool hasFormingChild();
   bool leaveChildren(Nanoseconds bound);
@@ -191,10 +192,13 @@ class Communicator {
   std::condition_variable initialised_;
   std::thread initThread_;
 
-  std::mutex childMutex_;                                // guards the four below
-  bool isLeft_ = false;                                  // no more children
-  std::vector<std::shared_ptr<Communicator>> children_;  // that may still initialise; shared with
-                                                         // the handle table
+  std::mutex childMutex_;  // guards the four below
+  bool isLeft_ = false;    // no more children
+  // That may still initialise. Weak: a child that has gone must not keep its memory, links and
+  // place on the board until its parent goes.
+  std::vector<std::weak_ptr<Communicator>> children_;
+  // Children without a colour, which nobody else holds while they initialise. They have no links.
+  std::vector<std::shared_ptr<Communicator>> outsiders_;
   uint64_t splitCount_ = 0;
   std::map<uint64_t, uint64_t> shrinkCounts_;  // by hash of the remaining ranks
 

@@ -58,7 +58,7 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
   Status failure() const override;
   bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
   void fail(const Status& status) override;
-  void retire() override { parts_.recorder->setLife(observe::Life::kFinalized); }
+  void retire(observe::Life how) override { parts_.recorder->setLife(how); }
 
   // Ends every wait of this rank's kernels. Does not wait itself.
   void abort();

@@ -212,6 +212,7 @@ void Launcher::finish(Operation& operation, Status status) {
     }
     watch_.advanced();
     parts_.links.markFault(wire::LinkFault::kAborted);
+    retire(observe::Life::kAborted);
     fail(status);
   }
   giveBack(operation);
@@ -268,6 +269,9 @@ Result<Progress> Operation::pollRun(Run& run) {
     if (run.after >= 0 && runs_[static_cast<size_t>(run.after)].stage != Stage::kDone)
       return Progress::kIdle;
     record(run);
+    // Nothing to move: no links either. A rank that is through with it may leave, and a peer would
+    // find the link that it was offered withdrawn.
+    if (run.plan->plan.layout.pieceCount == 0) return finishRun(run);
     if (!run.plan->isConnected) TUTTI_TRY(openLinks(*run.plan));
     run.stage = Stage::kConnecting;
   }
@@ -280,11 +284,13 @@ Result<Progress> Operation::pollRun(Run& run) {
     run.stage = Stage::kRunning;
   }
   TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll(looks));
-  if (progress == Progress::kDone) {
-    run.stage = Stage::kDone;
-    launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
-  }
-  return progress;
+  return progress == Progress::kDone ? finishRun(run) : progress;
+}
+
+Progress Operation::finishRun(Run& run) {
+  run.stage = Stage::kDone;
+  launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
+  return Progress::kDone;
 }
 
 void Operation::record(Run& run) {
@@ -415,11 +421,15 @@ Status Operation::idle(int64_t idleNanoseconds) {
     const wire::LinkFault fault = run.execution.awaitedFault();
     if (fault == wire::LinkFault::kNone) continue;
     const auto& peer = launcher_.parts_.peers[static_cast<size_t>(run.execution.awaited().peer)];
-    return remoteError(
-        "rank {} ({}, pid {}) {} its communicator while this rank waited for it in {}", peer.rank,
-        peer.hostName.data(), peer.processId,
-        fault == wire::LinkFault::kAborted ? "aborted" : "destroyed",
-        name(run.call.shape.collective));
+    // For all: a rank that waits for this one would otherwise name this one.
+    return launcher_.watch_.give(
+        {.code = Code::kRemoteError,
+         .guilty = peer.rank,
+         .text = fmt::format(
+             "rank {} ({}, pid {}) {} its communicator while rank {} waited for it in {}",
+             peer.rank, peer.hostName.data(), peer.processId,
+             fault == wire::LinkFault::kAborted ? "aborted" : "destroyed",
+             launcher_.parts_.recorder->rank(), name(run.call.shape.collective))});
   }
   const bool isOurTurn = launcher_.completed_.load(std::memory_order_acquire) == number_;
   if (!isOurTurn || !launcher_.watch_.isDue(idleNanoseconds)) return {};

@@ -77,6 +77,7 @@ class Operation final : public device::Task {
   void add(const Call& call, BoundPlan& plan, const Mark& mark);
   int32_t runBefore(const Call& call) const;
   Result<Progress> pollRun(Run& run);
+  Progress finishRun(Run& run);
   Status openLinks(BoundPlan& plan);
   Result<Progress> connectLinks(BoundPlan& plan);
   void begin(Run& run);
@@ -129,8 +130,8 @@ class Launcher final : public Runner {
   Status failure() const override;
   bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
 
-  // This rank starts no further operation: peers that wait for one learn of it. Once idle.
-  void retire() override { parts_.recorder->setLife(observe::Life::kFinalized); }
+  // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.
+  void retire(observe::Life how) override { parts_.recorder->setLife(how); }
 
   // Records a failure from outside an operation (the first one wins) and lets the peers know.
   void fail(const Status& status) override;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "observe/board.h"
 
 namespace tutti::launch {
 
@@ -22,8 +23,8 @@ class Runner {
   virtual bool hasFailed() const = 0;
   // Records a failure from outside (the first one wins), ends what runs, and lets the peers know.
   virtual void fail(const Status& status) = 0;
-  // This rank starts no further operation: peers that wait for one learn of it. Once idle.
-  virtual void retire() = 0;
+  // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.
+  virtual void retire(observe::Life how) = 0;
 
  protected:
   ~Runner() = default;

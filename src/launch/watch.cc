@@ -20,6 +20,19 @@ constexpr Nanoseconds kLookInterval = std::chrono::milliseconds(100);
 
 double seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
+// Empty for a rank that may still call.
+std::string_view howLeft(Life life) {
+  switch (life) {
+    case Life::kFinalized: return "finalized";
+    case Life::kDestroyed: return "destroyed";
+    case Life::kAborted: return "aborted";
+    case Life::kAbsent:
+    case Life::kReady:
+    case Life::kExited: break;
+  }
+  return {};
+}
+
 Verdict stopVerdict(const RankView& peer, Nanoseconds span) {
   return {.code = Code::kRemoteError,
           .guilty = peer.rank,
@@ -92,20 +105,19 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
 // A rank that has left sends nothing more. What it sent before may have come after our last poll,
 // so the judgement falls at the second look.
 std::optional<Verdict> Watch::judgeLife(const RankView& peer, const OperationNote* waiting) {
-  const bool hasLeft = peer.life == Life::kFinalized || peer.life == Life::kDestroyed;
+  const std::string_view how = howLeft(peer.life);
   const auto found = std::ranges::find(gone_, peer.rank, &Suspect::rank);
-  if (!hasLeft) return std::nullopt;
+  if (how.empty()) return std::nullopt;
   if (found == gone_.end()) {
     gone_.push_back({.rank = peer.rank});
     return std::nullopt;
   }
-  return Verdict{
-      .code = Code::kRemoteError,
-      .guilty = peer.rank,
-      .text = fmt::format(
-          "{} has {} its communicator while rank {} waits for it{}; {}", observe::who(peer),
-          peer.life == Life::kFinalized ? "finalized" : "destroyed", parts_.recorder.rank(),
-          waiting == nullptr ? "" : " in " + observe::what(*waiting), observe::lastCall(peer))};
+  return Verdict{.code = Code::kRemoteError,
+                 .guilty = peer.rank,
+                 .text = fmt::format("{} has {} its communicator while rank {} waits for it{}; {}",
+                                     observe::who(peer), how, parts_.recorder.rank(),
+                                     waiting == nullptr ? "" : " in " + observe::what(*waiting),
+                                     observe::lastCall(peer))};
 }
 
 std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state, Instant now) {

@@ -41,13 +41,15 @@ class Watch {
   // Publishes what the operation waits for and judges it. An error ends the operation.
   Status look(std::span<const observe::WaitNote> waits, int64_t idleNanoseconds);
 
+  // The verdict for all ranks, or the one that another rank gave first; as this rank's error.
+  Status give(observe::Verdict verdict);
+
   // A better word for an error of a link: one of `peers` died, or ranks called different things.
   // The error itself when there is none; the others are told of it. `operation` as the recorder
   // numbers it.
   Status explain(Status error, uint64_t operation, std::span<const int32_t> peers);
 
  private:
-  Status give(observe::Verdict verdict);
   Status tell(Status error, const observe::RankView& self, const observe::OperationNote* own);
   std::optional<observe::Verdict> judgePeers(const std::vector<observe::RankView>& ranks,
                                              Instant now);

@@ -85,6 +85,61 @@ TEST(Endings, AbortOfAnInitialisationThatAnotherThreadWaitsFor) {
   }
 }
 
+// The rank is not in a call, so no link of its own tells; and `parent` still knows the child.
+TEST(Endings, ARankThatAbortsOrRevokesBetweenCallsIsNamedByThoseThatWait) {
+  for (const bool revokes : {false, true}) {
+    for (const bool hasLinks : {false, true}) {
+      runRanks(3, [&](int rank, ncclComm_t parent) {
+        ncclComm_t comm = nullptr;
+        ASSERT_EQ(ncclCommSplit(parent, 0, 0, &comm, nullptr), ncclSuccess);
+        int64_t value = 1;
+        if (hasLinks) {
+          EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, comm, nullptr));
+        }
+        if (rank == 1) {
+          if (revokes) {
+            EXPECT_NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+          }
+          EXPECT_NCCL(ncclCommAbort(comm));
+        } else {
+          EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, comm, nullptr),
+                    ncclRemoteError);
+          EXPECT_THAT(ncclGetLastError(comm), HasSubstr("rank 1"));
+          EXPECT_NCCL(ncclCommAbort(comm));
+        }
+        // Nobody leaves the parent before all have heard.
+        EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, parent, nullptr));
+      });
+    }
+  }
+}
+
+// Nothing flows, so nothing holds a rank back until its peers have made their ends of the links.
+TEST(Endings, ARankMayLeaveAfterACallOfNoElements) {
+  for (int late = 0; late < 3; ++late) {
+    runRanks(3, [late](int rank, ncclComm_t comm) {
+      std::vector<float> in(8), out(8);
+      if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_NCCL(ncclAlltoAll(in.data(), out.data(), 0, ncclFloat, comm, nullptr));
+      EXPECT_NCCL(ncclAllReduce(in.data(), out.data(), 0, ncclFloat, ncclSum, comm, nullptr));
+      EXPECT_NCCL(ncclBroadcast(in.data(), out.data(), 0, ncclFloat, 1, comm, nullptr));
+    });
+  }
+}
+
+TEST(Endings, AChildLeavesNothingInItsParent) {
+  runRanks(1, [](int, ncclComm_t parent) {
+    const auto oneChild = [parent] {
+      ncclComm_t child = nullptr;
+      ASSERT_EQ(ncclCommSplit(parent, 0, 0, &child, nullptr), ncclSuccess);
+      EXPECT_NCCL(ncclCommDestroy(child));
+    };
+    const size_t descriptors = countEntries("/proc/self/fd");
+    oneChild();
+    EXPECT_LE(countEntries("/proc/self/fd"), descriptors);
+  });
+}
+
 TEST(Endings, RanksDestroyInAnyOrderWithoutWaitingForEachOther) {
   constexpr int kRanks = 4;
   for (int shift = 0; shift < kRanks; ++shift) {

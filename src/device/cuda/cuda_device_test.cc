@@ -1,0 +1,138 @@
+#include "device/cuda/cuda_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "device/cuda/context_scope.h"
+#include "device/cuda/fake_driver_testing.h"
+
+namespace tutti::device::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  std::unique_ptr<CudaDevice> open(int index) {
+    auto device = CudaDevice::open(driver_, index);
+    EXPECT_TRUE(device.ok()) << device.status().message();
+    return std::move(device).value();
+  }
+  static size_t callCount(const char* name) {
+    return static_cast<size_t>(std::ranges::count(FakeGpus::get().calls, name));
+  }
+
+  Driver driver_ = makeFakeDriver();
+};
+
+TEST_F(CudaDeviceTest, GivesTheCallerItsContextBack) {
+  auto device = open(1);
+  EXPECT_EQ(fakeContext(), nullptr);
+  auto memory = device->makeMemory(1000);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(fakeContext(), nullptr);
+}
+
+TEST_F(CudaDeviceTest, PushesNothingWhenItsContextIsCurrent) {
+  auto device = open(1);
+  fakeContext() = fakeContextOf(1);
+  const size_t before = callCount("cuCtxPushCurrent");
+  EXPECT_TRUE(device->record(nullptr, nullptr).ok());
+  EXPECT_EQ(callCount("cuCtxPushCurrent"), before);
+  fakeContext() = nullptr;
+}
+
+TEST_F(CudaDeviceTest, TheCurrentDeviceIsThatOfTheThreadsContext) {
+  EXPECT_EQ(currentDevice(driver_).value(), 0);
+  fakeContext() = fakeContextOf(1);
+  EXPECT_EQ(currentDevice(driver_).value(), 1);
+  fakeContext() = nullptr;
+}
+
+TEST_F(CudaDeviceTest, ExportedMemoryIsTheSameMemoryElsewhere) {
+  auto owner = open(0);
+  auto peer = open(1);
+  auto made = owner->makeMemory(size_t{3} << 20);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made.value()->bytes(), size_t{4} << 20) << "rounded up to the granularity";
+  auto handle = made.value()->exportHandle();
+  ASSERT_TRUE(handle.ok());
+  auto mapped = peer->importMemory(std::move(handle).value(), made.value()->bytes());
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  EXPECT_NE(mapped.value()->address(), made.value()->address());
+
+  uint64_t seen = 1;
+  ASSERT_TRUE(peer->copy(&seen, mapped.value()->address(), sizeof seen).ok());
+  EXPECT_EQ(seen, 0u) << "new memory is zeroed";
+  const uint64_t written = 0x1122334455667788;
+  ASSERT_TRUE(owner->copy(made.value()->address(), &written, sizeof written).ok());
+  made.value().reset();  // the owner goes first
+  ASSERT_TRUE(peer->copy(&seen, mapped.value()->address(), sizeof seen).ok());
+  EXPECT_EQ(seen, written);
+}
+
+TEST_F(CudaDeviceTest, TakesHalfMadeMemoryApart) {
+  auto device = open(0);
+  const size_t before = FakeGpus::get().mappings.size();
+  for (const char* call : {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"}) {
+    FakeGpus::get().fails = {{call, 999}};
+    auto memory = device->makeMemory(1);
+    ASSERT_FALSE(memory.ok()) << call;
+    EXPECT_EQ(memory.status().code(), Code::kUnhandledCudaError);
+    EXPECT_THAT(std::string(memory.status().message()), HasSubstr(call));
+    EXPECT_EQ(FakeGpus::get().mappings.size(), before) << call;
+  }
+}
+
+TEST_F(CudaDeviceTest, LoadsAnImageOnceAndSaysWhenThereIsNone) {
+  auto device = open(0);
+  const unsigned char image[4] = {1, 2, 3, 4};
+  ASSERT_TRUE(device->findKernel(image, "a").ok());
+  ASSERT_TRUE(device->findKernel(image, "b").ok());
+  EXPECT_EQ(callCount("cuModuleLoadData"), 1u);
+  const auto missing = device->findKernel({}, "tuttiFold");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("without a CUDA compiler"));
+}
+
+TEST_F(CudaDeviceTest, TellsHostMemoryFromItsOwn) {
+  auto device = open(0);
+  auto memory = device->makeMemory(1);
+  ASSERT_TRUE(memory.ok());
+  int local = 0;
+  EXPECT_EQ(device->placeOf(&local).value(), MemoryPlace::kUnknownHost);
+  EXPECT_EQ(device->placeOf(memory.value()->address()).value(), MemoryPlace::kThisDevice);
+}
+
+TEST_F(CudaDeviceTest, FreesWhatItAllocatedAndNothingElse) {
+  auto device = open(0);
+  auto memory = device->allocate(100);
+  ASSERT_TRUE(memory.ok());
+  EXPECT_TRUE(device->hasAllocated(*memory));
+  EXPECT_TRUE(device->free(*memory).ok());
+  EXPECT_FALSE(device->hasAllocated(*memory));
+  EXPECT_EQ(device->free(*memory).code(), Code::kInvalidArgument);
+}
+
+TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
+  driver_.deviceAttribute = [](int* value, int attribute, DeviceNumber) {
+    *value = attribute == kAttributePosixHandles ? 0 : 1;
+    return kSuccess;
+  };
+  const auto device = CudaDevice::open(driver_, 0);
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.status().code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("TUTTI_DEVICE=host"));
+}
+
+TEST_F(CudaDeviceTest, AnErrorOfALaunchNamesItsShape) {
+  auto device = open(0);
+  FakeGpus::get().fails = {{"cuLaunchKernel", 700}};
+  const Status status = device->launch({.kernel = nullptr, .blocks = 3, .threads = 512}, nullptr);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("3 blocks of 512 threads on device 0"));
+}
+
+}  // namespace
+}  // namespace tutti::device::cuda

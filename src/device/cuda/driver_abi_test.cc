@@ -1,0 +1,51 @@
+// Our declarations of the driver's interface against its own header, where there is one.
+#include <gtest/gtest.h>
+
+#include "device/cuda/driver.h"
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+
+namespace tutti::device::cuda {
+namespace {
+
+static_assert(sizeof(DeviceNumber) == sizeof(CUdevice));
+static_assert(sizeof(DevicePointer) == sizeof(CUdeviceptr));
+static_assert(sizeof(AllocationHandle) == sizeof(CUmemGenericAllocationHandle));
+static_assert(sizeof(AllocationProperties) == sizeof(CUmemAllocationProp));
+static_assert(offsetof(AllocationProperties, handleTypes) ==
+              offsetof(CUmemAllocationProp, requestedHandleTypes));
+static_assert(offsetof(AllocationProperties, location) == offsetof(CUmemAllocationProp, location));
+static_assert(offsetof(AllocationProperties, flags) == offsetof(CUmemAllocationProp, allocFlags));
+static_assert(sizeof(AccessDescription) == sizeof(CUmemAccessDesc));
+static_assert(offsetof(AccessDescription, flags) == offsetof(CUmemAccessDesc, flags));
+
+static_assert(kNotReady == CUDA_ERROR_NOT_READY);
+static_assert(kDeinitialized == CUDA_ERROR_DEINITIALIZED);
+static_assert(kAttributeVirtualMemory == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+static_assert(kAttributePosixHandles ==
+              CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kPointerIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
+static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
+static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
+static_assert(kHostAllocDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
+static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+static_assert(kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+static_assert(kLocationDevice == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(kHandlePosixFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+static_assert(kAllocationPinned == CU_MEM_ALLOCATION_TYPE_PINNED);
+static_assert(kAccessReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+static_assert(kGranularityRecommended == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+
+TEST(DriverAbi, DeclarationsAreThoseOfTheHeader) { SUCCEED() << "checked when this was compiled"; }
+
+}  // namespace
+}  // namespace tutti::device::cuda
+#else
+TEST(DriverAbi, DeclarationsAreThoseOfTheHeader) { GTEST_SKIP() << "no cuda.h was found"; }
+#endif

@@ -1,0 +1,297 @@
+// Tests only: a driver of two or more GPUs that lives in ordinary memory. Streams run at once,
+// allocations are memory files that really map into several places and other processes, kernels are
+// noted instead of run.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/cuda/driver.h"
+
+namespace tutti::device::cuda {
+
+struct FakeLaunch {
+  Function function = nullptr;
+  StreamHandle stream = nullptr;
+  unsigned blocks = 0;
+  unsigned threads = 0;
+  std::vector<unsigned char> argument{};
+};
+
+// What the fake GPUs hold and were told. Reset by makeFakeDriver().
+struct FakeGpus {
+  std::mutex mutex;
+  int count = 2;
+  size_t argumentBytes = 0;                   // copied of each launch's argument
+  std::map<std::string, DriverResult> fails;  // by the driver's name of a call
+  std::vector<std::string> calls;             // in order, those that tests ask about
+  std::vector<FakeLaunch> launches;
+  std::map<DevicePointer, size_t> mappings;
+  std::set<void*> pinned;
+  bool isBusy = false;  // events are not reached
+  int captureStatus = kCaptureNone;
+  unsigned long long captureId = 0;
+  uintptr_t lastHandle = 0x1000;
+
+  static FakeGpus& get() {
+    static FakeGpus gpus;
+    return gpus;
+  }
+};
+
+// Returns from a fake call as a test wants it to.
+inline DriverResult fakeResult(const char* call) {
+  FakeGpus& gpus = FakeGpus::get();
+  std::lock_guard lock(gpus.mutex);
+  gpus.calls.emplace_back(call);
+  const auto found = gpus.fails.find(call);
+  return found == gpus.fails.end() ? kSuccess : found->second;
+}
+
+template <typename T>
+T fakeHandle() {
+  FakeGpus& gpus = FakeGpus::get();
+  std::lock_guard lock(gpus.mutex);
+  return reinterpret_cast<T>(gpus.lastHandle += 16);
+}
+
+inline Context& fakeContext() {
+  thread_local Context current = nullptr;
+  return current;
+}
+inline Context fakeContextOf(DeviceNumber device) {
+  return reinterpret_cast<Context>(static_cast<uintptr_t>(0x100 + device));
+}
+
+inline void fakeMemory(Driver& driver) {
+  driver.granularity = [](size_t* bytes, const AllocationProperties*, int) {
+    *bytes = size_t{2} << 20;
+    return fakeResult("cuMemGetAllocationGranularity");
+  };
+  driver.memoryCreate = [](AllocationHandle* handle, size_t bytes, const AllocationProperties*,
+                           unsigned long long) {
+    const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+    if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return 2;
+    *handle = static_cast<AllocationHandle>(fd);
+    return fakeResult("cuMemCreate");
+  };
+  driver.memoryRelease = [](AllocationHandle handle) {
+    ::close(static_cast<int>(handle));
+    return fakeResult("cuMemRelease");
+  };
+  driver.addressReserve = [](DevicePointer* address, size_t bytes, size_t, DevicePointer,
+                             unsigned long long) {
+    void* range = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *address = reinterpret_cast<DevicePointer>(range);
+    return range == MAP_FAILED ? 2 : fakeResult("cuMemAddressReserve");
+  };
+  driver.addressFree = [](DevicePointer address, size_t bytes) {
+    ::munmap(reinterpret_cast<void*>(address), bytes);
+    return fakeResult("cuMemAddressFree");
+  };
+  driver.memoryMap = [](DevicePointer address, size_t bytes, size_t, AllocationHandle handle,
+                        unsigned long long) {
+    if (const DriverResult result = fakeResult("cuMemMap"); result != kSuccess) return result;
+    void* range = ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                         static_cast<int>(handle), 0);
+    if (range == MAP_FAILED) return 2;
+    FakeGpus& gpus = FakeGpus::get();
+    std::lock_guard lock(gpus.mutex);
+    gpus.mappings[address] = bytes;
+    return kSuccess;
+  };
+  driver.memoryUnmap = [](DevicePointer address, size_t) {
+    FakeGpus& gpus = FakeGpus::get();
+    {
+      std::lock_guard lock(gpus.mutex);
+      gpus.mappings.erase(address);
+    }
+    return fakeResult("cuMemUnmap");
+  };
+  driver.memorySetAccess = [](DevicePointer address, size_t bytes, const AccessDescription*,
+                              size_t) {
+    ::mprotect(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE);
+    return fakeResult("cuMemSetAccess");
+  };
+  driver.memoryExport = [](void* fd, AllocationHandle handle, int, unsigned long long) {
+    *static_cast<int*>(fd) = ::dup(static_cast<int>(handle));
+    return fakeResult("cuMemExportToShareableHandle");
+  };
+  driver.memoryImport = [](AllocationHandle* handle, void* fd, int) {
+    *handle =
+        static_cast<AllocationHandle>(::dup(static_cast<int>(reinterpret_cast<intptr_t>(fd))));
+    return fakeResult("cuMemImportFromShareableHandle");
+  };
+  driver.copyAsync = [](DevicePointer to, DevicePointer from, size_t bytes, StreamHandle) {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    return fakeResult("cuMemcpyAsync");
+  };
+  driver.fillAsync = [](DevicePointer to, unsigned char value, size_t bytes, StreamHandle) {
+    std::memset(reinterpret_cast<void*>(to), value, bytes);
+    return fakeResult("cuMemsetD8Async");
+  };
+  driver.hostAlloc = [](void** memory, size_t bytes, unsigned) {
+    *memory = ::operator new (bytes, std::align_val_t{64});
+    FakeGpus& gpus = FakeGpus::get();
+    {
+      std::lock_guard lock(gpus.mutex);
+      gpus.pinned.insert(*memory);
+    }
+    return fakeResult("cuMemHostAlloc");
+  };
+  driver.hostFree = [](void* memory) {
+    FakeGpus& gpus = FakeGpus::get();
+    {
+      std::lock_guard lock(gpus.mutex);
+      gpus.pinned.erase(memory);
+    }
+    ::operator delete (memory, std::align_val_t{64});
+    return fakeResult("cuMemFreeHost");
+  };
+  driver.hostDevicePointer = [](DevicePointer* device, void* host, unsigned) {
+    *device = reinterpret_cast<DevicePointer>(host);
+    return fakeResult("cuMemHostGetDevicePointer");
+  };
+  driver.pointerAttribute = [](void* value, int attribute, DevicePointer address) -> DriverResult {
+    FakeGpus& gpus = FakeGpus::get();
+    std::lock_guard lock(gpus.mutex);
+    const auto above = gpus.mappings.upper_bound(address);
+    if (above == gpus.mappings.begin()) return 1;
+    const auto& [start, bytes] = *std::prev(above);
+    if (address >= start + bytes) return 1;
+    *static_cast<int*>(value) =
+        attribute == kPointerMemoryType ? static_cast<int>(kMemoryTypeDevice) : 0;
+    return kSuccess;
+  };
+}
+
+inline void fakeStreams(Driver& driver) {
+  driver.streamCreate = [](StreamHandle* stream, unsigned) {
+    *stream = fakeHandle<StreamHandle>();
+    return fakeResult("cuStreamCreate");
+  };
+  driver.streamDestroy = [](StreamHandle) { return fakeResult("cuStreamDestroy"); };
+  driver.streamSynchronize = [](StreamHandle) { return fakeResult("cuStreamSynchronize"); };
+  driver.streamWaitEvent = [](StreamHandle, EventHandle, unsigned) {
+    return fakeResult("cuStreamWaitEvent");
+  };
+  driver.streamCaptureInfo = [](StreamHandle, int* status, unsigned long long* id, void**,
+                                const void**, size_t*) {
+    *status = FakeGpus::get().captureStatus;
+    *id = FakeGpus::get().captureId;
+    return fakeResult("cuStreamGetCaptureInfo");
+  };
+  driver.exchangeCaptureMode = [](int*) { return kSuccess; };
+  driver.eventCreate = [](EventHandle* event, unsigned) {
+    *event = fakeHandle<EventHandle>();
+    return fakeResult("cuEventCreate");
+  };
+  driver.eventDestroy = [](EventHandle) { return fakeResult("cuEventDestroy"); };
+  driver.eventRecord = [](EventHandle, StreamHandle) { return fakeResult("cuEventRecord"); };
+  driver.eventQuery = [](EventHandle) -> DriverResult {
+    FakeGpus& gpus = FakeGpus::get();
+    std::lock_guard lock(gpus.mutex);
+    return gpus.isBusy ? kNotReady : kSuccess;
+  };
+  driver.eventSynchronize = [](EventHandle) { return fakeResult("cuEventSynchronize"); };
+  driver.moduleLoad = [](Module* module, const void*) {
+    *module = fakeHandle<Module>();
+    return fakeResult("cuModuleLoadData");
+  };
+  driver.moduleFunction = [](Function* function, Module, const char*) {
+    *function = fakeHandle<Function>();
+    return fakeResult("cuModuleGetFunction");
+  };
+  driver.launchKernel = [](Function function, unsigned blocks, unsigned, unsigned, unsigned threads,
+                           unsigned, unsigned, unsigned, StreamHandle stream, void** parameters,
+                           void**) {
+    FakeGpus& gpus = FakeGpus::get();
+    {
+      std::lock_guard lock(gpus.mutex);
+      const auto* argument = static_cast<const unsigned char*>(parameters[0]);
+      gpus.launches.push_back({.function = function,
+                               .stream = stream,
+                               .blocks = blocks,
+                               .threads = threads,
+                               .argument = {argument, argument + gpus.argumentBytes}});
+    }
+    return fakeResult("cuLaunchKernel");
+  };
+}
+
+inline Driver makeFakeDriver(int gpuCount = 2) {
+  FakeGpus& gpus = FakeGpus::get();
+  {
+    std::lock_guard lock(gpus.mutex);
+    gpus.count = gpuCount;
+    gpus.fails.clear();
+    gpus.calls.clear();
+    gpus.launches.clear();
+    gpus.isBusy = false;
+    gpus.captureStatus = kCaptureNone;
+    gpus.argumentBytes = 0;
+  }
+  Driver driver;
+  driver.errorName = [](DriverResult, const char** name) {
+    *name = "CUDA_ERROR_FAKE";
+    return kSuccess;
+  };
+  driver.deviceCount = [](int* count) {
+    *count = FakeGpus::get().count;
+    return fakeResult("cuDeviceGetCount");
+  };
+  driver.deviceGet = [](DeviceNumber* device, int index) {
+    *device = index;
+    return index < FakeGpus::get().count ? kSuccess : 101;
+  };
+  driver.deviceName = [](char* name, int bytes, DeviceNumber) {
+    std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
+    return kSuccess;
+  };
+  driver.deviceAttribute = [](int* value, int, DeviceNumber) {
+    *value = 1;
+    return fakeResult("cuDeviceGetAttribute");
+  };
+  driver.devicePciBusId = [](char* id, int bytes, DeviceNumber device) {
+    std::strncpy(id, device == 0 ? "0000:01:00.0" : "0000:02:00.0", static_cast<size_t>(bytes));
+    return kSuccess;
+  };
+  driver.canAccessPeer = [](int* can, DeviceNumber, DeviceNumber) {
+    *can = 1;
+    return kSuccess;
+  };
+  driver.primaryRetain = [](Context* context, DeviceNumber device) {
+    *context = fakeContextOf(device);
+    return fakeResult("cuDevicePrimaryCtxRetain");
+  };
+  driver.contextGet = [](Context* context) {
+    *context = fakeContext();
+    return kSuccess;
+  };
+  driver.contextDevice = [](DeviceNumber* device) {
+    *device = static_cast<DeviceNumber>(reinterpret_cast<uintptr_t>(fakeContext()) - 0x100);
+    return kSuccess;
+  };
+  // One deep is as much as the library nests.
+  driver.contextPush = [](Context context) {
+    fakeContext() = context;
+    return fakeResult("cuCtxPushCurrent");
+  };
+  driver.contextPop = [](Context* context) {
+    *context = fakeContext();
+    fakeContext() = nullptr;
+    return fakeResult("cuCtxPopCurrent");
+  };
+  fakeMemory(driver);
+  fakeStreams(driver);
+  return driver;
+}
+
+}  // namespace tutti::device::cuda

@@ -1,0 +1,175 @@
+#include "launch/gpu_batch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace tutti::launch {
+namespace {
+
+using testing::HasSubstr;
+
+struct Emitted {
+  bool isTransfers = false;
+  std::string kernel;
+  int32_t blocks = 0;
+  std::vector<wire::GpuCall> calls{};
+  std::vector<wire::GpuTransfer> transfers{};
+};
+
+class GpuBatchTest : public testing::Test {
+ protected:
+  static constexpr int32_t kRank = 1;
+
+  GpuBatcher make(int32_t rankCount = 4) const {
+    wire::GpuView view{};
+    view.rank = kRank;
+    view.rankCount = rankCount;
+    return GpuBatcher(view, {.rankCount = rankCount});
+  }
+  void add(Collective collective, uint64_t count, int peer = 0,
+           DataType type = DataType::kFloat32) {
+    calls_.push_back(
+        {.shape = {.collective = collective, .type = type, .peer = Rank{peer}, .count = count},
+         .input = in_,
+         .output = out_});
+  }
+  std::vector<Emitted> build(GpuBatcher& batcher) {
+    std::vector<StreamCall> items;
+    for (const Call& call : calls_) items.push_back({.call = &call});
+    status_ = batcher.check(items);
+    std::vector<Emitted> emitted;
+    if (!status_.ok()) return emitted;
+    status_ = batcher.build(items, [&](const GpuBatch& batch) -> Status {
+      Emitted& one = emitted.emplace_back();
+      one.kernel = batch.choice.kernel;
+      one.blocks = batch.blocks;
+      one.isTransfers = batch.transfers != nullptr;
+      if (one.isTransfers) {
+        one.transfers.assign(batch.transfers->transfers,
+                             batch.transfers->transfers + batch.transfers->transferCount);
+      } else {
+        one.calls.assign(batch.collectives->calls,
+                         batch.collectives->calls + batch.collectives->callCount);
+      }
+      return {};
+    });
+    return emitted;
+  }
+
+  char in_[8] = {};
+  char out_[8] = {};
+  std::vector<Call> calls_;
+  Status status_;
+};
+
+TEST_F(GpuBatchTest, EqualCollectivesShareALaunchUpToItsCapacity) {
+  for (int i = 0; i < wire::kGpuMaxCalls + 1; ++i) add(Collective::kAllReduce, 16);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 2u);
+  EXPECT_EQ(emitted[0].calls.size(), static_cast<size_t>(wire::kGpuMaxCalls));
+  EXPECT_EQ(emitted[1].calls.size(), 1u);
+}
+
+TEST_F(GpuBatchTest, KeepsCallOrderWhereKernelsDiffer) {
+  add(Collective::kAllReduce, 16);
+  add(Collective::kAllGather, 16);
+  add(Collective::kAllReduce, 16);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 3u);
+  EXPECT_EQ(emitted[0].kernel, emitted[2].kernel);
+  EXPECT_NE(emitted[0].kernel, emitted[1].kernel);
+}
+
+TEST_F(GpuBatchTest, TheGridIsThatOfTheLargestCall) {
+  add(Collective::kAllReduce, 16);
+  add(Collective::kAllReduce, 8192);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  EXPECT_EQ(emitted[0].blocks, std::max(emitted[0].calls[0].blocks, emitted[0].calls[1].blocks));
+  EXPECT_GT(emitted[0].calls[1].blocks, emitted[0].calls[0].blocks);
+}
+
+TEST_F(GpuBatchTest, EmptyCallsNeedNoKernel) {
+  add(Collective::kAllReduce, 0);
+  add(Collective::kSend, 0, 2);
+  GpuBatcher batcher = make();
+  EXPECT_TRUE(build(batcher).empty());
+  EXPECT_TRUE(status_.ok());
+}
+
+TEST_F(GpuBatchTest, TheKthTransferOfAPairGoesIntoTheKthLaunch) {
+  add(Collective::kRecv, 10, 0);
+  add(Collective::kSend, 10, 0);
+  add(Collective::kSend, 20, 0);
+  add(Collective::kSend, 30, 2);
+  add(Collective::kAllReduce, 4);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 3u);
+  EXPECT_FALSE(emitted[0].isTransfers) << "collectives come first";
+  ASSERT_EQ(emitted[1].transfers.size(), 3u);
+  ASSERT_EQ(emitted[2].transfers.size(), 1u);
+  EXPECT_EQ(emitted[2].transfers[0].bytes, 80u);
+  int32_t blocks = 0;
+  for (const wire::GpuTransfer& transfer : emitted[1].transfers) {
+    EXPECT_EQ(transfer.firstBlock, blocks) << "each has blocks of its own";
+    blocks += transfer.blocks;
+  }
+  EXPECT_EQ(emitted[1].blocks, blocks);
+}
+
+TEST_F(GpuBatchTest, ATransferWithOneselfIsACopy) {
+  add(Collective::kSend, 10, kRank);
+  add(Collective::kRecv, 10, kRank);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  ASSERT_EQ(emitted[0].transfers.size(), 1u);
+  EXPECT_EQ(static_cast<const void*>(emitted[0].transfers[0].source), in_);
+  EXPECT_EQ(static_cast<void*>(emitted[0].transfers[0].buffer), out_);
+}
+
+TEST_F(GpuBatchTest, RefusesHalfATransferWithOneself) {
+  add(Collective::kSend, 10, kRank);
+  GpuBatcher batcher = make();
+  build(batcher);
+  EXPECT_EQ(status_.code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("1 send(s) to itself and 0 receive(s)"));
+}
+
+TEST_F(GpuBatchTest, RefusesUnequalSizesWithOneself) {
+  add(Collective::kSend, 10, kRank);
+  add(Collective::kRecv, 11, kRank);
+  GpuBatcher batcher = make();
+  build(batcher);
+  EXPECT_EQ(status_.code(), Code::kInvalidUsage);
+}
+
+TEST_F(GpuBatchTest, SignaturesTellCallsApart) {
+  add(Collective::kAllReduce, 16);
+  add(Collective::kAllReduce, 16);
+  add(Collective::kAllReduce, 17);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  EXPECT_EQ(emitted[0].calls[0].signature, emitted[0].calls[1].signature);
+  EXPECT_NE(emitted[0].calls[0].signature, emitted[0].calls[2].signature);
+}
+
+TEST_F(GpuBatchTest, ASendAndItsReceiveHaveOneSignature) {
+  add(Collective::kSend, 10, 0);
+  add(Collective::kRecv, 10, 0);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  EXPECT_EQ(emitted[0].transfers[0].signature, emitted[0].transfers[1].signature);
+}
+
+}  // namespace
+}  // namespace tutti::launch

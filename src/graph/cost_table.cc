@@ -1,5 +1,5 @@
-// The rules are those that NVIDIA's talks, papers and issue threads give (docs/PLANNER.md lists
-// them); the test holds them against a table that NCCL printed.
+// The rules follow what is known of NVIDIA's choice model; the test holds them against a table that
+// NCCL printed, which not every rule shows in.
 #include "graph/cost_table.h"
 
 #include <fmt/core.h>

@@ -2,7 +2,7 @@
 // bandwidth by collective: the table from which a choice is made, and the choice. Pure, any thread.
 //
 // This is the *choice* model of NCCL ("what would be picked"), built from published facts; it is no
-// model of time: schedule_cost.h is.
+// model of time.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // The constants of NCCL's choice model, a set a version, as data. Sources: published facts about
 // 2.28-2.30 (latencies, factors, caps) and, for the older set, what follows from the times that
-// NCCL 2.12.12 printed for 4 nodes x 8 RTX 3090 (docs/PLANNER.md shows the derivation).
+// NCCL 2.12.12 printed for 4 nodes x 8 RTX 3090.
 #pragma once
 
 #include <array>

@@ -70,7 +70,8 @@ inline Context fakeContextOf(DeviceNumber device) {
   return reinterpret_cast<Context>(static_cast<uintptr_t>(0x100 + device));
 }
 
-inline void fakeMemory(Driver& driver) {
+// Allocations are files in memory, so that two mappings of one are the same bytes.
+inline void fakeAllocations(Driver& driver) {
   driver.granularity = [](size_t* bytes, const AllocationProperties*, int) {
     *bytes = size_t{2} << 20;
     return fakeResult("cuMemGetAllocationGranularity");
@@ -86,6 +87,9 @@ inline void fakeMemory(Driver& driver) {
     ::close(static_cast<int>(handle));
     return fakeResult("cuMemRelease");
   };
+}
+
+inline void fakeMappings(Driver& driver) {
   driver.addressReserve = [](DevicePointer* address, size_t bytes, size_t, DevicePointer,
                              unsigned long long) {
     void* range = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -129,6 +133,9 @@ inline void fakeMemory(Driver& driver) {
         static_cast<AllocationHandle>(::dup(static_cast<int>(reinterpret_cast<intptr_t>(fd))));
     return fakeResult("cuMemImportFromShareableHandle");
   };
+}
+
+inline void fakeCopiesAndHostMemory(Driver& driver) {
   driver.copyAsync = [](DevicePointer to, DevicePointer from, size_t bytes, StreamHandle) {
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
     return fakeResult("cuMemcpyAsync");
@@ -289,7 +296,9 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     fakeContext() = nullptr;
     return fakeResult("cuCtxPopCurrent");
   };
-  fakeMemory(driver);
+  fakeAllocations(driver);
+  fakeMappings(driver);
+  fakeCopiesAndHostMemory(driver);
   fakeStreams(driver);
   return driver;
 }

@@ -23,6 +23,7 @@ struct GpuRequest {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
+  int64_t lineBytes = -1;                   // up to here by lines; -1: as predicted (catalog.cc)
 };
 
 struct GpuChoice {

@@ -25,9 +25,8 @@ namespace tutti::wire {
 
 inline constexpr int32_t kGpuMaxRanks = 8;
 inline constexpr int32_t kGpuMaxBlocks = 64;  // of one rank, in collectives
-inline constexpr int32_t kGpuSlotCount = 4;   // the two-shot all-reduce needs 3 (kernels.cu says
-                                              // why)
-inline constexpr int32_t kGpuMaxCalls = 8;    // collectives in one launch, run one after the other
+inline constexpr int32_t kGpuSlotCount = 4;  // two stages need all of them (kernels/cuda/slots.cuh)
+inline constexpr int32_t kGpuMaxCalls = 8;   // collectives in one launch, run one after the other
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 
 // ---- the segment

@@ -12,8 +12,8 @@ using wire::GpuAlgorithm;
 
 constexpr int32_t kThreads = 512;
 // Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
-// Two fit on each of 64 multiprocessors; the smallest data-centre GPUs have more.
-constexpr int32_t kResidentBlocks = 128;
+// One on each multiprocessor; an A100 has 108.
+constexpr int32_t kResidentBlocks = 104;
 
 bool folds(Collective collective) {
   return collective == kAllReduce || collective == kReduceScatter || collective == kReduce;
@@ -31,7 +31,10 @@ size_t messageBytes(const GpuRequest& request) {
 
 // Up to here lines are faster. Predicted, not measured: a line doubles the bytes on the wire, a
 // slot costs a fence and a second trip (together some 2 µs).
-size_t lineLimit(const GpuRequest& request) { return request.rankCount <= 2 ? 256_KiB : 64_KiB; }
+size_t lineLimit(const GpuRequest& request) {
+  if (request.lineBytes >= 0) return static_cast<size_t>(request.lineBytes);
+  return request.rankCount <= 2 ? 256_KiB : 64_KiB;
+}
 
 // Messages that one call makes of the vector: an owner each.
 int32_t partCount(const GpuRequest& request, GpuAlgorithm shape) {

@@ -1,0 +1,198 @@
+#include "team.h"
+
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+namespace tutti::bench {
+namespace {
+
+using kernels::cuda::GpuChoice;
+using kernels::cuda::GpuRequest;
+
+void enableAccess(CUcontext peer) {
+  const CUresult result = cuCtxEnablePeerAccess(peer, 0);
+  if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) check(result, "cuCtxEnablePeerAccess");
+}
+
+}  // namespace
+
+uint32_t signatureOf(const Job& job) {
+  uint64_t hash = 1469598103934665603ULL;
+  for (const uint64_t part :
+       {static_cast<uint64_t>(job.collective), static_cast<uint64_t>(job.type),
+        static_cast<uint64_t>(job.op), job.count, static_cast<uint64_t>(job.root)}) {
+    hash = (hash ^ part) * 1099511628211ULL;
+  }
+  return static_cast<uint32_t>(hash ^ hash >> 32);
+}
+
+Team::Team(const TeamOptions& options) : options_(options), barrier_(options.ranks) {
+  TUTTI_CU(cuInit(0));
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    members_.push_back(std::make_unique<Member>(*this, rank));
+  }
+  for (auto& member : members_) member->connect();
+  run([](Member& member) { member.loadAll(); });
+}
+
+Team::~Team() = default;
+
+void Team::run(const std::function<void(Member&)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& member : members_) {
+    threads.emplace_back([&body, &member] {
+      member->makeCurrent();
+      body(*member);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+void Team::reset() {
+  for (auto& member : members_) member->clear();
+}
+
+Member::Member(Team& team, int rank) : team_(team), rank_(rank) {
+  TUTTI_CU(cuDeviceGet(&device_, rank % team.options().gpus));
+  TUTTI_CU(cuDevicePrimaryCtxRetain(&context_, device_));
+  makeCurrent();
+  TUTTI_CU(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  void* words = nullptr;
+  TUTTI_CU(cuMemHostAlloc(&words, sizeof(HostWords),
+                          CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  hostWords_ = static_cast<HostWords*>(words);
+  segment_ = std::make_unique<DeviceBuffer>(wire::kGpuSegmentBytes);
+  clear();
+}
+
+Member::~Member() {
+  makeCurrent();
+  segment_.reset();
+  cuMemFreeHost(hostWords_);
+  cuStreamDestroy(stream_);
+  for (Loaded& loaded : loaded_) {
+    if (loaded.module != nullptr) cuModuleUnload(loaded.module);
+  }
+  cuDevicePrimaryCtxRelease(device_);
+}
+
+void Member::clear() {
+  makeCurrent();
+  std::memset(hostWords_, 0, sizeof(HostWords));
+  TUTTI_CU(cuMemsetD8(segment_->address(), 0, wire::kGpuSegmentBytes));
+  TUTTI_CU(cuCtxSynchronize());
+}
+
+void Member::connect() {
+  makeCurrent();
+  for (int peer = 0; peer < team_.ranks(); ++peer) {
+    Member& other = team_.member(peer);
+    if (other.context_ != context_) enableAccess(other.context_);
+    view_.segments[peer] = reinterpret_cast<std::byte*>(other.segment());
+  }
+  view_.abortWord = &hostWords_->abort;
+  view_.error = &hostWords_->error;
+  view_.timeoutNs = team_.options().timeoutMs * 1'000'000;
+  view_.rank = rank_;
+  view_.rankCount = team_.ranks();
+}
+
+CUfunction Member::function(int image, const char* name) {
+  Loaded& loaded = loaded_[static_cast<size_t>(image)];
+  if (loaded.module == nullptr) {
+    TUTTI_CU(cuModuleLoadData(&loaded.module, kernels::cuda::image(image).data()));
+  }
+  for (size_t i = 0; i < loaded.names.size(); ++i) {
+    if (loaded.names[i] != nullptr && std::string_view(loaded.names[i]) == name) {
+      return loaded.functions[i];
+    }
+    if (loaded.names[i] == nullptr) {
+      TUTTI_CU(cuModuleGetFunction(&loaded.functions[i], loaded.module, name));
+      loaded.names[i] = name;
+      return loaded.functions[i];
+    }
+  }
+  return nullptr;
+}
+
+void Member::loadAll() {
+  for (int image = 0; image < kernels::cuda::kImageCount; ++image) {
+    const bool moves = image == kernels::cuda::kMoveImage;
+    function(image, moves ? "tuttiMoveLines" : "tuttiFoldLines");
+    function(image, moves ? "tuttiMoveSlots" : "tuttiFoldSlots");
+    if (moves) function(image, kernels::cuda::transferKernel().kernel);
+  }
+}
+
+GpuRequest Member::request(const Job& job) const {
+  return {.collective = job.collective,
+          .type = job.type,
+          .op = job.op,
+          .count = job.count,
+          .rankCount = team_.ranks(),
+          .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
+          .maxBlocks = team_.options().maxBlocks,
+          .lineBytes = team_.options().lineBytes};
+}
+
+void Member::launch(std::span<const Job> jobs) {
+  size_t i = 0;
+  while (i < jobs.size()) {
+    std::vector<wire::GpuCall> calls;
+    GpuChoice choice = *kernels::cuda::choose(request(jobs[i]));
+    for (; i < jobs.size() && calls.size() < wire::kGpuMaxCalls; ++i) {
+      const GpuChoice next = *kernels::cuda::choose(request(jobs[i]));
+      if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
+      choice.threads = std::max(choice.threads, next.threads);
+      wire::GpuCall call = kernels::cuda::makeCall(request(jobs[i]), next);
+      call.input = jobs[i].input;
+      call.output = jobs[i].output;
+      call.root = static_cast<int16_t>(jobs[i].root);
+      call.scalar = jobs[i].scalar;
+      call.signature = signatureOf(jobs[i]);
+      calls.push_back(call);
+    }
+    launch(choice, calls);
+  }
+}
+
+void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> calls) {
+  wire::GpuLaunch launch{};
+  launch.view = view_;
+  launch.callCount = static_cast<int32_t>(calls.size());
+  unsigned grid = 1;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    launch.calls[i] = calls[i];
+    grid = std::max(grid, static_cast<unsigned>(calls[i].blocks));
+  }
+  void* parameters[] = {&launch};
+  TUTTI_CU(cuLaunchKernel(function(choice.image, choice.kernel), grid, 1, 1,
+                          static_cast<unsigned>(choice.threads), 1, 1, 0, stream_, parameters,
+                          nullptr));
+}
+
+void Member::transfer(std::span<const Transfer> transfers) {
+  wire::GpuTransfers work{};
+  work.view = view_;
+  const GpuRequest limits = request({.collective = Collective::kSend});
+  int16_t grid = 0;
+  for (const Transfer& transfer : transfers) {
+    wire::GpuTransfer& entry = work.transfers[work.transferCount++];
+    entry.buffer = static_cast<std::byte*>(transfer.buffer);
+    entry.bytes = transfer.bytes;
+    entry.signature = static_cast<uint32_t>(transfer.bytes * 2654435761U + 1);
+    entry.peer = static_cast<int16_t>(transfer.peer);
+    entry.firstBlock = grid;
+    entry.blocks = static_cast<int16_t>(kernels::cuda::transferBlocks(transfer.bytes, limits));
+    entry.isSend = transfer.isSend;
+    grid = static_cast<int16_t>(grid + entry.blocks);
+  }
+  const GpuChoice choice = kernels::cuda::transferKernel();
+  void* parameters[] = {&work};
+  TUTTI_CU(cuLaunchKernel(function(choice.image, choice.kernel), static_cast<unsigned>(grid), 1, 1,
+                          static_cast<unsigned>(choice.threads), 1, 1, 0, stream_, parameters,
+                          nullptr));
+}
+
+}  // namespace tutti::bench

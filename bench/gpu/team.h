@@ -1,0 +1,124 @@
+// Ranks as threads of one process, on one GPU or several: what the kernels need of a host, and no
+// more. The library's own host side is src/device/cuda and src/launch; this stands beside it so
+// that kernels can be tested and tuned alone.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <array>
+#include <barrier>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gpu.h"
+#include "kernels/cuda/catalog.h"
+#include "wire/gpu_work.h"
+
+namespace tutti::bench {
+
+struct TeamOptions {
+  int ranks = 2;
+  int gpus = 1;
+  uint64_t timeoutMs = 3000;
+  int maxBlocks = wire::kGpuMaxBlocks;
+  int64_t lineBytes = -1;
+};
+
+struct Job {  // one collective, as the API gives it
+  Collective collective;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  uint64_t count = 0;
+  int root = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  uint64_t scalar = 0;
+};
+
+class Member;
+
+class Team {
+ public:
+  explicit Team(const TeamOptions& options);
+  ~Team();
+
+  const TeamOptions& options() const { return options_; }
+  int ranks() const { return options_.ranks; }
+  // Runs the body on all ranks' threads at once, with their contexts current.
+  void run(const std::function<void(Member&)>& body);
+  Member& member(int rank) { return *members_[static_cast<size_t>(rank)]; }
+  void meet() { barrier_.arrive_and_wait(); }
+  // All segments anew, as a new communicator would have them.
+  void reset();
+
+ private:
+  const TeamOptions options_;
+  std::barrier<> barrier_;
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+// One rank.
+class Member {
+ public:
+  Member(Team& team, int rank);
+  ~Member();
+
+  Team& team() { return team_; }
+  int rank() const { return rank_; }
+  CUstream stream() const { return stream_; }
+  CUcontext context() const { return context_; }
+  CUdeviceptr segment() const { return segment_->address(); }
+  wire::GpuView& view() { return view_; }
+  volatile uint32_t& abortWord() { return hostWords_->abort; }
+  const volatile wire::GpuError& error() const { return hostWords_->error; }
+
+  void makeCurrent() { TUTTI_CU(cuCtxSetCurrent(context_)); }
+  void connect();
+  void clear();
+  kernels::cuda::GpuRequest request(const Job& job) const;
+  // Collectives that take the same kernel go into one launch.
+  void launch(std::span<const Job> jobs);
+  void launch(const Job& job) { launch(std::span(&job, 1)); }
+  void launch(const kernels::cuda::GpuChoice& choice, std::span<const wire::GpuCall> calls);
+  struct Transfer {
+    bool isSend;
+    int peer;
+    void* buffer;
+    uint64_t bytes;
+  };
+  void transfer(std::span<const Transfer> transfers);
+  void synchronize() { TUTTI_CU(cuStreamSynchronize(stream_)); }
+  // Everything that will be launched, before any peer spins.
+  void loadAll();
+
+ private:
+  CUfunction function(int image, const char* name);
+
+  struct HostWords {
+    uint32_t abort;
+    alignas(64) wire::GpuError error;
+  };
+
+  Team& team_;
+  const int rank_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  HostWords* hostWords_ = nullptr;
+  std::unique_ptr<DeviceBuffer> segment_;
+  wire::GpuView view_{};
+  struct Loaded {
+    CUmodule module = nullptr;
+    std::array<CUfunction, 3> functions{};
+    std::array<const char*, 3> names{};
+  };
+  std::array<Loaded, kernels::cuda::kImageCount> loaded_{};
+};
+
+uint32_t signatureOf(const Job& job);
+
+}  // namespace tutti::bench

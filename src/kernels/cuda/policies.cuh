@@ -1,0 +1,80 @@
+// What a kernel makes of the messages that come in: Folding reduces them, Moving keeps them.
+#pragma once
+
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/memory.cuh"
+#include "kernels/cuda/session.cuh"
+
+namespace tutti::kernels::cuda {
+
+// Bytes as they are.
+class Moving {
+ public:
+  static constexpr bool kFolds = false;
+
+  __device__ Moving(const GpuCall&, int, int) {}
+
+  template <typename W>
+  __device__ __forceinline__ W outgoing(const W& raw) const {
+    return raw;
+  }
+};
+
+// Reduces in rank order, 0, 1, … n-1, whatever the algorithm, and rounds once: so the result
+// depends on nothing but the inputs. A pre-multiplied input is rounded to its type first, on the
+// rank that owns it: what its peers fold came to them that way.
+template <typename Element>
+class Folding {
+ public:
+  static constexpr bool kFolds = true;
+  using Bits = typename Element::Bits;
+  using Value = typename Element::Value;
+
+  __device__ Folding(const GpuCall& call, int, int rankCount)
+      : op_(call.op),
+        rankCount_(rankCount),
+        divisor_(call.op == ReduceOp::kAvg ? rankCount : 1),
+        scales_(call.op == ReduceOp::kPreMulSum) {
+    if (!scales_) return;
+    union {
+      uint64_t word;
+      Bits bits;
+    } scalar;
+    scalar.word = call.scalar;
+    if (call.scalarAddress != nullptr) scalar.bits = *static_cast<const Bits*>(call.scalarAddress);
+    factor_ = Element::widen(scalar.bits);
+  }
+
+  // My input as peers and I fold it.
+  template <typename W>
+  __device__ __forceinline__ W outgoing(const W& raw) const {
+    if (!scales_) return raw;
+    auto lanes = Lanes<Element, W>::widen(raw);
+    lanes.scale(factor_);
+    return lanes.narrow();
+  }
+
+  // value(rank) is that rank's contribution; kMost bounds the rank count, so that all is unrolled.
+  template <int kMost, typename Source>
+  __device__ __forceinline__ auto fold(const Source& value) const {
+    using W = decltype(value(0));
+    W first = value(0);
+    if (rankCount_ == 1) return first;
+    auto sum = Lanes<Element, W>::widen(first);
+#pragma unroll
+    for (int rank = 1; rank < kMost; ++rank) {
+      if (rank < rankCount_) sum.fold(op_, Lanes<Element, W>::widen(value(rank)));
+    }
+    if (divisor_ > 1) sum.divide(divisor_);
+    return sum.narrow();
+  }
+
+ private:
+  const ReduceOp op_;
+  const int rankCount_;
+  const int divisor_;
+  const bool scales_;
+  Value factor_{};
+};
+
+}  // namespace tutti::kernels::cuda

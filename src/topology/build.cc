@@ -14,7 +14,12 @@ namespace {
 constexpr uint32_t kClassMask = 0xffff00;      // the last byte is the programming interface
 constexpr uint32_t kAccelerator3d = 0x030200;  // a GPU without a display
 constexpr uint32_t kAcceleratorOther = 0x120000;
-constexpr uint32_t kDisplay = 0x030000;       // a GPU with one
+constexpr uint32_t kDisplay = 0x030000;  // a GPU with one
+// Each two of these are joined, or have a path: what is more is no machine but a mistake, and would
+// take memory with the square of it.
+constexpr size_t kMaxCpusOfHost = 256;
+constexpr int32_t kMaxEnds = 2048;            // CPUs, GPUs and ports
+constexpr size_t kMaxPciPeers = 64;           // of one switch
 constexpr double kVirtualGbPerSecond = 5000;  // a network device inside the kernel: its port is
                                               // what limits
 
@@ -64,8 +69,16 @@ class Builder {
 
   NodeId addNode(Node node) {
     const auto id = NodeId(static_cast<int32_t>(topology_.nodes.size()));
+    ++counts_[{node.host, node.kind}];
+    if (!node.busId.empty()) byBusId_.emplace(std::pair(node.host, node.busId), id);
     topology_.nodes.push_back(std::move(node));
     return id;
+  }
+
+  // With a link to what it hangs below.
+  void hang(NodeId self, NodeId parent, const Link& link) {
+    topology_.nodes[index(self)].parent = parent;
+    connect(self, parent, link);
   }
 
   void connect(NodeId one, NodeId other, const Link& link) {
@@ -82,31 +95,35 @@ class Builder {
   }
 
   int32_t hostOf(uint64_t hash) {
-    const auto found = std::ranges::find(topology_.hosts, Host{hash});
-    if (found != topology_.hosts.end())
-      return static_cast<int32_t>(found - topology_.hosts.begin());
-    topology_.hosts.push_back(Host{hash});
-    return static_cast<int32_t>(topology_.hosts.size()) - 1;
+    const auto [host, isNew] = hosts_.try_emplace(hash, static_cast<int32_t>(hosts_.size()));
+    if (isNew) topology_.hosts.push_back(Host{hash});
+    return host->second;
   }
 
   int32_t countOf(NodeKind kind) const {
-    return static_cast<int32_t>(std::ranges::count_if(topology_.nodes, [&](const Node& node) {
-      return node.kind == kind && node.host == host_;
-    }));
+    const auto found = counts_.find({host_, kind});
+    return found == counts_.end() ? 0 : found->second;
+  }
+
+  Status countEnd(Position position) {
+    if (++ends_ > kMaxEnds)
+      return fault(position, fmt::format("more than {} CPUs, GPUs and network ports", kMaxEnds));
+    return {};
   }
 
   Status addCpu(const CpuNode& cpu) {
     host_ = hostOf(cpu.hostHash);
     const int32_t number = std::max(cpu.numaId, 0);
     if (cpu.numaId < 0) unknownNuma_ = true;
-    for (const CpuEntry& other : cpus_) {
-      const Node& node = topology_[other.node];
-      if (node.host == host_ && node.number == number)
-        return fault(
-            cpu.position,
-            fmt::format("there are two CPUs with numaid {} on one host; the other is in line {}",
-                        cpu.numaId, other.cpu->position.line));
-    }
+    TUTTI_TRY(countEnd(cpu.position));
+    if (static_cast<size_t>(countOf(NodeKind::kCpu)) >= kMaxCpusOfHost)
+      return fault(cpu.position, fmt::format("more than {} CPUs on one host", kMaxCpusOfHost));
+    const auto [other, isNew] = numaNodes_.emplace(std::pair(host_, number), cpu.position);
+    if (!isNew)
+      return fault(
+          cpu.position,
+          fmt::format("there are two CPUs with numaid {} on one host; the other is in line {}",
+                      cpu.numaId, other->second.line));
     Node node{.kind = NodeKind::kCpu,
               .host = host_,
               .number = number,
@@ -154,13 +171,16 @@ class Builder {
                                  .number = countOf(NodeKind::kPci),
                                  .busId = device.busId,
                                  .name = "PCI " + device.busId});
-    connect(self, parent, pciLink(device));
+    hang(self, parent, pciLink(device));
+    if (device.peers.size() > kMaxPciPeers)
+      return fault(device.position, fmt::format("more than {} PCI fabric links", kMaxPciPeers));
     for (const std::string& peer : device.peers) peers_.push_back({self, peer, device.position});
     for (const PciDevice& child : device.children) TUTTI_TRY(addDevice(child, self));
     return {};
   }
 
   Status addGpu(const Gpu& gpu, const PciDevice& device, NodeId parent) {
+    TUTTI_TRY(countEnd(gpu.position));
     if (gpu.rank >= 0) {
       const auto [other, isNew] = ranks_.emplace(gpu.rank, gpu.position);
       if (!isNew)
@@ -173,15 +193,15 @@ class Builder {
               .busId = device.busId,
               .name = fmt::format("GPU {}", gpu.device)};
     // GeForce boards have a display and neither GPUDirect RDMA nor peer access over PCI.
-    const bool isGeForce =
-        (device.deviceClass & kClassMask) == kDisplay && !gpu.directNet && gpu.smVersion > 0;
+    const bool isGeForce = !gpu.peerOverPci && (device.deviceClass & kClassMask) == kDisplay &&
+                           !gpu.directNet && gpu.smVersion > 0;
     if (isGeForce) noPeer_.push_back(device.busId);
     node.gpu = {.rank = gpu.rank,
                 .smVersion = gpu.smVersion,
                 .directNet = gpu.directNet,
-                .peerOverPci = !isGeForce};
+                .peerOverPci = gpu.peerOverPci.value_or(!isGeForce)};
     const NodeId self = addNode(std::move(node));
-    connect(self, parent, pciLink(device));
+    hang(self, parent, pciLink(device));
     gpus_.push_back({self, cpu_, &gpu});
     for (const PciDevice& child : device.children) TUTTI_TRY(addDevice(child, parent));
     return {};
@@ -194,13 +214,13 @@ class Builder {
                                  .number = countOf(NodeKind::kNic),
                                  .busId = busId,
                                  .name = "NIC " + nic.ports.front().name});
-    connect(self, parent, link);
+    hang(self, parent, link);
     for (const NetPort& port : nic.ports) {
-      for (const NodeId other : nodesOf(topology_, NodeKind::kNet, host_)) {
-        if (topology_[other].number == port.device)
-          return fault(port.position, fmt::format("two ports have number (dev) {}: {} and {}",
-                                                  port.device, topology_[other].name, port.name));
-      }
+      TUTTI_TRY(countEnd(port.position));
+      const auto [other, isNew] = ports_.emplace(std::pair(host_, port.device), port.name);
+      if (!isNew)
+        return fault(port.position, fmt::format("two ports have number (dev) {}: {} and {}",
+                                                port.device, other->second, port.name));
       if (port.speedMbps <= 0) unknownPort_.push_back(port.name);
       const double mbps =
           port.speedMbps > 0 ? static_cast<double>(port.speedMbps) : kAssumedPortMbps;
@@ -217,7 +237,7 @@ class Builder {
                   .inNetworkReduction = port.inNetworkReduction,
                   .rail = port.rail,
                   .maxConnections = port.maxConnections};
-      connect(addNode(std::move(node)), self, {.kind = LinkKind::kNet, .gbPerSecond = mbps / 8000});
+      hang(addNode(std::move(node)), self, {.kind = LinkKind::kNet, .gbPerSecond = mbps / 8000});
     }
     return {};
   }
@@ -288,18 +308,24 @@ class Builder {
     return kNoLink;
   }
 
+  NodeId placeOf(const std::string& busId, int32_t host) const {
+    const auto found = byBusId_.find({host, busId});
+    return found == byBusId_.end() ? kNoNode : found->second;
+  }
+
   Result<NodeId> targetOf(const GpuEntry& entry, const NvLinkBundle& bundle) {
     switch (bundle.target) {
       case NvLinkTarget::kCpu: return NodeId(entry.cpu);
       case NvLinkTarget::kSwitch: {
         topology_.nodes[index(entry.node)].gpu.hasSwitch = true;
-        const std::vector<NodeId> known = nodesOf(topology_, NodeKind::kNvSwitch, host_);
-        if (!known.empty()) return NodeId(known.front());
-        return addNode({.kind = NodeKind::kNvSwitch, .host = host_, .name = "NVSwitch"});
+        const auto [known, isNew] = nvSwitches_.try_emplace(host_, kNoNode);
+        if (isNew)
+          known->second = addNode({.kind = NodeKind::kNvSwitch, .host = host_, .name = "NVSwitch"});
+        return NodeId(known->second);
       }
       case NvLinkTarget::kGpu: break;
     }
-    const NodeId target = findByBusId(topology_, bundle.targetBusId, host_);
+    const NodeId target = placeOf(bundle.targetBusId, host_);
     if (target == kNoNode || topology_[target].kind != NodeKind::kGpu)
       return fault(bundle.position, fmt::format("an NVLink leads to {}, where no GPU is described",
                                                 bundle.targetBusId));
@@ -311,7 +337,7 @@ class Builder {
 
   Status connectPciPeers() {
     for (const PeerEntry& peer : peers_) {
-      const NodeId target = findByBusId(topology_, peer.target, topology_[peer.node].host);
+      const NodeId target = placeOf(peer.target, topology_[peer.node].host);
       if (target == kNoNode || topology_[target].kind != NodeKind::kPci || target == peer.node)
         return fault(
             peer.position,
@@ -358,9 +384,11 @@ class Builder {
       link.from = renamed[index(link.from)];
       link.to = renamed[index(link.to)];
     }
-    for (Node& node : topology_.nodes)
+    for (Node& node : topology_.nodes) {
+      if (node.parent != kNoNode) node.parent = renamed[index(node.parent)];
       std::ranges::sort(node.links, {},
                         [&](LinkId link) { return std::tuple(topology_[link].to, link); });
+    }
   }
 
   static std::string listed(const std::vector<std::string>& names) {
@@ -398,6 +426,13 @@ class Builder {
   std::vector<PeerEntry> peers_;
   std::map<std::pair<int32_t, std::string>, Position> busIds_;
   std::map<int32_t, Position> ranks_;
+  std::map<uint64_t, int32_t> hosts_;  // by hash
+  std::map<std::pair<int32_t, NodeKind>, int32_t> counts_;
+  std::map<std::pair<int32_t, std::string>, NodeId> byBusId_;  // the first, where a NIC is several
+  std::map<std::pair<int32_t, int32_t>, Position> numaNodes_;
+  std::map<std::pair<int32_t, int32_t>, std::string> ports_;
+  std::map<int32_t, NodeId> nvSwitches_;  // by host
+  int32_t ends_ = 0;
   bool unknownNuma_ = false;
   std::vector<std::string> unknownSpeed_, unknownWidth_, unknownPort_, noPeer_, bareAccelerators_,
       bareDevices_;

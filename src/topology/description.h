@@ -67,6 +67,8 @@ struct Gpu {
   int32_t smVersion = 0;
   bool directNet = false;    // attribute gdr
   std::string amdName = {};  // attribute gcn: "gfx942"; "" for NVIDIA
+  // Whether other GPUs may access its memory over PCI (attribute p2p, ours); nullopt: not known.
+  std::optional<bool> peerOverPci = std::nullopt;
   std::vector<NvLinkBundle> nvLinks = {};
   std::optional<C2cBundle> c2c = {};
   Position position = {};

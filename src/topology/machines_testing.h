@@ -29,12 +29,9 @@ inline std::filesystem::path goldenFolder() {
   return std::filesystem::path(TUTTI_SOURCE_DIR) / "tests/golden/topologies";
 }
 
-// Files that the project does not ship: TUTTI_TEST_TOPOLOGIES, or ../shared/topologies beside the
-// source. May not exist.
+// Files that the project does not ship; may not exist.
 inline std::filesystem::path foreignFolder() {
-  const std::optional<std::string> folder = environmentVariable("TUTTI_TEST_TOPOLOGIES");
-  if (folder) return *folder;
-  return std::filesystem::path(TUTTI_SOURCE_DIR).parent_path() / "shared/topologies";
+  return std::filesystem::path(TUTTI_TEST_DATA) / "topologies";
 }
 
 inline std::vector<std::string> machinesIn(const std::filesystem::path& folder) {

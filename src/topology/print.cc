@@ -62,40 +62,9 @@ class TreePrinter {
     return text;
   }
 
-  // What hangs below a node: over PCI, or a NIC's ports; the way back up is left out.
-  std::vector<LinkId> below(NodeId node, LinkId from) const {
-    std::vector<LinkId> found;
-    for (const LinkId link : topology_[node].links) {
-      const NodeKind kind = topology_[topology_[link].to].kind;
-      if (kind == NodeKind::kCpu || (from != kNoLink && link == topology_[from].reverse)) continue;
-      const bool isFabric =
-          topology_[node].kind == NodeKind::kPci && kind == NodeKind::kPci && isUp(node, link);
-      const bool isTree =
-          topology_[link].kind == LinkKind::kPci || topology_[link].kind == LinkKind::kNet;
-      if (isTree && !isFabric && !(topology_[node].kind == NodeKind::kGpu)) found.push_back(link);
-    }
-    std::ranges::stable_sort(found, {}, [&](LinkId link) {
-      const Node& child = topology_[topology_[link].to];
-      return std::pair(child.busId.empty(), child.busId);
-    });
-    return found;
-  }
-
-  // A switch of the same PCI fabric is printed where it hangs itself, not as a child: it has a way
-  // up of its own.
-  bool isUp(NodeId node, LinkId link) const {
-    const Link& back = topology_[topology_[link].reverse];
-    const std::vector<LinkId>& links = topology_[back.from].links;
-    const auto uplink = std::ranges::find_if(links, [&](LinkId each) {
-      return topology_[each].kind == LinkKind::kPci &&
-             topology_[topology_[each].to].kind == NodeKind::kCpu;
-    });
-    return uplink != links.end() && topology_[*uplink].to != node;
-  }
-
   void printNode(NodeId id, LinkId from, const std::string& indent, bool isLast) {
     text_ += fmt::format("{}{}{}\n", indent, isLast ? "└─ " : "├─ ", label(id, from));
-    const std::vector<LinkId> children = below(id, from);
+    const std::vector<LinkId> children = linksDown(topology_, id);
     const std::string deeper = indent + (isLast ? "   " : "│  ");
     for (size_t i = 0; i < children.size(); ++i)
       printNode(topology_[children[i]].to, children[i], deeper, i + 1 == children.size());

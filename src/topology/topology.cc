@@ -29,6 +29,8 @@ Topology subset(const Topology& topology, const std::vector<bool>& keep) {
     result.links.push_back(link);
   }
   for (Link& link : result.links) link.reverse = renamedLinks[index(link.reverse)];
+  for (Node& node : result.nodes)
+    node.parent = node.parent == kNoNode ? kNoNode : renamed[index(node.parent)];
   return result;
 }
 
@@ -65,6 +67,20 @@ LinkId findLink(const Topology& topology, NodeId from, NodeId to) {
     if (topology[link].to == to) return link;
   }
   return kNoLink;
+}
+
+std::vector<LinkId> linksDown(const Topology& topology, NodeId node) {
+  std::vector<LinkId> found;
+  for (const LinkId link : topology[node].links) {
+    const LinkKind kind = topology[link].kind;
+    const bool isTree = kind == LinkKind::kPci || kind == LinkKind::kNet;
+    if (isTree && topology[topology[link].to].parent == node) found.push_back(link);
+  }
+  std::ranges::stable_sort(found, {}, [&](LinkId link) {
+    const Node& child = topology[topology[link].to];
+    return std::pair(child.busId.empty(), std::string_view(child.busId));
+  });
+  return found;
 }
 
 Topology trim(const Topology& topology, const std::vector<int32_t>& ranks) {

@@ -50,6 +50,9 @@ struct Node {
   std::string busId = {};  // "0000:0f:00.0"; "" where the node has none
   std::string name = {};   // as people call it: "GPU 3", "CPU 1", "PCI 0000:0c:00.0", "NVSwitch",
                            // "NIC mlx5_0", "mlx5_0"
+  // What it hangs below in the tree of processors, PCI, NICs and ports; kNoNode for CPUs and
+  // NVSwitches.
+  NodeId parent = kNoNode;
   std::vector<LinkId> links = {};  // outgoing
 
   struct GpuFacts {
@@ -124,6 +127,8 @@ std::vector<NodeId> nodesOf(const Topology& topology, NodeKind kind, int32_t hos
 NodeId findGpuByRank(const Topology& topology, int32_t rank);
 NodeId findByBusId(const Topology& topology, std::string_view busId, int32_t host = 0);
 LinkId findLink(const Topology& topology, NodeId from, NodeId to);
+// The links to what hangs below a node, by bus id; things without one last.
+std::vector<LinkId> linksDown(const Topology& topology, NodeId node);
 
 // The graph of a description. Errors (kInvalidArgument) name the place in the source: a link to
 // nowhere, two devices with one bus id, two GPUs with one rank, a NIC without a port, no CPU at

@@ -171,6 +171,9 @@ class Parser {
     gpu.rank = static_cast<int32_t>(rank);
     TUTTI_TRY_ASSIGN(gpu.directNet, element.flag("gdr"));
     TUTTI_TRY_ASSIGN(gpu.amdName, element.text("gcn"));
+    if (element.has("p2p")) {
+      TUTTI_TRY_ASSIGN(gpu.peerOverPci, element.flag("p2p"));
+    }
     for (const XmlElement& child : element.children()) {
       if (child.name() == "nvlink" || child.name() == "xgmi") {
         TUTTI_TRY_ASSIGN(NvLinkBundle bundle, parseNvLink(child));
@@ -343,7 +346,8 @@ class Writer {
   void writeGpu(const Gpu& gpu) {
     open("gpu", attribute("dev", gpu.device) + attribute("sm", gpu.smVersion) +
                     unlessEmpty("gcn", gpu.amdName) + attribute("rank", gpu.rank) +
-                    attribute("gdr", gpu.directNet));
+                    attribute("gdr", gpu.directNet) +
+                    (gpu.peerOverPci ? attribute("p2p", *gpu.peerOverPci) : ""));
     for (const NvLinkBundle& bundle : gpu.nvLinks) {
       leaf(bundle.isXgmi ? "xgmi" : "nvlink",
            attribute("target", bundle.targetBusId) + attribute("count", bundle.count) +
@@ -383,11 +387,15 @@ class Writer {
 
 }  // namespace
 
+Result<Description> parseXml(const XmlDocument& document) {
+  return Parser().parse(document.root(), document.source());
+}
+
 Result<Description> parseXml(std::string_view text, const std::string& source,
                              const XmlLimits& limits) {
   TUTTI_TRY_ASSIGN(const std::unique_ptr<XmlDocument> document,
                    XmlDocument::parse(text, source, limits));
-  return Parser().parse(document->root(), source);
+  return parseXml(*document);
 }
 
 std::string writeXml(const Description& description) { return Writer().write(description); }

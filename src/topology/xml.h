@@ -19,6 +19,8 @@ namespace tutti::topology {
 Result<Description> parseXml(std::string_view text, const std::string& source,
                              const XmlLimits& limits = {});
 
+Result<Description> parseXml(const XmlDocument& document);
+
 // parseXml() of this gives the description again.
 std::string writeXml(const Description& description);
 

@@ -47,7 +47,7 @@ struct NodeGraph {
   double interLatencyUs = 0;  // of the slowest port used
   bool crossNic = false;      // some channel leaves by another port than it came in by
   bool sameChannels = true;   // all channels take the GPUs in one order
-  std::vector<Channel> channels;
+  std::vector<Channel> channels{};
 
   double totalGbPerSecond() const {
     return intraGbPerSecond * static_cast<double>(channels.size());

@@ -87,12 +87,13 @@ Status RankGpu::initialise(int rank, int gpuCount) {
     return invalidArgument("{} GPUs are asked for (-g), there are {}", gpuCount, count);
   number_ = rank % (gpuCount == 0 ? count : gpuCount);
   int device = 0;
-  void* context = nullptr;
   TUTTI_TRY(check(driver_->deviceGet(&device, number_), "cuDeviceGet"));
-  TUTTI_TRY(check(driver_->primaryRetain(&context, device), "cuDevicePrimaryCtxRetain"));
-  TUTTI_TRY(check(driver_->setCurrent(context), "cuCtxSetCurrent"));
+  TUTTI_TRY(check(driver_->primaryRetain(&context_, device), "cuDevicePrimaryCtxRetain"));
+  TUTTI_TRY(makeCurrent());
   return check(driver_->streamCreate(&stream_, kStreamNonBlocking), "cuStreamCreate");
 }
+
+Status RankGpu::makeCurrent() { return check(driver_->setCurrent(context_), "cuCtxSetCurrent"); }
 
 RankGpu::~RankGpu() {
   dropGraph();

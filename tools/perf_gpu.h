@@ -10,7 +10,7 @@
 
 namespace tutti::tools {
 
-// Used by one thread, the rank's own: its context is that thread's current one.
+// Used by one thread, the rank's own: its context is that thread's current one from open() on.
 class RankGpu {
  public:
   // GPU `rank` modulo `gpuCount`, or modulo all there are when that is 0. kSystemError when there
@@ -21,6 +21,8 @@ class RankGpu {
   RankGpu& operator=(const RankGpu&) = delete;
 
   int number() const { return number_; }
+  // For a thread that holds several: whose context the calls that follow are made in.
+  Status makeCurrent();
   void* stream() const { return stream_; }
 
   Result<void*> allocate(size_t bytes);
@@ -44,6 +46,7 @@ class RankGpu {
 
   std::shared_ptr<const Driver> driver_;  // shared by the ranks of the process
   int number_ = 0;
+  void* context_ = nullptr;
   void* stream_ = nullptr;
   void* graph_ = nullptr;  // executable
 };

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Checks the library on a machine with GPUs: every collective, type and operation; groups, streams, graphs, split and
+# abort; several ranks on one GPU, one rank on each, threads and processes; PyTorch where it is installed.
+#
+#   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
+#   parts: one (one GPU), all (every GPU), death, torch
+#
+# Goes on after a failure; one line a step, with the end of its log where it failed. Exit code 1 if any did.
+set -uo pipefail
+build=${1:-build/cuda}
+logs=${2:-$build/gpu_check}
+parts=${*:3}
+parts=${parts:-one all death torch}
+here=$(cd "$(dirname "$0")/.." && pwd)
+library=$build/lib/libnccl.so.2
+mkdir -p "$logs"
+
+# Kernels of ranks that share a GPU wait for each other, so their streams need hardware queues of their own.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
+# A kernel that waits longer than this ends with an error, whatever the host does.
+export TUTTI_GPU_WAIT_MS=${TUTTI_GPU_WAIT_MS:-15000}
+failures=0
+steps=0
+
+# step NAME SECONDS COMMAND...
+step() {
+  local name=$1 seconds=$2 log began status
+  shift 2
+  log=$logs/${name//[^A-Za-z0-9_.-]/_}.log
+  began=$(date +%s%3N)
+  timeout -k 5 "$seconds" "$@" >"$log" 2>&1
+  status=$?
+  steps=$((steps + 1))
+  if [ $status -eq 0 ]; then
+    printf 'ok    %-44s %6d ms\n' "$name" $(($(date +%s%3N) - began))
+    return
+  fi
+  failures=$((failures + 1))
+  printf 'FAIL  %-44s exit %s\n' "$name" "$status"
+  grep -E 'rror|WARN|FAIL|wrong|Failure|tutti' "$log" | tail -n 6 | cut -c1-300 | sed 's/^/      /'
+}
+
+# perf NAME RANKS...: every collective in `tutti perf`, checked.
+perf() {
+  local name=$1
+  shift
+  for operation in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
+    step "$name $operation" 60 "$build/bin/tutti" perf $operation "$@" -b 8 -e 32M -f 16 --min-time 0.002 -T 50
+  done
+}
+
+types() {
+  step "$1 types" 90 "$build/bin/tutti" perf all_reduce "${@:2}" -o all -d all -b 1000 -e 4M -f 4194 --min-time 0.0005 -T 80
+  step "$1 roots" 60 "$build/bin/tutti" perf broadcast "${@:2}" -r all -b 1000 -e 1M -f 1024 --min-time 0.0005 -T 50
+  step "$1 misaligned" 60 "$build/bin/tutti" perf reduce_scatter "${@:2}" -u 1 -d half -b 2 -e 4M -f 64 --min-time 0.0005 -T 50
+  step "$1 graphs" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -G 5 -b 8 -e 16M -f 64 -T 50
+  step "$1 groups" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -m 50 -b 8 -e 256K -f 64 --min-time 0.002 -T 50
+}
+
+# behaviour RANKS
+behaviour() {
+  TUTTI_TEST_RANKS=$1 step "behaviour, $1 ranks${CUDA_VISIBLE_DEVICES:+ on one GPU}" 240 "$build/bin/test_gpu"
+}
+
+gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+if [ "$gpus" -eq 0 ]; then
+  echo "skipped: no GPU"
+  exit 0
+fi
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | uniq -c
+
+for part in $parts; do
+  case $part in
+    one)
+      export CUDA_VISIBLE_DEVICES=0
+      perf "1 GPU, 2 threads" -t 2
+      types "1 GPU, 2 threads" -t 2
+      step "1 GPU, 4 threads all_reduce" 60 "$build/bin/tutti" perf all_reduce -t 4 -b 8 -e 32M -f 16 --min-time 0.002 -T 50
+      step "1 GPU, 4 threads alltoall" 60 "$build/bin/tutti" perf alltoall -t 4 -b 8 -e 32M -f 16 --min-time 0.002 -T 50
+      step "1 GPU, 2 processes all_reduce" 60 "$build/bin/tutti" perf all_reduce -n 2 -b 8 -e 1M -f 64 --min-time 0.002 -w 1 -T 50
+      behaviour 2
+      behaviour 4
+      unset CUDA_VISIBLE_DEVICES
+      ;;
+    all)
+      [ "$gpus" -gt 1 ] || continue
+      perf "$gpus GPUs, threads" -t "$gpus"
+      perf "$gpus GPUs, processes" -n "$gpus"
+      types "$gpus GPUs, processes" -n "$gpus"
+      step "2 threads a GPU all_reduce" 60 "$build/bin/tutti" perf all_reduce -t $((2 * gpus)) -b 8 -e 32M -f 16 --min-time 0.002 -T 50
+      behaviour "$gpus"
+      behaviour $((2 * gpus))
+      ;;
+    death)
+      step "a killed rank" 60 python3 "$here/tests/gpu/death_check.py" "$build"
+      ;;
+    torch)
+      if ! python3 -c 'import torch' 2>/dev/null; then
+        echo "skip  PyTorch is not installed"
+        continue
+      fi
+      run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_check.py")
+      step "PyTorch, NCCL" 120 "${run[@]}" --losses "$logs/nccl.json"
+      LD_PRELOAD=$library step "PyTorch, tutti" 120 "${run[@]}" --losses "$logs/tutti.json" --against "$logs/nccl.json"
+      ;;
+    *)
+      echo "unknown part: $part"
+      exit 2
+      ;;
+  esac
+done
+echo "$steps steps, $failures failed; logs in $logs"
+[ $failures -eq 0 ]

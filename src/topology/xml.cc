@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "topology/bus_id.h"
+
 namespace tutti::topology {
 namespace {
 
@@ -32,16 +34,6 @@ constexpr VendorName kVendorNames[] = {{CpuVendor::kIntel, "GenuineIntel"},
                                        {CpuVendor::kZhaoxin, "  Shanghai  "}};
 
 bool isHex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
-
-// "0000:0f:00.0" in lower case; the domain may have up to eight digits.
-bool isBusId(std::string_view text) {
-  const size_t colon = text.find(':');
-  if (colon == std::string_view::npos || colon == 0 || colon > 8) return false;
-  if (!std::ranges::all_of(text.substr(0, colon), isHex)) return false;
-  const std::string_view rest = text.substr(colon + 1);
-  return rest.size() == 7 && isHex(rest[0]) && isHex(rest[1]) && rest[2] == ':' && isHex(rest[3]) &&
-         isHex(rest[4]) && rest[5] == '.' && isHex(rest[6]);
-}
 
 class Parser {
  public:
@@ -73,13 +65,13 @@ class Parser {
   }
 
   Result<std::string> busId(const XmlElement& element, std::string_view attribute) {
-    TUTTI_TRY_ASSIGN(std::string value, element.text(attribute));
-    for (char& c : value) c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+    TUTTI_TRY_ASSIGN(const std::string value, element.text(attribute));
     if (value.empty()) return element.fault(fmt::format("attribute {} is missing", attribute));
-    if (!isBusId(value))
+    std::optional<std::string> busId = normalBusId(value);
+    if (!busId)
       return element.faultAt(
           attribute, fmt::format("\"{}\": wanted a bus id like 0000:0f:00.0", value.substr(0, 32)));
-    return value;
+    return std::move(*busId);
   }
 
   Result<CpuNode> parseCpu(const XmlElement& element) {

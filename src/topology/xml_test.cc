@@ -180,6 +180,12 @@ TEST(Xml, IsRefusedWhereItDescribesMoreThanAMachine) {
               HasSubstr("m.xml:2050:2: more than 2048 CPUs, GPUs and network ports"));
 }
 
+TEST(Xml, MayNameItsDocumentType) {
+  EXPECT_EQ(fault("<?xml version=\"1.0\"?>\n<!DOCTYPE system SYSTEM \"/dev/zero\">\n" +
+                  std::string(kMachine)),
+            "");
+}
+
 TEST(Xml, InOtherEncodingsIsReadOrRefused) {
   EXPECT_EQ(fault("\xef\xbb\xbf" + std::string(kMachine)), "");
   std::string wide = "\xff\xfe";

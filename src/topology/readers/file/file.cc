@@ -1,0 +1,70 @@
+#include "topology/readers/file/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/fd.h"
+
+namespace tutti::topology::file {
+namespace {
+
+Result<std::string> readAll(int fd, const std::string& path, size_t maxBytes) {
+  std::string text;
+  constexpr size_t kStepBytes = 64 * 1024;
+  for (;;) {
+    const size_t known = text.size();
+    text.resize(std::min(known + kStepBytes, maxBytes + 1));
+    const ssize_t bytes = ::read(fd, text.data() + known, text.size() - known);
+    if (bytes < 0 && errno == EINTR) {
+      text.resize(known);
+      continue;
+    }
+    if (bytes < 0) return systemError("read", path, errno);
+    text.resize(known + static_cast<size_t>(bytes));
+    if (bytes == 0) return text;
+    if (text.size() > maxBytes)
+      return invalidArgument("{}: more than {} bytes, which is all that is read", path, maxBytes);
+  }
+}
+
+}  // namespace
+
+Result<std::string> read(const std::string& path, size_t maxBytes) {
+  // Without O_NONBLOCK a pipe that nobody writes to would hold us for ever.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return systemError("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return systemError("stat", path, errno);
+  if (!S_ISREG(info.st_mode)) return invalidArgument("{}: is no regular file", path);
+  return readAll(fd.get(), path, maxBytes);
+}
+
+Status write(const std::string& path, std::string_view text) {
+  const std::string temporary = fmt::format("{}.{}.new", path, ::getpid());
+  {
+    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!fd) return systemError("open", temporary, errno);
+    while (!text.empty()) {
+      const ssize_t bytes = ::write(fd.get(), text.data(), text.size());
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes < 0) {
+        const int error = errno;
+        ::unlink(temporary.c_str());
+        return systemError("write", temporary, error);
+      }
+      text.remove_prefix(static_cast<size_t>(bytes));
+    }
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return systemError("rename", path, error);
+  }
+  return {};
+}
+
+}  // namespace tutti::topology::file

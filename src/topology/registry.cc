@@ -1,0 +1,41 @@
+#include "topology/registry.h"
+
+#include "topology/hwloc_xml.h"
+#include "topology/profile.h"
+#include "topology/readers/file/file.h"
+#include "topology/readers/nvml/nvml.h"
+#include "topology/readers/sysfs/sysfs.h"
+#include "topology/simplify.h"
+#include "topology/xml.h"
+
+namespace tutti::topology {
+Result<Description> discover(const DiscoverOptions& options) {
+  TUTTI_TRY_ASSIGN(Description description,
+                   sysfs::read({.root = options.root, .hostHash = options.hostHash}));
+  if (!options.nvmlLibrary.empty())
+    TUTTI_TRY(nvml::addGpus({.library = options.nvmlLibrary}, description));
+  dropUnnamedGpus(description);
+  joinBridges(description);
+  return description;
+}
+
+Result<Description> readDescription(const std::string& path) {
+  TUTTI_TRY_ASSIGN(const std::string text, file::read(path, XmlLimits().bytes));
+  TUTTI_TRY_ASSIGN(const std::unique_ptr<XmlDocument> document, XmlDocument::parse(text, path));
+  return document->root().name() == "topology" ? parseHwlocXml(*document) : parseXml(*document);
+}
+
+Result<Description> completeFromFile(const Description& description,
+                                     const std::string& profilePath) {
+  TUTTI_TRY_ASSIGN(const std::string text, file::read(profilePath, XmlLimits().bytes));
+  TUTTI_TRY_ASSIGN(const std::unique_ptr<XmlDocument> document,
+                   XmlDocument::parse(text, profilePath));
+  TUTTI_TRY_ASSIGN(const Profile profile, parseProfile(*document));
+  return complete(description, profile);
+}
+
+Status writeDescription(const Description& description, const std::string& path) {
+  return file::write(path, writeXml(description));
+}
+
+}  // namespace tutti::topology

@@ -1,0 +1,30 @@
+// Where descriptions come from: a file, or this machine. The one door to readers/.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "topology/description.h"
+
+namespace tutti::topology {
+
+struct DiscoverOptions {
+  std::string root = "";                          // before /sys and /proc: a machine made of files
+  std::string nvmlLibrary = "libnvidia-ml.so.1";  // "": do not look for GPUs
+  uint64_t hostHash = 0;
+};
+
+// This machine. What cannot be found out is left out or assumed, with a line in `assumptions`; an
+// error only where NVML breaks off in the middle.
+Result<Description> discover(const DiscoverOptions& options = {});
+
+// A topology XML (<system>) or hwloc's (<topology>).
+Result<Description> readDescription(const std::string& path);
+
+// With the profile's GPUs and NICs; see profile.h.
+Result<Description> completeFromFile(const Description& description,
+                                     const std::string& profilePath);
+
+Status writeDescription(const Description& description, const std::string& path);
+
+}  // namespace tutti::topology

@@ -299,7 +299,7 @@ class Search {
 // Every GPU is the head of one channel; the switch reads all of them and adds.
 NodeGraph searchSwitch(const topology::Topology& topology, const Fabric& fabric) {
   constexpr int32_t kHopper = 90, kBlackwell = 100;
-  NodeGraph graph{.pattern = Pattern::kSwitch, .intraKind = PathKind::kNvl, .sameChannels = false};
+  NodeGraph graph{.pattern = Pattern::kSwitch, .intraKind = PathKind::kNvl};
   if (fabric.gpuCount() < 2) return graph;
   double speed = topology::kLocalGbPerSecond;
   for (int32_t gpu = 0; gpu < fabric.gpuCount(); ++gpu) {
@@ -311,6 +311,7 @@ NodeGraph searchSwitch(const topology::Topology& topology, const Fabric& fabric)
     speed = std::min({speed, head, width / fabric.gpuCount()});
   }
   graph.intraGbPerSecond = graph.interGbPerSecond = speed;
+  graph.sameChannels = false;
   for (int32_t gpu = 0; gpu < fabric.gpuCount(); ++gpu)
     graph.channels.push_back({.gpus = {fabric.nodeOf(gpu)}});
   return graph;

@@ -168,6 +168,7 @@ struct Handoff::Impl {
   bool isStopping = false;
   std::string socketName;
   std::list<Offer> offers;
+  Source otherSource;  // of what is in no offer; constant once the service runs
   std::array<Connection, kMaxConnections> connections;
   std::optional<Instant> resumeAt;  // set while not accepting
   UniqueFd listener;
@@ -288,7 +289,11 @@ void Handoff::Impl::handOver(Connection& connection) {
     if (equalInConstantTime(offer->token, token)) found = offer;
   }
   if (found == offers.end()) {
-    log::info(log::Subsystem::kShm, "refused to hand over memory: no such offer");
+    HandoffToken wanted;
+    std::copy(token.begin(), token.end(), wanted.begin());
+    const UniqueFd fd = otherSource ? otherSource(wanted) : UniqueFd();
+    const bool isDone = fd && sendDescriptor(connection.fd.get(), fd.get());
+    if (!isDone) log::info(log::Subsystem::kShm, "refused to hand over memory: no such offer");
     return;
   }
   if (!sendDescriptor(connection.fd.get(), found->fd.get())) return;
@@ -316,6 +321,11 @@ Result<HandoffToken> Handoff::offer(int fd, int maxTakes) {
   impl_->rng.fill(token);
   impl_->offers.push_back({token, std::move(copy), maxTakes});
   return token;
+}
+
+void Handoff::setSource(Source source) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->otherSource = std::move(source);
 }
 
 void Handoff::withdraw(const HandoffToken& token) {

@@ -69,6 +69,7 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   link.port_.isSenderHere =
       sender.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
   link.port_.senderProcess = sender.processId;
+  link.port_.mapper = link.end_->mapper();
   log::info(log::Subsystem::kP2p, "link {} <- {} lane {} via {}: {} slots of {} bytes", index(self),
             index(from), static_cast<int>(lane), link.transportName_, parts_.geometry.slotCount,
             parts_.geometry.slotBytes);
@@ -106,6 +107,14 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
                                      message.geometry, message.offer));
   link.transportName_ = transport.caps().name;
   link.port_.view = link.end_->view();
+  const auto& receiver = parts_.peers[static_cast<size_t>(index(link.peer_))];
+  link.port_.isReceiverHere =
+      transport.caps().mapped &&
+      receiver.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
+  if (transport.caps().mapsSegments) {
+    link.ledger_ = std::make_unique<wire::SegmentLedger>();
+    link.port_.ledger = link.ledger_.get();
+  }
   return Progress::kDone;
 }
 

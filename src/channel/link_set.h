@@ -41,6 +41,7 @@ class Link {
   bool isOutgoing_ = false;
   std::string_view transportName_;
   std::unique_ptr<transport::LinkEnd> end_;
+  std::unique_ptr<wire::SegmentLedger> ledger_;  // of an outgoing link that shares memory
   wire::LinkPort port_;
 };
 

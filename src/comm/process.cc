@@ -16,6 +16,7 @@
 #include "comm/host_identity.h"
 #include "device/accelerator.h"
 #include "device/registry.h"
+#include "device/shared_memory.h"
 #include "kernels/gpu_catalog.h"
 
 namespace tutti::comm {
@@ -55,6 +56,9 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   std::atexit([] { Process::get().exits().mark(); });
   systemRng().fill(std::as_writable_bytes(std::span(&probeWord_, 1)));
   hostDevice_ = device::openDevice(device::DeviceKind::kHost).value();
+  handoff_.setSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
+    return memory->open(token);
+  });
   transports_ =
       transport::openTransports({.handoff = &handoff_,
                                  .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,

@@ -15,6 +15,7 @@ namespace tutti::device {
 
 class Accelerator;
 class HostStreams;
+class SharedMemory;
 
 // An ordered queue of work on one device. Borrowed: the device owns it until the user destroys it.
 class Stream {
@@ -37,6 +38,8 @@ class Device {
   // Memory fit for every transport of this device, aligned to a page. bytes > 0.
   virtual Result<void*> allocate(size_t bytes) = 0;
   virtual Status free(void* memory) = 0;  // kInvalidArgument if it is not from allocate()
+  // Those of its allocations that other processes can map; nullptr where none can.
+  virtual SharedMemory* sharedMemory() { return nullptr; }
 
   // Turns the stream argument of an API call into a stream. Null (and CUDA's legacy and per-thread
   // constants, on the host) means: run to completion in the calling thread; the result is then

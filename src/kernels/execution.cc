@@ -40,17 +40,8 @@ void StepScratch::reserve(size_t operands) {
   remote.resize(operands);
   blockSources.resize(operands);
   blockDestinations.resize(operands);
+  forms.resize(operands);
 }
-
-// What one step works on; the pointers are in the scratch.
-struct Execution::StepData {
-  size_t elements = 0;
-  size_t bytes = 0;
-  bool refers = false;                   // messages of this length are references
-  size_t localCount = 0;                 // destinations that get a payload
-  size_t remoteCount = 0;                // sources that lie in other processes
-  const std::byte* reference = nullptr;  // what outgoing links get instead of a payload
-};
 
 void Execution::start(const Binding& binding) {
   binding_ = binding;
@@ -58,6 +49,7 @@ void Execution::start(const Binding& binding) {
   piece_ = 0;
   pieceOffset_ = 0;
   step_ = 0;
+  hasReferred_ = binding.program->isDirect();
   blockage_ = {};
 }
 
@@ -80,7 +72,7 @@ Result<Progress> Execution::poll(uint32_t looks) {
     }
   }
   if (done == kStepsAPoll) return Progress::kAdvanced;
-  if (program.isDirect() && !isDrained()) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+  if (hasReferred_ && !isDrained()) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
   return Progress::kDone;
 }
 
@@ -157,36 +149,46 @@ Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) 
   const BoundOperand& source = binding_.program->sources(step)[at];
   const wire::LinkPort& port = *source.port;
   const wire::MessageHead& message = port.view.message(port.next);
-  const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
-  if (message.bytes != data.bytes || message.signature != binding_.signature ||
-      message.kind != wanted) [[unlikely]] {
+  if (message.bytes != data.bytes || message.signature != binding_.signature) [[unlikely]]
     return refuseMessage(step, source, data.bytes);
+  const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
+  if (message.kind != wanted || message.announces != 0) [[unlikely]]
+    return takeOtherForm(step, at, data);
+  if (data.refers) {
+    takeReference(port, at, data);
+  } else {
+    binding_.scratch->sources[at] = wire::payloadOf(message, data.bytes);
   }
+  return {};
+}
+
+void Execution::takeReference(const wire::LinkPort& port, size_t at, StepData& data) {
   StepScratch& scratch = *binding_.scratch;
-  if (!data.refers) {
-    scratch.sources[at] = wire::payloadOf(message, data.bytes);
-    return {};
-  }
   wire::Reference reference;
-  std::memcpy(&reference, message.inlinePayload, sizeof reference);
+  std::memcpy(&reference, port.view.message(port.next).inlinePayload, sizeof reference);
   const auto* memory = reinterpret_cast<const std::byte*>(reference.address);
   scratch.sources[at] = memory;
-  if (port.isSenderHere) return {};
+  if (port.isSenderHere) return;
   // Null the others' first: only steps with such a source look there.
   if (data.remoteCount++ == 0) std::ranges::fill(scratch.remote, nullptr);
   scratch.remote[at] = memory;
-  return {};
 }
 
 // Where the result goes; what links get is a reference to one of the rank's own buffers where the
 // program allows it.
 void Execution::placeDestinations(const BoundStep& step, StepData& data) {
+  if (binding_.shared != nullptr && data.bytes >= kSharedMinBytes) {
+    if (const wire::SharedSegment* segment = sharedContent(step, data)) {
+      placeShared(step, *segment, data);
+      return;
+    }
+  }
   StepScratch& scratch = *binding_.scratch;
   for (const BoundOperand& output : binding_.program->outputs(step))
     scratch.destinations[data.localCount++] = outputAt(output);
   if (data.refers) {
     data.reference = static_cast<const std::byte*>(
-        data.localCount > 0 ? scratch.destinations[data.localCount - 1] : scratch.sources[0]);
+        isLocalCopy(step) ? scratch.sources[0] : scratch.destinations[data.localCount - 1]);
     return;
   }
   for (const BoundOperand& link : binding_.program->links(step))
@@ -275,7 +277,10 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
 // senders, who rarely do.
 void Execution::publish(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
+  const bool isPlain = data.shared == nullptr;
+  if (!isPlain) publishShared(step, data);
   for (const BoundOperand& link : binding_.program->links(step)) {
+    if (!isPlain) break;
     if (data.refers) {
       wire::publishReference(*link.port, data.reference, bytes, binding_.signature);
     } else {

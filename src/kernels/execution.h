@@ -6,13 +6,24 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "device/task.h"
 #include "kernels/bound_program.h"
 
 namespace tutti::kernels {
+
+// How one message of a step goes out.
+enum class MessageForm : uint8_t {
+  kPayload,
+  kPayloadAnnouncing,
+  kReference,
+  kReferenceAnnouncing,
+  kShared
+};
 
 // Memory for one step at a time, shared by executions that are driven in turn. Grows, so that in
 // the steady state nothing is allocated.
@@ -22,9 +33,20 @@ struct StepScratch {
   std::vector<const std::byte*> remote;  // null, or what to read from the source's process
   std::vector<const void*> blockSources;
   std::vector<void*> blockDestinations;
-  std::vector<std::byte> blocks;  // what was read from other processes
+  std::vector<std::byte> blocks;   // what was read from other processes
+  std::vector<MessageForm> forms;  // by link of the step, where they differ
 
   void reserve(size_t operands);
+};
+
+// From this length on a message that the receiver can read in place does so.
+inline constexpr size_t kSharedMinBytes = 1_KiB;
+
+// The buffers of a call that peers can map, and which steps' messages may then name them.
+struct SharedBuffers {
+  wire::SharedSegment input;                // holds the whole buffer; serial 0: not shared
+  wire::SharedSegment output;               // the same
+  std::span<const uint8_t> referableSteps;  // schedule::referableSteps()
 };
 
 // What one call brings. All is borrowed until the run is done, when the buffers are the caller's
@@ -36,6 +58,7 @@ struct Binding {
   Scalar preScale{};       // kPreMulSum
   uint32_t signature = 0;  // of the call; every message carries it
   StepScratch* scratch = nullptr;
+  const SharedBuffers* shared = nullptr;  // null: neither buffer is
 };
 
 class Execution {
@@ -67,7 +90,16 @@ class Execution {
     int32_t peer = -1;
     wire::LinkPort* port = nullptr;
   };
-  struct StepData;
+  // What one step works on; the pointers are in the scratch.
+  struct StepData {
+    size_t elements = 0;
+    size_t bytes = 0;
+    bool refers = false;                          // messages of this length are references
+    size_t localCount = 0;                        // destinations that get a payload
+    size_t remoteCount = 0;                       // sources that lie in other processes
+    const std::byte* reference = nullptr;         // what outgoing links get instead of a payload
+    const wire::SharedSegment* shared = nullptr;  // that holds it: each link's form is its own
+  };
 
   bool isStillBlocked() const;
   bool awaitReady(const BoundStep& step, uint32_t& looks);
@@ -76,11 +108,21 @@ class Execution {
   Status runStep(const BoundStep& step, size_t elements);
   Status takeSources(const BoundStep& step, StepData& data);
   void placeDestinations(const BoundStep& step, StepData& data);
+  void placeShared(const BoundStep& step, const wire::SharedSegment& segment, StepData& data);
+  const wire::SharedSegment* sharedContent(const BoundStep& step, StepData& data) const;
+  void publishShared(const BoundStep& step, const StepData& data);
+  Status takeOtherForm(const BoundStep& step, size_t at, StepData& data);
+  Status takeShared(const BoundOperand& source, size_t at, StepData& data);
+  void takeReference(const wire::LinkPort& port, size_t at, StepData& data);
   Status takeMessage(const BoundStep& step, size_t at, StepData& data);
   Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
   void compute(const BoundStep& step, const StepData& data);
   Status computeInBlocks(const BoundStep& step, const StepData& data);
   void publish(const BoundStep& step, const StepData& data);
+  // The original then serves as what the copy's messages refer to.
+  bool isLocalCopy(const BoundStep& step) const {
+    return step.isCopy && binding_.program->sources(step)[0].place != schedule::Place::kLink;
+  }
   const std::byte* inputAt(const BoundOperand& operand) const {
     return binding_.input + operand.offset + pieceOffset_;
   }
@@ -92,6 +134,7 @@ class Execution {
   size_t piece_ = 0;
   size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
   size_t step_ = 0;
+  bool hasReferred_ = false;  // to memory that is the caller's again at the end
   Blockage blockage_;
 };
 

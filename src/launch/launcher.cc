@@ -223,6 +223,7 @@ void Launcher::finish(Operation& operation, Status status) {
 void Operation::reset(uint64_t number) {
   number_ = number;
   finishedRuns_ = 0;
+  sharedCount_ = 0;
   runs_.clear();
 }
 
@@ -370,7 +371,30 @@ void Operation::begin(Run& run) {
     std::memcpy(inputCopy_.data(), call.input, bytes);
     binding.input = inputCopy_.data();
   }
+  if (launcher_.parts_.segments.hasAny()) binding.shared = findShared(run, binding);
   run.execution.start(binding);
+}
+
+// Which of the call's buffers peers can map; null where neither, or where it would gain nothing.
+const kernels::SharedBuffers* Operation::findShared(const Run& run,
+                                                    const kernels::Binding& binding) {
+  const plan::CallShape& shape = run.call.shape;
+  const plan::Planner& planner = launcher_.parts_.planner;
+  const plan::BufferBytes bytes = plan::bufferBytes(shape, planner.agreement());
+  if (std::max(bytes.input, bytes.output) < kernels::kSharedMinBytes) return nullptr;
+  kernels::SharedBuffers shared{
+      .input = launcher_.parts_.segments.find(binding.input, bytes.input),
+      .output = launcher_.parts_.segments.find(binding.output, bytes.output),
+      .referableSteps = {}};
+  if (shared.input.serial == 0 && shared.output.serial == 0) return nullptr;
+  const bool inPlace =
+      binding.input < binding.output + bytes.output && binding.output < binding.input + bytes.input;
+  auto& steps = run.plan->referableSteps[inPlace ? 1 : 0];
+  if (!steps) steps = planner.referableSteps(shape, run.plan->plan, inPlace);
+  shared.referableSteps = *steps;
+  if (sharedCount_ == sharedBuffers_.size()) sharedBuffers_.emplace_back();
+  sharedBuffers_[sharedCount_] = shared;
+  return &sharedBuffers_[sharedCount_++];
 }
 
 void Operation::addWaits(device::WaitSet& waits) {

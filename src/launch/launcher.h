@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "kernels/execution.h"
 #include "launch/call.h"
 #include "launch/runner.h"
+#include "launch/segment_cache.h"
 #include "launch/watch.h"
 #include "observe/recorder.h"
 #include "plan/plan.h"
@@ -39,6 +41,8 @@ struct BoundPlan {
   bool isConnected = false;
   std::vector<channel::Link*> outgoing;
   std::optional<kernels::BoundProgram> program;  // once the links are made
+  // By whether the call is in place: Planner::referableSteps(), once a shared buffer asks for it.
+  std::array<std::optional<std::vector<uint8_t>>, 2> referableSteps;
 };
 
 class Launcher;
@@ -81,6 +85,7 @@ class Operation final : public device::Task {
   Status openLinks(BoundPlan& plan);
   Result<Progress> connectLinks(BoundPlan& plan);
   void begin(Run& run);
+  const kernels::SharedBuffers* findShared(const Run& run, const kernels::Binding& binding);
   void record(Run& run);
   Status explain(const Run& run, Status error);
   void noteWaits();
@@ -92,7 +97,9 @@ class Operation final : public device::Task {
   kernels::StepScratch scratch_;
   std::vector<std::byte> inputCopy_;  // of an all-to-all called in place; runs of collectives never
                                       // overlap
-  std::vector<observe::WaitNote> waits_;  // scratch of idle()
+  std::deque<kernels::SharedBuffers> sharedBuffers_;  // of the runs that have any; never shrinks
+  size_t sharedCount_ = 0;                            // those in use
+  std::vector<observe::WaitNote> waits_;              // scratch of idle()
   Operation* nextFree_ = nullptr;
 };
 
@@ -106,6 +113,7 @@ class Launcher final : public Runner {
     Clock& clock;
     Nanoseconds timeout;  // TUTTI_TIMEOUT_MS
     std::unique_ptr<observe::Recorder> recorder;
+    SegmentCache segments{nullptr};
   };
   explicit Launcher(Parts parts);
   ~Launcher();

@@ -162,6 +162,23 @@ size_t vectorBytes(const CallShape& shape, int32_t rankCount) {
          static_cast<size_t>(schedule::blockCount(shape.collective, rankCount));
 }
 
+BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement) {
+  const size_t whole = vectorBytes(shape, agreement.rankCount);
+  const size_t block = shape.count * sizeOf(shape.type);
+  const schedule::ScheduleOptions options = optionsFor(shape, agreement);
+  const schedule::Peers peers{.root = options.root, .sender = options.sender};
+  const bool sendsBlock =
+      shape.collective == Collective::kAllGather || shape.collective == Collective::kGather;
+  const bool receivesBlock =
+      shape.collective == Collective::kReduceScatter || shape.collective == Collective::kScatter;
+  BufferBytes bytes;
+  if (schedule::hasInput(shape.collective, peers, agreement.rank))
+    bytes.input = sendsBlock ? block : whole;
+  if (schedule::hasOutput(shape.collective, peers, agreement.rank))
+    bytes.output = receivesBlock ? block : whole;
+  return bytes;
+}
+
 Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
   const auto all = schedule::algorithms(shape.collective);
   if (all.size() == 1) return Choice{all[0].name, "the only algorithm"};
@@ -203,6 +220,18 @@ Result<Plan> Planner::make(const CallShape& shape) {
   plan.signature = shapeSignature(shape, algorithm);
   plan.reason = std::move(choice.reason);
   return plan;
+}
+
+std::vector<uint8_t> Planner::referableSteps(const CallShape& shape, const Plan& plan,
+                                             bool inPlace) const {
+  // A pre-multiplied input is nobody's memory. Beyond so many ranks the proof would take long, and
+  // not all are of one host.
+  constexpr int32_t kMaxRanks = 64;
+  if (shape.op == ReduceOp::kPreMulSum && isReduction(shape.collective)) return {};
+  if (agreement_.rankCount > kMaxRanks) return {};
+  const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, plan.algorithm);
+  return schedule::referableSteps(schedule::makeSchedule(algorithm, optionsFor(shape, agreement_)),
+                                  agreement_.rank, inPlace);
 }
 
 }  // namespace tutti::plan

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -61,6 +62,10 @@ class Planner {
 
   // kInvalidUsage when NCCL_ALGO leaves no algorithm for the collective.
   Result<Plan> make(const CallShape& shape);
+  // schedule::referableSteps of a plan that make() gave for the shape: the steps whose messages may
+  // name memory that the receiver has mapped. Empty: none. Takes milliseconds where ranks are many,
+  // so ask once.
+  std::vector<uint8_t> referableSteps(const CallShape& shape, const Plan& plan, bool inPlace) const;
 
   const Agreement& agreement() const { return agreement_; }
 
@@ -71,6 +76,13 @@ class Planner {
 
 // The bytes of a call's whole vector: all ranks' blocks together where there is one a rank.
 size_t vectorBytes(const CallShape& shape, int32_t rankCount);
+
+// The bytes of this rank's buffers; 0 where its call has none.
+struct BufferBytes {
+  size_t input = 0;
+  size_t output = 0;
+};
+BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement);
 
 // The name of the algorithm for a call, and why: by choice_table.h, within what NCCL_ALGO allows.
 struct Choice {

@@ -22,11 +22,12 @@ using Cell = std::pair<Place, int32_t>;
 
 struct Message {
   VectorClock sent;
-  size_t referenceAt = 0;  // in the sender's references
+  std::optional<size_t> referenceAt;  // in the sender's references; none: must bring a copy
 };
 
 struct ReferenceState {
   Cell cell;
+  size_t sentByStep = 0;
   int32_t reader = 0;
   int32_t readAtStep = -1;  // the reader's clock once it has read; -1: not yet in this run
 };
@@ -35,23 +36,33 @@ struct RankRun {
   size_t step = 0;
   VectorClock clock;
   std::vector<ReferenceState> references;
+  std::vector<uint8_t> isReferable;  // by step
 };
 
 class Check {
  public:
   Check(const Schedule& schedule, bool inPlace) : schedule_(schedule), inPlace_(inPlace) {}
 
-  std::string run() {
+  void run() {
     const auto count = static_cast<size_t>(schedule_.rankCount);
-    ranks_.assign(count, {.clock = VectorClock(count), .references = {}});
+    for (const Program& program : schedule_.programs) {
+      ranks_.push_back({.clock = VectorClock(count),
+                        .references = {},
+                        .isReferable = std::vector<uint8_t>(program.steps.size(), 1)});
+    }
     bool moved = true;
-    while (moved && reason_.empty()) {
+    while (moved) {
       moved = false;
-      for (int32_t rank = 0; rank < schedule_.rankCount && reason_.empty(); ++rank) {
-        while (reason_.empty() && advance(rank)) moved = true;
+      for (int32_t rank = 0; rank < schedule_.rankCount; ++rank) {
+        while (advance(rank)) moved = true;
       }
     }
-    return reason_;
+  }
+
+  // Of the first step that must not refer.
+  const std::string& reason() const { return reason_; }
+  std::vector<uint8_t> takeSteps(Rank rank) {
+    return std::move(ranks_[static_cast<size_t>(index(rank))].isReferable);
   }
 
  private:
@@ -97,7 +108,8 @@ class Check {
     VectorClock& clock = ranks_[static_cast<size_t>(rank)].clock;
     for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], message.sent[i]);
     RankRun& sender = ranks_[static_cast<size_t>(index(from))];
-    sender.references[message.referenceAt].readAtStep = clock[static_cast<size_t>(rank)];
+    if (!message.referenceAt) return;
+    sender.references[*message.referenceAt].readAtStep = clock[static_cast<size_t>(rank)];
   }
 
   // A copy onto itself, as in place all-gathers have, changes nothing.
@@ -107,42 +119,50 @@ class Check {
     const bool isSame =
         from.size() == 1 && from[0].place != Place::kLink && cellOf(from[0]) == cellOf(destination);
     if (isSame) return;
-    const RankRun& run = ranks_[static_cast<size_t>(rank)];
+    RankRun& run = ranks_[static_cast<size_t>(rank)];
     for (const ReferenceState& reference : run.references) {
       if (reference.cell != cellOf(destination)) continue;
       const bool isKnownRead =
           reference.readAtStep >= 0 &&
           run.clock[static_cast<size_t>(reference.reader)] >= reference.readAtStep;
       if (isKnownRead) continue;
-      reason_ =
-          fmt::format("rank {} step {} overwrites chunk {} that rank {} may still have to read",
-                      rank, run.step, destination.index, reference.reader);
+      refuse(rank, reference.sentByStep,
+             fmt::format("rank {} step {} overwrites chunk {} that rank {} may still have to read",
+                         rank, run.step, destination.index, reference.reader));
     }
   }
 
-  // What outgoing links would refer to, if the step has its result in a user buffer.
+  void refuse(int32_t rank, size_t step, std::string reason) {
+    ranks_[static_cast<size_t>(rank)].isReferable[step] = 0;
+    if (reason_.empty()) reason_ = std::move(reason);
+  }
+
+  // What outgoing links would refer to, if the step has its result in a user buffer: for a copy the
+  // original, which lives as long as the copy or longer.
   std::optional<Cell> contentOf(const Program& program, const Step& step) const {
+    const auto from = sources(program, step);
+    if (from.size() == 1 && from[0].place != Place::kLink && !step.post) return cellOf(from[0]);
     for (const Operand& destination : destinations(program, step)) {
       if (destination.place == Place::kOutput) return cellOf(destination);
     }
-    const auto from = sources(program, step);
-    if (from.size() != 1 || from[0].place == Place::kLink) return std::nullopt;
-    return cellOf(from[0]);
+    return std::nullopt;
   }
 
   void send(int32_t rank, const Program& program, const Step& step) {
     RankRun& run = ranks_[static_cast<size_t>(rank)];
+    const std::optional<Cell> content = contentOf(program, step);
     for (const Operand& destination : destinations(program, step)) {
       if (destination.place != Place::kLink) continue;
-      const std::optional<Cell> content = contentOf(program, step);
-      if (!content) {
-        reason_ = fmt::format("rank {} step {} sends what lies in no user buffer", rank, run.step);
-        return;
-      }
       const Rank to = program.sendsTo[static_cast<size_t>(destination.index)];
-      run.references.push_back({.cell = *content, .reader = index(to)});
-      queue(Rank{rank}, index(to))
-          .push_back({.sent = run.clock, .referenceAt = run.references.size() - 1});
+      Message message{.sent = run.clock, .referenceAt = std::nullopt};
+      if (content) {
+        message.referenceAt = run.references.size();
+        run.references.push_back({.cell = *content, .sentByStep = run.step, .reader = index(to)});
+      } else {
+        refuse(rank, run.step,
+               fmt::format("rank {} step {} sends what lies in no user buffer", rank, run.step));
+      }
+      queue(Rank{rank}, index(to)).push_back(std::move(message));
     }
   }
 
@@ -158,7 +178,15 @@ class Check {
 }  // namespace
 
 std::string whyNotReferable(const Schedule& schedule, bool inPlace) {
-  return Check(schedule, inPlace).run();
+  Check check(schedule, inPlace);
+  check.run();
+  return check.reason();
+}
+
+std::vector<uint8_t> referableSteps(const Schedule& schedule, Rank rank, bool inPlace) {
+  Check check(schedule, inPlace);
+  check.run();
+  return check.takeSteps(rank);
 }
 
 bool isReferable(const Algorithm& algorithm) {

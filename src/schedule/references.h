@@ -8,7 +8,9 @@
 //            No message says "I have read it", so another chain of messages must imply it.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "schedule/catalog.h"
 #include "schedule/schedule.h"
@@ -19,6 +21,11 @@ namespace tutti::schedule {
 // rules) if asked; otherwise the reason. By vector clocks (Fidge 1988, Mattern 1989): "before" is
 // what messages imply, not what one run happens to do.
 std::string whyNotReferable(const Schedule& schedule, bool inPlace);
+
+// By step of the rank's program, 1 where both conditions hold for the messages it sends. They hold
+// or fail a message at a time, and none's form changes what others imply, so a rank may refer with
+// some and copy the rest as it likes. `inPlace` is this rank's own.
+std::vector<uint8_t> referableSteps(const Schedule& schedule, Rank rank, bool inPlace);
 
 // The catalogue's algorithms for which it holds at every rank count; a test compares. All-to-all
 // only out of place: the executor sends from a copy when a rank calls it in place.

@@ -63,5 +63,43 @@ TEST(References, AnOverwriteThatAReplyAllowsIsSafe) {
   }
 }
 
+// Every algorithm, step by step: what may refer is the whole of what isReferable() says, and of the
+// others what is known to lie still.
+TEST(References, AreSafeForAllStepsOfTheAlgorithmsThatSaySo) {
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : algorithms(static_cast<Collective>(c))) {
+      if (!isReferable(algorithm)) continue;
+      const Schedule schedule = makeSchedule(algorithm, {.rankCount = 5});
+      for (int32_t rank = 0; rank < 5; ++rank) {
+        const auto steps = referableSteps(schedule, Rank{rank}, false);
+        EXPECT_EQ(steps, std::vector<uint8_t>(steps.size(), 1)) << algorithm.name;
+      }
+    }
+  }
+}
+
+TEST(References, OneShotMayReferUnlessItOverwritesItsInput) {
+  const Schedule schedule =
+      makeSchedule(*findAlgorithm(Collective::kAllReduce, "oneshot"), {.rankCount = 2});
+  EXPECT_THAT(referableSteps(schedule, Rank{1}, false), testing::Each(1));
+  EXPECT_THAT(referableSteps(schedule, Rank{1}, true), testing::Contains(0));
+}
+
+TEST(References, ARingReducesByCopiesAndGathersByReference) {
+  const Schedule schedule =
+      makeSchedule(*findAlgorithm(Collective::kAllReduce, "ring"), {.rankCount = 4});
+  const Program& program = schedule.programs[0];
+  const auto steps = referableSteps(schedule, Rank{0}, false);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    bool hasUserBuffer = step.sourceCount == 1;
+    for (int o = 0; o < step.destinationCount; ++o) {
+      const Operand& to = program.operands[step.firstOperand + step.sourceCount + o];
+      if (to.place == Place::kOutput) hasUserBuffer = true;
+    }
+    EXPECT_EQ(steps[i] == 1, hasUserBuffer) << describe(program, step);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::schedule

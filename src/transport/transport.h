@@ -21,6 +21,8 @@ namespace tutti::transport {
 class LinkEnd {
  public:
   virtual const wire::LinkView& view() const = 0;
+  // A receiving end's: maps what the sender announces. Null where no memory can be shared so.
+  virtual wire::SegmentMapper* mapper() { return nullptr; }
   virtual ~LinkEnd() = default;
 };
 
@@ -37,8 +39,9 @@ struct Listening {
 class Transport {
  public:
   struct Caps {
-    std::string_view name;  // "local", "shm", ...
-    bool mapped = true;     // both sides address the slots directly
+    std::string_view name;      // "local", "shm", ...
+    bool mapped = true;         // both sides address the slots directly
+    bool mapsSegments = false;  // receivers map segments that senders announce
     bool needsOneProcess = false;
     bool needsOneHost = false;
   };

@@ -13,6 +13,7 @@
 
 #include "base/futex.h"
 #include "base/units.h"
+#include "wire/shared_segment.h"
 
 namespace tutti::wire {
 
@@ -26,14 +27,20 @@ inline constexpr size_t kInlineBytes = 40;
 
 // What a message brings. A reference is read by the receiver straight from the sender's memory,
 // which saves the copy into the slot; the sender leaves that memory alone until the link's head has
-// passed the message.
-enum class MessageKind : uint32_t { kPayload = 0, kReference = 1 };
+// passed the message. kReference names an address of the sending process, kShared a place in memory
+// that the receiver has mapped.
+enum class MessageKind : uint32_t { kPayload = 0, kReference = 1, kShared = 2 };
 
 // The inline payload of a kReference: `MessageHead::bytes` bytes at this address of the sending
 // process.
 struct Reference {
   uint64_t address = 0;
 };
+
+// In a message that announces a segment: behind the Reference. A payload of more than kInlineBytes
+// leaves that room free.
+inline constexpr size_t kAnnouncementOffset = sizeof(Reference);
+static_assert(kAnnouncementOffset + sizeof(Announcement) <= kInlineBytes);
 
 // The first line of a slot.
 struct MessageHead {
@@ -47,7 +54,7 @@ struct MessageHead {
   uint32_t bytes;      // of the payload, or of what the reference names
   uint32_t signature;  // of the call (collective, sequence, count, type, operation, root)
   MessageKind kind;    // checked against the receiver's own expectation, too
-  uint32_t unused;
+  uint32_t announces;  // 1: an Announcement lies at kAnnouncementOffset; else 0
   std::byte inlinePayload[kInlineBytes];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -73,6 +80,12 @@ struct LinkControl {
   // a fence of its own (base/futex.h tells why one of them sees the other). With sequentially
   // consistent stores an 8-byte all-reduce of 2 ranks took a third longer.
   std::atomic<uint32_t> senderSleeps;
+  // SegmentLedger::makeAnswer for the last announcement. Written by the receiver with release when
+  // it has mapped the segment or failed to, read by the sender with acquire while it waits for it,
+  // which is at most once a message; the pair orders nothing but itself. No two questions in a row
+  // are for one segment, so an old answer is never taken for a new one. A message back would need a
+  // link back.
+  std::atomic<uint64_t> segmentAnswer;
 
   // The mirror image, for a receiver that sleeps on a slot's mark; in a line that is written only
   // at such times, because the sender looks at it with every message.
@@ -123,14 +136,21 @@ struct LinkView {
 // One side's place in a link. Used by the thread that drives the operation, one at a time.
 struct LinkPort {
   LinkView view;
-  uint64_t next = 0;   // the message this side sends or receives next
-  uint64_t known = 0;  // sender: head as last read, so that the receiver's line is touched only
-                       // when the ring looks full
+  uint64_t next = 0;     // the message this side sends or receives next
+  uint64_t known = 0;    // sender: head as last read, so that the receiver's line is touched only
+                         // when the ring looks full
+  uint64_t drainTo = 0;  // sender: what head must reach before the memory of its references is free
 
   // Receiver: where references point to. In this process they are plain memory, else that
   // process's.
   bool isSenderHere = false;
   int32_t senderProcess = 0;
+  SegmentMapper* mapper = nullptr;  // null: shared segments cannot be mapped
+
+  // Sender: whether the receiver is of this process, so that plain references reach it; else what
+  // it has mapped (null: it maps nothing).
+  bool isReceiverHere = false;
+  SegmentLedger* ledger = nullptr;
 
   bool isConnected() const { return view.control != nullptr; }
 };
@@ -146,11 +166,12 @@ inline bool hasFreeSlot(LinkPort& port) {
 
 // Hands the next message, whose payload is in place, to the receiver.
 inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
-                    MessageKind kind = MessageKind::kPayload) {
+                    MessageKind kind = MessageKind::kPayload, bool announces = false) {
   MessageHead& message = port.view.message(port.next);
   message.bytes = bytes;
   message.signature = signature;
   message.kind = kind;
+  message.announces = announces ? 1 : 0;
   message.mark.store(++port.next, std::memory_order_release);
   // The next slot's line is the receiver's from the last time round: have it back before the next
   // message is made. 10 % of an 8-byte all-reduce of 2 ranks (2026-11-21).
@@ -159,18 +180,49 @@ inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
 }
 
 // Hands over a reference instead. The memory stays as it is until isDrained().
-inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
-                             uint32_t signature) {
+inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes, uint32_t signature,
+                             bool announces = false) {
   const Reference reference{.address = reinterpret_cast<uint64_t>(memory)};
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
-  publish(port, bytes, signature, MessageKind::kReference);
+  publish(port, bytes, signature, MessageKind::kReference, announces);
+  port.drainTo = port.next;
 }
 
-// The receiver has read every message.
+// The same into a segment that the receiver has mapped.
+inline void publishShared(LinkPort& port, const SharedReference& reference, uint32_t bytes,
+                          uint32_t signature) {
+  std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
+  publish(port, bytes, signature, MessageKind::kShared);
+  port.drainTo = port.next;
+}
+
+// The receiver has mapped the segment.
+inline bool isMappedByReceiver(LinkPort& port, const SharedSegment& segment) {
+  if (port.ledger == nullptr) return false;
+  if (port.ledger->isWaiting()) {
+    port.ledger->takeAnswer(port.view.control->segmentAnswer.load(std::memory_order_acquire));
+  }
+  return port.ledger->isMapped(segment.serial);
+}
+
+// Asks the receiver to map a segment, beside the next message, which has more than kInlineBytes.
+// False: nothing was written, since it has been asked, or another question is open.
+inline bool tryAnnounce(LinkPort& port, const SharedSegment& segment) {
+  if (port.ledger == nullptr || port.ledger->isWaiting()) return false;
+  if (!port.ledger->isWorthAsking(segment.serial)) return false;
+  const Announcement announcement{
+      .serial = segment.serial, .bytes = segment.bytes, .token = segment.token};
+  std::memcpy(port.view.message(port.next).inlinePayload + kAnnouncementOffset, &announcement,
+              sizeof announcement);
+  port.ledger->ask(segment.serial);
+  return true;
+}
+
+// The receiver has read every reference.
 inline bool isDrained(LinkPort& port) {
-  if (port.known == port.next) return true;
+  if (port.known >= port.drainTo) return true;
   port.known = port.view.control->head.load(std::memory_order_acquire);
-  return port.known == port.next;
+  return port.known >= port.drainTo;
 }
 
 // ---- the receiver's side
@@ -178,6 +230,16 @@ inline bool isDrained(LinkPort& port) {
 
 inline bool hasMessage(const LinkPort& port) {
   return port.view.message(port.next).mark.load(std::memory_order_acquire) == port.next + 1;
+}
+
+// Answers the announcement beside the message that is there.
+inline void answerAnnouncement(LinkPort& port) {
+  Announcement announcement;
+  std::memcpy(&announcement, port.view.message(port.next).inlinePayload + kAnnouncementOffset,
+              sizeof announcement);
+  const bool isMapped = port.mapper != nullptr && port.mapper->map(announcement);
+  port.view.control->segmentAnswer.store(SegmentLedger::makeAnswer(announcement.serial, isMapped),
+                                         std::memory_order_release);
 }
 
 // Gives the slot of the message that was just read back to the sender.

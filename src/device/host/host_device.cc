@@ -1,12 +1,9 @@
 #include "device/host/host_device.h"
 
 #include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 
-#include "base/units.h"
 #include "device/host/cpus.h"
 #include "device/host/driver.h"
 
@@ -58,33 +55,6 @@ HostDevice::HostDevice(Clock& clock)
       streams_(kStreamHandles),
       events_(kEventHandles) {
   updatePolicy();
-}
-
-Result<void*> HostDevice::allocate(size_t bytes) {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  if (bytes == 0 || bytes > SIZE_MAX - page) {
-    return invalidArgument("an allocation of {} bytes", bytes);
-  }
-  const size_t mapped = roundUp(bytes, page);
-  UniqueMapping memory(
-      ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), mapped);
-  if (!memory) return systemError("mmap", fmt::format("of {} bytes", mapped), errno);
-  void* start = memory.get();
-  std::lock_guard lock(mutex_);
-  allocations_.emplace(start, std::move(memory));
-  return start;
-}
-
-Status HostDevice::free(void* memory) {
-  UniqueMapping mapping;  // unmapped after the lock is gone
-  std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(memory);
-  if (found == allocations_.end()) {
-    return invalidArgument("{} was not allocated here, or was freed before", memory);
-  }
-  mapping = std::move(found->second);
-  allocations_.erase(found);
-  return {};
 }
 
 Result<Stream*> HostDevice::resolve(void* handle) {

@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/handle_table.h"
-#include "base/mapping.h"
 #include "device/device.h"
 #include "device/host/host_event.h"
 #include "device/host/host_stream.h"
+#include "device/host/shared_allocations.h"
 #include "device/host/waiter.h"
 #include "device/host_streams.h"
 
@@ -24,8 +24,9 @@ class HostDevice final : public Device, public HostStreams {
   explicit HostDevice(Clock& clock);
 
   const Caps& caps() const override { return caps_; }
-  Result<void*> allocate(size_t bytes) override;
-  Status free(void* memory) override;
+  Result<void*> allocate(size_t bytes) override { return allocations_.allocate(bytes); }
+  Status free(void* memory) override { return allocations_.free(memory); }
+  SharedMemory* sharedMemory() override { return &allocations_; }
   Result<Stream*> resolve(void* handle) override;
   Status enqueue(Stream* stream, std::span<Task* const> tasks) override;
   void joinRanks(int32_t ranksOnHost) override;
@@ -57,9 +58,10 @@ class HostDevice final : public Device, public HostStreams {
   Caps caps_;
   Waiting waiting_;
 
-  std::mutex mutex_;                            // guards the two below
-  std::map<void*, UniqueMapping> allocations_;  // by start
-  std::map<int32_t, int32_t> rankCounts_;       // ranks on this host -> communicators that said so
+  SharedAllocations allocations_;
+
+  std::mutex mutex_;                       // guards the one below
+  std::map<int32_t, int32_t> rankCounts_;  // ranks on this host -> communicators that said so
 
   HandleTable<HostStream> streams_;  // last: their threads use the rest
   HandleTable<HostEvent> events_;

@@ -3,11 +3,15 @@
 #include <cstring>
 
 #include "base/mapping.h"
+#include "base/segment.h"
 #include "transport/offer.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/sender_segments.h"
 
 namespace tutti::transport::shm {
 namespace {
+
+constexpr SegmentPurpose kLinkPurpose{
+    .name = "tutti-link", .what = "a shared-memory link", .instead = "NCCL_SHM_DISABLE=1"};
 
 class ShmEnd : public LinkEnd {
  public:
@@ -23,13 +27,16 @@ class ShmEnd : public LinkEnd {
 class ShmReceiverEnd final : public ShmEnd {
  public:
   ShmReceiverEnd(UniqueMapping memory, const wire::LinkGeometry& geometry,
-                 bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token)
-      : ShmEnd(std::move(memory), geometry), handoff_(handoff), token_(token) {}
+                 bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token,
+                 const SegmentOwner& sender)
+      : ShmEnd(std::move(memory), geometry), handoff_(handoff), token_(token), segments_(sender) {}
   ~ShmReceiverEnd() override { handoff_.withdraw(token_); }  // harmless when it was taken
+  wire::SegmentMapper* mapper() override { return &segments_; }
 
  private:
   bootstrap::Handoff& handoff_;
   const bootstrap::HandoffToken token_;
+  SenderSegments segments_;
 };
 
 // PeerInfo came over the wire: the name may lack its terminating zero.
@@ -66,11 +73,12 @@ Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
     return internalError("rank {}: a shared-memory link from rank {} without a hand-off service",
                          receiver.rank, sender.rank);
   }
-  TUTTI_TRY_ASSIGN(Segment segment, createSegment(wire::linkBytes(geometry)));
+  TUTTI_TRY_ASSIGN(Segment segment, createSegment(wire::linkBytes(geometry), kLinkPurpose));
   TUTTI_TRY_ASSIGN(const bootstrap::HandoffToken token,
                    options_.handoff->offer(segment.fd.get(), 1));
+  const SegmentOwner owner{.handoffName = handoffName(sender), .rank = sender.rank};
   return Listening{.end = std::make_unique<ShmReceiverEnd>(std::move(segment.memory), geometry,
-                                                           *options_.handoff, token),
+                                                           *options_.handoff, token, owner),
                    .offer = encodeOffer(OfferKind::kShm, geometry, token)};
 }
 
@@ -82,7 +90,8 @@ Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo
   TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kShm, geometry));
   TUTTI_TRY_ASSIGN(const UniqueFd fd,
                    bootstrap::Handoff::take(handoffName(receiver), token, options_.timeout));
-  TUTTI_TRY_ASSIGN(UniqueMapping memory, mapSegment(fd, wire::linkBytes(geometry)));
+  TUTTI_TRY_ASSIGN(UniqueMapping memory,
+                   mapSegment(fd, wire::linkBytes(geometry), SegmentAccess::kReadWrite));
   std::unique_ptr<LinkEnd> end = std::make_unique<ShmEnd>(std::move(memory), geometry);
   return end;
 }

@@ -33,7 +33,11 @@ class ShmTransport final : public Transport {
                                            const Offer& offer) override;
 
  private:
-  const Caps caps_{.name = "shm", .mapped = true, .needsOneProcess = false, .needsOneHost = true};
+  const Caps caps_{.name = "shm",
+                   .mapped = true,
+                   .mapsSegments = true,
+                   .needsOneProcess = false,
+                   .needsOneHost = true};
   const ShmOptions options_;
 };
 

@@ -1,4 +1,4 @@
-#include "transport/shm/segment.h"
+#include "base/segment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,12 @@
 #include <array>
 #include <cstring>
 
-namespace tutti::transport::shm {
+namespace tutti {
 namespace {
 
 constexpr size_t kBytes = 10'000;
+constexpr SegmentPurpose kPurpose{
+    .name = "tutti-test", .what = "a test", .instead = "another test"};
 
 UniqueFd makeMemfd(size_t bytes, int seals) {
   UniqueFd fd(::memfd_create("tutti-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -23,8 +25,8 @@ UniqueFd makeMemfd(size_t bytes, int seals) {
 }
 
 TEST(Segment, IsSharedByBothMappingsAndStartsZeroed) {
-  Segment segment = createSegment(kBytes).value();
-  const UniqueMapping other = mapSegment(segment.fd, kBytes).value();
+  Segment segment = createSegment(kBytes, kPurpose).value();
+  const UniqueMapping other = mapSegment(segment.fd, kBytes, SegmentAccess::kReadWrite).value();
   auto* here = static_cast<unsigned char*>(segment.memory.get());
   auto* there = static_cast<unsigned char*>(other.get());
   ASSERT_NE(here, there);
@@ -36,7 +38,7 @@ TEST(Segment, IsSharedByBothMappingsAndStartsZeroed) {
 }
 
 TEST(Segment, CannotBeResizedByAnyone) {
-  const Segment segment = createSegment(kBytes).value();
+  const Segment segment = createSegment(kBytes, kPurpose).value();
   EXPECT_NE(::ftruncate(segment.fd.get(), 0), 0);
   EXPECT_NE(::ftruncate(segment.fd.get(), 2 * kBytes), 0);
   EXPECT_NE(::fcntl(segment.fd.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
@@ -46,7 +48,7 @@ TEST(Segment, ThatIsNotFullySealedIsRefused) {
   for (const int seals :
        {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW, F_SEAL_GROW | F_SEAL_SEAL}) {
     const UniqueFd fd = makeMemfd(kBytes, seals);
-    const Status status = mapSegment(fd, kBytes).takeStatus();
+    const Status status = mapSegment(fd, kBytes, SegmentAccess::kReadWrite).takeStatus();
     EXPECT_EQ(status.code(), Code::kRemoteError) << seals;
     EXPECT_NE(status.message().find("not sealed"), std::string_view::npos) << status.message();
   }
@@ -55,7 +57,7 @@ TEST(Segment, ThatIsNotFullySealedIsRefused) {
 TEST(Segment, OfAnotherSizeIsRefused) {
   for (const size_t bytes : {size_t{0}, kBytes - 1, kBytes + 1}) {
     const UniqueFd fd = makeMemfd(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    const Status status = mapSegment(fd, kBytes).takeStatus();
+    const Status status = mapSegment(fd, kBytes, SegmentAccess::kReadWrite).takeStatus();
     EXPECT_EQ(status.code(), Code::kRemoteError) << bytes;
     EXPECT_NE(status.message().find("wanted 10000"), std::string_view::npos) << status.message();
   }
@@ -65,9 +67,17 @@ TEST(Segment, OfAnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make another user's segment";
   const UniqueFd fd = makeMemfd(kBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   ASSERT_EQ(::fchown(fd.get(), 4711, 4711), 0);
-  const Status status = mapSegment(fd, kBytes).takeStatus();
+  const Status status = mapSegment(fd, kBytes, SegmentAccess::kReadWrite).takeStatus();
   EXPECT_EQ(status.code(), Code::kRemoteError);
   EXPECT_NE(status.message().find("4711"), std::string_view::npos) << status.message();
+}
+
+TEST(SegmentDeathTest, MappedForReadingCannotBeWritten) {
+  const Segment segment = createSegment(kBytes, kPurpose).value();
+  const UniqueMapping other = mapSegment(segment.fd, kBytes, SegmentAccess::kRead).value();
+  *static_cast<char*>(segment.memory.get()) = 5;
+  EXPECT_EQ(*static_cast<const char*>(other.get()), 5);
+  EXPECT_DEATH(*static_cast<volatile char*>(other.get()) = 6, "");
 }
 
 TEST(Segment, ThatIsNoMemoryAtAllIsRefused) {
@@ -75,12 +85,14 @@ TEST(Segment, ThatIsNoMemoryAtAllIsRefused) {
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const UniqueFd reading(ends[0]);
   const UniqueFd writing(ends[1]);
-  EXPECT_EQ(mapSegment(reading, kBytes).takeStatus().code(), Code::kRemoteError);
-  EXPECT_EQ(mapSegment(UniqueFd(), kBytes).takeStatus().code(), Code::kRemoteError);
+  EXPECT_EQ(mapSegment(reading, kBytes, SegmentAccess::kReadWrite).takeStatus().code(),
+            Code::kRemoteError);
+  EXPECT_EQ(mapSegment(UniqueFd(), kBytes, SegmentAccess::kReadWrite).takeStatus().code(),
+            Code::kRemoteError);
 }
 
 TEST(Segment, LeavesNoNameBehind) {
-  const Segment segment = createSegment(kBytes).value();
+  const Segment segment = createSegment(kBytes, kPurpose).value();
   struct stat info {};
   ASSERT_EQ(::fstat(segment.fd.get(), &info), 0);
   EXPECT_EQ(info.st_nlink, 0u);
@@ -91,11 +103,11 @@ TEST(Segment, BeyondTheFileSizeLimitIsAnErrorNotASignal) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{.rlim_cur = kBytes - 1, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Status status = createSegment(kBytes).takeStatus();
+  const Status status = createSegment(kBytes, kPurpose).takeStatus();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(status.code(), Code::kSystemError);
   EXPECT_NE(status.message().find("ulimit -f"), std::string_view::npos) << status.message();
 }
 
 }  // namespace
-}  // namespace tutti::transport::shm
+}  // namespace tutti

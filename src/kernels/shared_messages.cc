@@ -1,0 +1,132 @@
+// The executor's messages that name memory instead of bringing it: which form each takes, and where
+// the receiver finds it.
+#include <cstring>
+
+#include "kernels/execution.h"
+
+namespace tutti::kernels {
+namespace {
+
+using schedule::Place;
+
+// By what the receiver of this link can do now. Asks it to map the segment where that is new.
+MessageForm chooseForm(wire::LinkPort& port, const wire::SharedSegment& segment, bool isDirect) {
+  if (port.isReceiverHere) return MessageForm::kReference;
+  if (wire::isMappedByReceiver(port, segment)) return MessageForm::kShared;
+  const bool announces = wire::tryAnnounce(port, segment);
+  if (isDirect) return announces ? MessageForm::kReferenceAnnouncing : MessageForm::kReference;
+  return announces ? MessageForm::kPayloadAnnouncing : MessageForm::kPayload;
+}
+
+bool bringsPayload(MessageForm form) {
+  return form == MessageForm::kPayload || form == MessageForm::kPayloadAnnouncing;
+}
+
+}  // namespace
+
+// The segment that holds what the step's messages say, which `data.reference` then names; null when
+// they must bring copies.
+const wire::SharedSegment* Execution::sharedContent(const BoundStep& step, StepData& data) const {
+  const SharedBuffers& shared = *binding_.shared;
+  const auto number = static_cast<size_t>(&step - binding_.program->steps().data());
+  if (number >= shared.referableSteps.size() || shared.referableSteps[number] == 0) return nullptr;
+  if (step.linkCount == 0) return nullptr;
+  const BoundOperand* content = nullptr;
+  if (isLocalCopy(step)) {
+    content = binding_.program->sources(step).data();
+  } else if (step.outputCount > 0) {
+    content = &binding_.program->outputs(step).back();
+  }
+  if (content == nullptr) return nullptr;
+  const bool isInput = content->place == Place::kInput;
+  const wire::SharedSegment& segment = isInput ? shared.input : shared.output;
+  if (segment.serial == 0) return nullptr;
+  data.reference = isInput ? inputAt(*content) : outputAt(*content);
+  return &segment;
+}
+
+void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& segment,
+                            StepData& data) {
+  StepScratch& scratch = *binding_.scratch;
+  data.shared = &segment;
+  for (const BoundOperand& output : binding_.program->outputs(step))
+    scratch.destinations[data.localCount++] = outputAt(output);
+  size_t at = 0;
+  for (const BoundOperand& link : binding_.program->links(step)) {
+    wire::LinkPort& port = *link.port;
+    const MessageForm form = chooseForm(port, segment, data.refers);
+    scratch.forms[at++] = form;
+    if (bringsPayload(form)) {
+      scratch.destinations[data.localCount++] = port.view.payload(port.next, data.bytes);
+    } else {
+      hasReferred_ = true;
+    }
+  }
+}
+
+void Execution::publishShared(const BoundStep& step, const StepData& data) {
+  const auto bytes = static_cast<uint32_t>(data.bytes);
+  const uint32_t signature = binding_.signature;
+  size_t at = 0;
+  for (const BoundOperand& link : binding_.program->links(step)) {
+    wire::LinkPort& port = *link.port;
+    switch (const MessageForm form = binding_.scratch->forms[at++]; form) {
+      case MessageForm::kPayload:
+      case MessageForm::kPayloadAnnouncing:
+        wire::publish(port, bytes, signature, wire::MessageKind::kPayload,
+                      form == MessageForm::kPayloadAnnouncing);
+        break;
+      case MessageForm::kReference:
+      case MessageForm::kReferenceAnnouncing:
+        wire::publishReference(port, data.reference, bytes, signature,
+                               form == MessageForm::kReferenceAnnouncing);
+        break;
+      case MessageForm::kShared:
+        wire::publishShared(port,
+                            {.serial = data.shared->serial,
+                             .offset = static_cast<uint64_t>(data.reference - data.shared->start)},
+                            bytes, signature);
+        break;
+    }
+  }
+}
+
+// A message of this call in another form than its plan has: the sender announces a segment beside
+// it, or names memory that this rank has mapped or, within the process, any.
+Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data) {
+  const BoundOperand& source = binding_.program->sources(step)[at];
+  wire::LinkPort& port = *source.port;
+  const wire::MessageHead& message = port.view.message(port.next);
+  const bool fits = data.bytes > wire::kInlineBytes;
+  if (message.announces != 0 && fits) wire::answerAnnouncement(port);
+  switch (message.kind) {
+    case wire::MessageKind::kPayload:
+      if (data.refers) break;
+      binding_.scratch->sources[at] = wire::payloadOf(message, data.bytes);
+      return {};
+    case wire::MessageKind::kReference:
+      if (!fits || (!data.refers && !port.isSenderHere)) break;
+      takeReference(port, at, data);
+      return {};
+    case wire::MessageKind::kShared:
+      if (!fits) break;
+      return takeShared(source, at, data);
+  }
+  return refuseMessage(step, source, data.bytes);
+}
+
+Status Execution::takeShared(const BoundOperand& source, size_t at, StepData& data) {
+  const wire::LinkPort& port = *source.port;
+  wire::SharedReference reference;
+  std::memcpy(&reference, port.view.message(port.next).inlinePayload, sizeof reference);
+  const std::byte* found =
+      port.mapper == nullptr ? nullptr : port.mapper->find(reference, data.bytes);
+  binding_.scratch->sources[at] = found;
+  if (found != nullptr) return {};
+  return remoteError(
+      "rank {} names {} bytes at {} of its segment {}, which this rank has not mapped or which "
+      "ends before: the link's memory was overwritten; NCCL_P2P_DISABLE=1 on rank {} does without",
+      source.peer, data.bytes, reference.offset, reference.serial, source.peer);
+}
+
+}  // namespace tutti::kernels

@@ -73,6 +73,17 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   return limits;
 }
 
+// Whether on some host ranks outnumber the CPUs that one of them may use. Every rank finds the
+// same.
+bool isCrowded(const std::vector<InitRecord>& records) {
+  return std::ranges::any_of(records, [&records](const InitRecord& one) {
+    const auto ranks = std::ranges::count_if(records, [&one](const InitRecord& other) {
+      return other.peer.hostHash == one.peer.hostHash;
+    });
+    return ranks > std::max(one.peer.usableCpus, 1);
+  });
+}
+
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
   for (size_t i = 0; i < records.size(); ++i) {
     const InitRecord& other = records[i];
@@ -197,7 +208,8 @@ Status Communicator::agree() {
                             .rankCount = rankCount(),
                             .geometry = own.geometry,
                             .algorithms = algorithms,
-                            .readsPeers = std::ranges::find(readsAll, 0) == readsAll.end()};
+                            .readsPeers = std::ranges::find(readsAll, 0) == readsAll.end(),
+                            .isCrowded = isCrowded(records)};
   for (const InitRecord& record : records) {
     agreement.geometry.slotBytes =
         std::min(agreement.geometry.slotBytes, record.geometry.slotBytes);

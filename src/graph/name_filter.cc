@@ -49,7 +49,7 @@ const NameFilter::Rule* NameFilter::ruleFor(Collective collective) const {
   const Rule* general = nullptr;
   for (const Rule& rule : rules_) {
     if (rule.collective == wanted) return &rule;
-    if (rule.collective.empty()) general = &rule;
+    if (rule.collective.empty() && collective != Collective::kAllToAll) general = &rule;
   }
   return general;
 }

@@ -17,7 +17,8 @@ class AlgorithmFilter {
   explicit AlgorithmFilter(std::string_view text) : names_(text) {}
 
   // Collectives with a single algorithm are never filtered: NCCL_ALGO speaks of those that have a
-  // choice.
+  // choice. All-to-all only by rules that name it: NCCL has no algorithms for it, and "ring" for
+  // all others must not forbid it.
   bool allows(Collective collective, std::string_view algorithm) const;
 
  private:

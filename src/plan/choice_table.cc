@@ -51,6 +51,10 @@ constexpr ChoiceRow kRows[] = {
     {kReduce, 8, kAnyBytes, "ring"},
     {kReduce, kAnyRanks, 1_MiB, "tree"},
     {kReduce, kAnyRanks, kAnyBytes, "ring"},
+
+    {kAllToAll, 16, kAnyBytes, "direct"},
+    {kAllToAll, kAnyRanks, 4_MiB, "direct"},
+    {kAllToAll, kAnyRanks, kAnyBytes, "pairwise"},
 };
 
 }  // namespace

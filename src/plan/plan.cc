@@ -38,7 +38,10 @@ bool isDirect(const CallShape& shape, const Algorithm& algorithm, size_t chunkBy
          shape.op != ReduceOp::kPreMulSum && schedule::isReferable(algorithm);
 }
 
+// Where ranks share CPUs, pieces would overlap with nothing, and each could cost a turn of the
+// scheduler a rank.
 size_t pieceBytesFor(size_t chunkBytes, const Agreement& agreement) {
+  if (agreement.isCrowded) return agreement.geometry.slotBytes;
   const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), wire::kCacheLineBytes);
   return std::clamp<size_t>(wanted, std::min<size_t>(kMinPieceBytes, agreement.geometry.slotBytes),
                             agreement.geometry.slotBytes);

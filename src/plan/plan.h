@@ -40,6 +40,8 @@ struct Agreement {
   std::string algorithms;  // NCCL_ALGO as given; empty: choose
   // Every rank may read every other's memory, so messages may be references.
   bool readsPeers = false;
+  // On some host ranks outnumber CPUs: there each wait is a turn of the scheduler.
+  bool isCrowded = false;
 };
 
 struct Plan {

@@ -131,5 +131,11 @@ TEST(AlgorithmFilter, TakesListsExclusionsAndRulesACollective) {
   EXPECT_TRUE(AlgorithmFilter(";;").allows(Collective::kAllReduce, "ring"));
 }
 
+TEST(AlgorithmFilter, SpeaksOfAllToAllByNameOnly) {
+  EXPECT_TRUE(AlgorithmFilter("ring").allows(Collective::kAllToAll, "direct"));
+  EXPECT_TRUE(AlgorithmFilter("^direct").allows(Collective::kAllToAll, "direct"));
+  EXPECT_FALSE(AlgorithmFilter("alltoall:pairwise").allows(Collective::kAllToAll, "direct"));
+}
+
 }  // namespace
 }  // namespace tutti::plan

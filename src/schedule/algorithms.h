@@ -74,6 +74,10 @@ Program patReduceScatter(const ScheduleOptions& options, Rank rank);
 // works in place.
 Program pairwiseAllToAll(const ScheduleOptions& options, Rank rank);
 
+// All blocks are sent, then all are received, each rank beginning with its neighbour (rounds.cc).
+// In place too: what is overwritten has been sent.
+Program directAllToAll(const ScheduleOptions& options, Rank rank);
+
 // The root receives from (sends to) every other rank, beginning with the one after it (rounds.cc).
 Program directGather(const ScheduleOptions& options, Rank rank);
 Program directScatter(const ScheduleOptions& options, Rank rank);

@@ -43,6 +43,13 @@ Cost pairwiseCost(int32_t n) {
           .hops = n < 3 ? n - 1 : n};
 }
 
+Cost directAllToAllCost(int32_t n) {
+  return {.steps = 2 * n - 1,
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = std::min(n - 1, 1)};
+}
+
 Cost gatherCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
   return {.steps = n, .sentMessages = link, .receivedMessages = n - 1, .hops = link};
@@ -186,6 +193,8 @@ constexpr std::array kAlgorithms = {
               twoShotReduceCost},
     Algorithm{"tree", Collective::kReduce, 1, treeReduce, treeCount, treeHalfCost},
     Algorithm{"pairwise", Collective::kAllToAll, 1, pairwiseAllToAll, oneChunkARank, pairwiseCost},
+    Algorithm{"direct", Collective::kAllToAll, 1, directAllToAll, oneChunkARank,
+              directAllToAllCost},
     Algorithm{"direct", Collective::kGather, 1, directGather, oneChunkARank, gatherCost},
     Algorithm{"direct", Collective::kScatter, 1, directScatter, oneChunkARank, scatterCost},
     Algorithm{"direct", Collective::kSend, 1, directTransfer, oneChunk, transferCost},

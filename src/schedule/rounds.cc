@@ -41,6 +41,23 @@ Program pairwiseAllToAll(const ScheduleOptions& options, Rank rank) {
   return std::move(program).take();
 }
 
+// A rank waits for nobody before all of its blocks are on their way: where ranks share a CPU, one
+// turn a rank is enough, when a round takes one each.
+Program directAllToAll(const ScheduleOptions& options, Rank rank) {
+  const int32_t n = options.rankCount;
+  ProgramBuilder program;
+  for (int32_t distance = 1; distance < n; ++distance) {
+    const Rank peer{(index(rank) + distance) % n};
+    addSend(program, index(peer), peer);
+  }
+  addLocalCopy(program, rank);
+  for (int32_t distance = 1; distance < n; ++distance) {
+    const Rank peer{(index(rank) + n - distance) % n};
+    addReceive(program, index(peer), peer);
+  }
+  return std::move(program).take();
+}
+
 Program directGather(const ScheduleOptions& options, Rank rank) {
   ProgramBuilder program;
   if (rank != options.root) {

@@ -13,7 +13,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     list(FILTER sources EXCLUDE REGEX "/perf[^/]*\\.cc$")
   endif()
   set(commands "")
-  foreach(command perf run explain doctor settings why version)
+  foreach(command perf run explain doctor settings topo why version)
     list(FIND sources ${TUTTI_TOOLS_ROOT}/${command}.cc found)
     if(NOT found EQUAL -1)
       string(TOUPPER ${command} upper)
@@ -29,6 +29,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   tutti_use_folders(tutti device)
   tutti_use_folders(tutti observe)
   tutti_use_folders(tutti plan)
+  tutti_use_folders(tutti topology)
   target_link_libraries(tutti PRIVATE tutti_options CLI11::CLI11 nlohmann_json::nlohmann_json)
   target_compile_definitions(tutti PRIVATE ${commands} TUTTI_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
                              TUTTI_SANITIZERS="${TUTTI_SANITIZE}")
@@ -48,7 +49,10 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     add_test(NAME tools.command
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/command_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_VERSION})
-    set_tests_properties(tools.command PROPERTIES TIMEOUT 120)
+    add_test(NAME tools.topo
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/topo_test.py
+                     $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} "${TUTTI_SANITIZE}")
+    set_tests_properties(tools.command tools.topo PROPERTIES TIMEOUT 120)
   endif()
 else()
   message(STATUS "tutti: no CLI11 or nlohmann-json found, so the tutti command is not built")

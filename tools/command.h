@@ -27,6 +27,7 @@ void addSettings(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addDoctor(CLI::App& app, int& exitCode);
 void addWhy(CLI::App& app, int& exitCode);
+void addTopo(CLI::App& app, int& exitCode);
 void addVersion(CLI::App& app, int& exitCode);
 
 }  // namespace tutti::tools

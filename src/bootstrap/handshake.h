@@ -31,15 +31,16 @@ inline constexpr uint16_t kProtocolVersion = 1;
 enum class Purpose : uint16_t {
   kReport = 1,  // a rank reports to the root
   kPeer = 2,    // a rank sends to another rank
+  kData = 3,    // a link between two ranks
 };
 
 // What a client says about itself. The server must still look up both ranks before it uses them.
 struct Introduction {
   Purpose purpose = Purpose::kReport;
   Rank rank{0};
-  Rank target{0};      // kPeer: the rank it wants to send to
+  Rank target{0};      // kPeer, kData: the rank it wants to send to
   uint64_t epoch = 0;  // kPeer: the session the root named; keeps two communicators of one secret
-                       // apart
+                       // apart. kData: the number of the link
 };
 
 // One key a direction, so that no frame can be sent back to its sender.

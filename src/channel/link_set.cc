@@ -41,6 +41,26 @@ Link& LinkSet::find(Rank peer, Lane lane, bool isOutgoing) {
   return link;
 }
 
+void LinkSet::keep(Link& link, std::unique_ptr<transport::LinkEnd> end) {
+  link.end_ = std::move(end);
+  link.port_.view = link.end_->view();
+  if (transport::Motor* motor = link.end_->motor(); motor != nullptr) motors_.push_back(motor);
+}
+
+bool LinkSet::runMotors() {
+  bool hasMoved = false;
+  for (transport::Motor* motor : motors_) hasMoved |= motor->run();
+  return hasMoved;
+}
+
+void LinkSet::attendMotors() {
+  for (transport::Motor* motor : motors_) motor->attend();
+}
+
+void LinkSet::settleMotors() {
+  for (transport::Motor* motor : motors_) motor->settle();
+}
+
 Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {
   const auto& from = parts_.peers[static_cast<size_t>(index(sender))];
   const auto& to = parts_.peers[static_cast<size_t>(index(receiver))];
@@ -62,9 +82,8 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   message.geometry = parts_.geometry;
   message.offer = listening.offer;
   TUTTI_TRY(parts_.bootstrap.send(from, offerTag(lane), std::as_bytes(std::span(&message, 1))));
-  link.end_ = std::move(listening.end);
   link.transportName_ = transport->caps().name;
-  link.port_.view = link.end_->view();
+  keep(link, std::move(listening.end));
   const auto& sender = parts_.peers[static_cast<size_t>(index(from))];
   link.port_.isSenderHere =
       sender.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
@@ -101,12 +120,11 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   }
   const Rank self = parts_.bootstrap.rank();
   transport::Transport& transport = *parts_.transports[message.transportIndex];
-  TUTTI_TRY_ASSIGN(link.end_,
-                   transport.connect(parts_.peers[static_cast<size_t>(index(self))],
-                                     parts_.peers[static_cast<size_t>(index(link.peer_))],
-                                     message.geometry, message.offer));
+  TUTTI_TRY_ASSIGN(auto end, transport.connect(parts_.peers[static_cast<size_t>(index(self))],
+                                               parts_.peers[static_cast<size_t>(index(link.peer_))],
+                                               message.geometry, message.offer));
   link.transportName_ = transport.caps().name;
-  link.port_.view = link.end_->view();
+  keep(link, std::move(end));
   const auto& receiver = parts_.peers[static_cast<size_t>(index(link.peer_))];
   link.port_.isReceiverHere =
       transport.caps().mapped &&
@@ -118,14 +136,22 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   return Progress::kDone;
 }
 
-void LinkSet::markFault(wire::LinkFault fault) {
+void LinkSet::markFault(wire::LinkFault fault, const transport::Parting& why) {
   for (auto& [key, link] : links_) {
     if (!link.isConnected()) continue;
     wire::LinkControl& control = *link.port_.view.control;
     auto& word = link.isOutgoing_ ? control.senderFault : control.receiverFault;
     uint32_t none = 0;
     word.compare_exchange_strong(none, static_cast<uint32_t>(fault), std::memory_order_release);
+    if (transport::Motor* motor = link.end_->motor(); motor != nullptr) motor->leave(why);
   }
+}
+
+transport::Parting LinkSet::parting(Rank peer, Lane lane, bool isOutgoing) {
+  const auto found = links_.find(linkKey(peer, lane, isOutgoing));
+  if (found == links_.end() || !found->second.isConnected()) return {};
+  transport::Motor* motor = found->second.end_->motor();
+  return motor == nullptr ? transport::Parting{} : motor->parting();
 }
 
 }  // namespace tutti::channel

@@ -65,12 +65,24 @@ class LinkSet {
   // kDone once the peer's offer has come and the link is connected.
   Result<Progress> pollConnect(Link& link);
 
-  // Tells every connected peer that this rank will not move its links again.
-  void markFault(wire::LinkFault fault);
+  // Links that need this thread's help, those over a network: true where there are any.
+  bool hasMotors() const { return !motors_.empty(); }
+  // Moves what can be moved now; true when something was.
+  bool runMotors();
+  // Before this thread sleeps until a link moves.
+  void attendMotors();
+  // After an operation: what it left to be sent goes out by itself.
+  void settleMotors();
+
+  // Tells every connected peer that this rank will not move its links again, and why.
+  void markFault(wire::LinkFault fault, const transport::Parting& why = {});
+  // What a peer that has left said, over a link where words can come.
+  transport::Parting parting(Rank peer, Lane lane, bool isOutgoing);
 
   size_t linkCount() const { return links_.size(); }
 
  private:
+  void keep(Link& link, std::unique_ptr<transport::LinkEnd> end);
   Link& find(Rank peer, Lane lane, bool isOutgoing);
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
 
@@ -78,6 +90,7 @@ class LinkSet {
   // By direction, lane and peer. A map: a rank has few peers, and references stay valid while it
   // grows.
   std::map<uint64_t, Link> links_;
+  std::vector<transport::Motor*> motors_;  // of links_, where they have one
 };
 
 }  // namespace tutti::channel

@@ -55,6 +55,10 @@ class Task {
   // the shortest loop sees it first.
   uint32_t looks = 1;
 
+  // How many polls of memory one poll() costs: a task that asks the system, too, gives the CPU away
+  // after as long as others, not after as many.
+  uint32_t pollCost = 1;
+
   // For the queue and the driver that hold the task; not for its author.
   Task* next = nullptr;
   bool endsGroup = false;  // the last of the tasks that were enqueued together

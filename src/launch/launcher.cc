@@ -11,6 +11,9 @@
 namespace tutti::launch {
 namespace {
 
+// A run of a rank's motors is some system calls, each worth as many polls of memory.
+constexpr uint32_t kMotorsCost = 64;
+
 // Where the kernel cannot fence other threads, a wake-up may be missed (base/futex.h).
 constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
 
@@ -23,6 +26,16 @@ Status unpairedSelfTransfer(Rank self, std::string_view present, std::string_vie
       "rank {} has a {} with itself but no matching {} in this group: put both into one "
       "ncclGroupStart/ncclGroupEnd",
       index(self), present, missing);
+}
+
+std::string_view describe(wire::LinkFault fault) {
+  switch (fault) {
+    case wire::LinkFault::kNone: return "moved";
+    case wire::LinkFault::kAborted: return "aborted its communicator";
+    case wire::LinkFault::kDestroyed: return "destroyed its communicator";
+    case wire::LinkFault::kLost: return "ended, or its host can no longer be reached,";
+  }
+  return "left";
 }
 
 }  // namespace
@@ -211,10 +224,11 @@ void Launcher::finish(Operation& operation, Status status) {
         parts_.recorder->end(run.number, observe::EntryState::kFailed);
     }
     watch_.advanced();
-    parts_.links.markFault(wire::LinkFault::kAborted);
+    parts_.links.markFault(wire::LinkFault::kAborted, watch_.parting());
     retire(observe::Life::kAborted);
     fail(status);
   }
+  if (parts_.links.hasMotors()) parts_.links.settleMotors();
   giveBack(operation);
   completed_.store(number + 1, std::memory_order_release);
   wakeIfAnnounced(completed_, waitingNext_);
@@ -253,7 +267,13 @@ void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
 Result<Progress> Operation::poll() {
   if (launcher_.completed_.load(std::memory_order_acquire) != number_) return Progress::kIdle;
   if (launcher_.hasFailed()) return launcher_.failure();
+  channel::LinkSet& links = launcher_.parts_.links;
   Progress overall = Progress::kIdle;
+  if (links.hasMotors()) {
+    pollCost = kMotorsCost;
+    looks = 1;
+    if (links.runMotors()) overall = Progress::kAdvanced;
+  }
   for (Run& run : runs_) {
     if (run.stage == Stage::kDone) continue;
     Result<Progress> progress = pollRun(run);
@@ -261,7 +281,10 @@ Result<Progress> Operation::poll() {
     if (*progress != Progress::kIdle) overall = Progress::kAdvanced;
     if (*progress == Progress::kDone) ++finishedRuns_;
   }
-  if (overall != Progress::kIdle) launcher_.watch_.advanced();
+  if (overall != Progress::kIdle) {
+    launcher_.watch_.advanced();
+    if (links.hasMotors()) links.runMotors();
+  }
   return finishedRuns_ == runs_.size() ? Progress::kDone : overall;
 }
 
@@ -404,6 +427,7 @@ void Operation::addWaits(device::WaitSet& waits) {
         {.word = &launcher_.completed_, .seen = completed, .sleeper = &launcher_.waitingNext_});
     return;
   }
+  if (launcher_.parts_.links.hasMotors()) launcher_.parts_.links.attendMotors();
   for (const Run& run : runs_) {
     if (run.stage == Stage::kRunning) run.execution.addWaits(waits);
     if (run.stage == Stage::kConnecting)
@@ -435,6 +459,28 @@ void Operation::noteWaits() {
   }
 }
 
+// The peer will never move the awaited link again. For all ranks: one that waits for this rank
+// would otherwise name this one.
+Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
+  const kernels::Execution::Awaited awaited = run.execution.awaited();
+  const transport::Parting parting =
+      launcher_.parts_.links.parting(Rank{awaited.peer}, run.plan->lane, awaited.isSender);
+  const auto rankCount = static_cast<int32_t>(launcher_.parts_.peers.size());
+  if (fault == wire::LinkFault::kAborted && !parting.text.empty() && parting.guilty < rankCount) {
+    return launcher_.watch_.give(
+        {.code = Code::kRemoteError, .guilty = parting.guilty, .text = parting.text});
+  }
+  const auto& peer = launcher_.parts_.peers[static_cast<size_t>(awaited.peer)];
+  const bool isLost = fault == wire::LinkFault::kLost;
+  return launcher_.watch_.give(
+      {.code = Code::kRemoteError,
+       .guilty = peer.rank,
+       .text = fmt::format("rank {} ({}, pid {}) {} while rank {} waited for it in {}{}{}",
+                           peer.rank, peer.hostName.data(), peer.processId, describe(fault),
+                           launcher_.parts_.recorder->rank(), name(run.call.shape.collective),
+                           isLost ? ": " : "", isLost ? parting.text : "")});
+}
+
 Status Operation::idle(int64_t idleNanoseconds) {
   if (launcher_.parts_.abort.load(std::memory_order_acquire)) {
     return Status(Code::kInternalError, "the communicator was aborted while this operation ran");
@@ -443,17 +489,7 @@ Status Operation::idle(int64_t idleNanoseconds) {
   for (const Run& run : runs_) {
     if (run.stage != Stage::kRunning) continue;
     const wire::LinkFault fault = run.execution.awaitedFault();
-    if (fault == wire::LinkFault::kNone) continue;
-    const auto& peer = launcher_.parts_.peers[static_cast<size_t>(run.execution.awaited().peer)];
-    // For all: a rank that waits for this one would otherwise name this one.
-    return launcher_.watch_.give(
-        {.code = Code::kRemoteError,
-         .guilty = peer.rank,
-         .text = fmt::format(
-             "rank {} ({}, pid {}) {} its communicator while rank {} waited for it in {}",
-             peer.rank, peer.hostName.data(), peer.processId,
-             fault == wire::LinkFault::kAborted ? "aborted" : "destroyed",
-             launcher_.parts_.recorder->rank(), name(run.call.shape.collective))});
+    if (fault != wire::LinkFault::kNone) return giveUp(run, fault);
   }
   const bool isOurTurn = launcher_.completed_.load(std::memory_order_acquire) == number_;
   if (!isOurTurn || !launcher_.watch_.isDue(idleNanoseconds)) return {};

@@ -89,6 +89,7 @@ class Operation final : public device::Task {
   void record(Run& run);
   Status explain(const Run& run, Status error);
   void noteWaits();
+  Status giveUp(const Run& run, wire::LinkFault fault);
 
   Launcher& launcher_;
   uint64_t number_ = 0;

@@ -52,6 +52,13 @@ Status Watch::verdict() const {
                 isUs ? "this rank was given up by the others: " + verdict.text : verdict.text);
 }
 
+transport::Parting Watch::parting() const {
+  observe::Board& board = parts_.recorder.board();
+  if (!board.hasVerdict()) return {};
+  Verdict verdict = board.verdict();
+  return {.guilty = verdict.guilty, .text = std::move(verdict.text)};
+}
+
 bool Watch::isDue(int64_t idleNanoseconds) {
   if (idleNanoseconds < kLookInterval.count()) return false;
   const Instant now = parts_.clock.now();

@@ -15,6 +15,7 @@
 #include "observe/board.h"
 #include "observe/diagnosis.h"
 #include "observe/recorder.h"
+#include "transport/transport.h"
 
 namespace tutti::launch {
 
@@ -40,6 +41,9 @@ class Watch {
 
   // Publishes what the operation waits for and judges it. An error ends the operation.
   Status look(std::span<const observe::WaitNote> waits, int64_t idleNanoseconds);
+
+  // What this rank, as it fails, tells those of other hosts: the verdict, when there is one.
+  transport::Parting parting() const;
 
   // The verdict for all ranks, or the one that another rank gave first; as this rank's error.
   Status give(observe::Verdict verdict);

@@ -14,7 +14,7 @@ namespace tutti::transport {
 using Token = std::array<std::byte, 16>;
 
 // A transport's mark, so that an offer never reaches another transport's connect().
-enum class OfferKind : uint32_t { kLocal = 0x6c6f6331, kShm = 0x73686d31 };
+enum class OfferKind : uint32_t { kLocal = 0x6c6f6331, kShm = 0x73686d31, kNet = 0x6e657431 };
 
 // On the wire, little endian: 0 kind u32, 4 slotCount u32, 8 slotBytes u32, 12 zero, 16 token, 32
 // zero.

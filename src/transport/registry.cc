@@ -1,6 +1,7 @@
 #include "transport/registry.h"
 
 #include "transport/local/local_transport.h"
+#include "transport/net/net_transport.h"
 #include "transport/shm/shm_transport.h"
 
 namespace tutti::transport {
@@ -10,6 +11,10 @@ Transports openTransports(const TransportOptions& options) {
   transports.push_back(std::make_unique<local::LocalTransport>(*options.rng));
   transports.push_back(std::make_unique<shm::ShmTransport>(shm::ShmOptions{
       .handoff = options.handoff, .disabled = options.shmDisabled, .timeout = options.timeout}));
+  transports.push_back(std::make_unique<net::NetTransport>(
+      net::NetTransportOptions{.provider = tutti::net::openSockets(options.network),
+                               .timeout = options.timeout,
+                               .rng = options.rng}));
   return transports;
 }
 

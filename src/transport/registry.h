@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "bootstrap/handoff.h"
+#include "net/registry.h"
 #include "transport/transport.h"
 
 namespace tutti::transport {
@@ -17,6 +18,7 @@ struct TransportOptions {
   bootstrap::Handoff* handoff = nullptr;      // hands segments to other processes; null: no shm.
                                               // Outlives the transports
   bool shmDisabled = false;                   // NCCL_SHM_DISABLE
+  tutti::net::NetworkOptions network{};       // for links to other hosts
   std::chrono::milliseconds timeout{10'000};  // bounds connect()
   Rng* rng = &systemRng();                    // makes the offers' tokens
 };

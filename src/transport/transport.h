@@ -15,6 +15,32 @@
 
 namespace tutti::transport {
 
+// What a side that leaves tells the other.
+struct Parting {
+  int32_t guilty = -1;  // the rank whose fault it is, as far as known
+  std::string text;     // a message that names it, or what became of the connection
+};
+
+// Moves a link's messages where memory alone does not: between its ring and a network. Called by
+// the thread that drives the link's operation; while that sleeps or has gone on, the transport's
+// own thread does the work.
+class Motor {
+ public:
+  // Moves what can be moved without waiting; true when something was. Cheap when there is nothing.
+  virtual bool run() = 0;
+  // The thread goes to sleep until a message comes or a slot is free: somebody else must see to it.
+  virtual void attend() = 0;
+  // The operation is over: what is still to be sent goes out without this thread.
+  virtual void settle() = 0;
+  // This side has set its fault word: the other is to know, and why.
+  virtual void leave(const Parting& parting) = 0;
+  // What is known once the other side's fault word is set.
+  virtual Parting parting() = 0;
+
+ protected:
+  ~Motor() = default;
+};
+
 // One side of a link. Owns that side's mapping; the view is valid until destruction. The side that
 // leaves first should have set its fault word (wire::LinkFault), the memory itself stays until both
 // sides are gone.
@@ -23,11 +49,13 @@ class LinkEnd {
   virtual const wire::LinkView& view() const = 0;
   // A receiving end's: maps what the sender announces. Null where no memory can be shared so.
   virtual wire::SegmentMapper* mapper() { return nullptr; }
+  // nullptr where both sides address the same memory. The end's; lives as long as it.
+  virtual Motor* motor() = 0;
   virtual ~LinkEnd() = default;
 };
 
-// What the receiver tells the sender so that it can connect. Opaque, fixed size, range-checked by
-// connect().
+// What the receiver tells the sender so that it can connect. Secret; opaque, fixed size,
+// range-checked by connect().
 using Offer = std::array<std::byte, 64>;
 
 struct Listening {
@@ -57,9 +85,8 @@ class Transport {
   virtual Result<Listening> listen(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver,
                                    const wire::LinkGeometry& geometry) = 0;
-  // The sender's half. May wait for the receiver's process to hand over memory, at most the set-up
-  // timeout;
-  // never for its user's thread.
+  // The sender's half. May wait for the receiver's process to hand over memory or to answer, at
+  // most the set-up timeout; never for its user's thread.
   virtual Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
                                                    const bootstrap::PeerInfo& receiver,
                                                    const wire::LinkGeometry& geometry,

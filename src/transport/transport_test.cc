@@ -359,24 +359,35 @@ TEST_F(Picking, PrefersTheProcessOverTheHost) {
   EXPECT_EQ(refusal(process_.transports), "local");
 }
 
-TEST_F(Picking, SaysWhyNoTransportConnectsThePair) {
+TEST_F(Picking, TakesTheNetworkWhereMemoryCannotBeShared) {
+  const Transport& shm = *process_.transports[1];
   receiver_.hostHash = 0xabcd;
-  const std::string host = refusal(process_.transports);
-  for (const char* part :
-       {"rank 3", "rank 5", "local: other process", "shm: other host", "000000000000abcd"}) {
-    EXPECT_NE(host.find(part), std::string::npos) << host;
-  }
+  EXPECT_EQ(refusal(process_.transports), "net");
+  EXPECT_NE(shm.obstacle(sender_, receiver_).find("000000000000abcd"), std::string::npos);
   receiver_.hostHash = sender_.hostHash;
   receiver_.userId = sender_.userId + 1;
-  EXPECT_NE(refusal(process_.transports).find("other user"), std::string::npos);
+  EXPECT_EQ(refusal(process_.transports), "net");
+  EXPECT_NE(shm.obstacle(sender_, receiver_).find("other user"), std::string::npos);
   receiver_.userId = sender_.userId;
   receiver_.handoffName.fill('\0');
-  EXPECT_NE(refusal(process_.transports).find("cannot hand out memory"), std::string::npos);
+  EXPECT_EQ(refusal(process_.transports), "net");
+  EXPECT_NE(shm.obstacle(sender_, receiver_).find("cannot hand out memory"), std::string::npos);
+}
+
+TEST_F(Picking, SaysWhyNoTransportConnectsThePair) {
+  receiver_.rank = sender_.rank;
+  receiver_.hostHash = 0xabcd;
+  const std::string reasons = refusal(process_.transports);
+  for (const char* part : {"rank 3", "local: other process", "shm: other host", "net: the same"}) {
+    EXPECT_NE(reasons.find(part), std::string::npos) << reasons;
+  }
 }
 
 TEST_F(Picking, ObeysTheSettingThatDisablesSharedMemory) {
   const Transports disabled = openTransports({.handoff = &process_.handoff, .shmDisabled = true});
-  EXPECT_NE(refusal(disabled).find("NCCL_SHM_DISABLE=1"), std::string::npos);
+  EXPECT_EQ(refusal(disabled), "net");
+  EXPECT_NE(disabled[1]->obstacle(sender_, receiver_).find("NCCL_SHM_DISABLE=1"),
+            std::string::npos);
   receiver_.processHash = sender_.processHash;
   EXPECT_EQ(refusal(disabled), "local");
 }

@@ -20,8 +20,8 @@ namespace tutti::wire {
 inline constexpr size_t kCacheLineBytes = 64;
 
 // Why a link will never move again; written by the side that leaves, read by the other when it has
-// waited long.
-enum class LinkFault : uint32_t { kNone = 0, kAborted = 1, kDestroyed = 2 };
+// waited long. kLost: by whoever carries the link, whose connection ended without a word.
+enum class LinkFault : uint32_t { kNone = 0, kAborted = 1, kDestroyed = 2, kLost = 3 };
 
 inline constexpr size_t kInlineBytes = 40;
 

@@ -44,6 +44,13 @@ class Pending {
     return advanced;
   }
 
+  uint32_t pollCost() const {
+    uint32_t cost = 0;
+    for (const Task* task = first_; task != nullptr; task = task->next)
+      cost = std::max(cost, task->pollCost);
+    return cost;
+  }
+
   // Lets each task look at its slow path. The clock is read here only, so idle times count from the
   // first check after the last advance. True when one ended.
   bool check(Clock& clock) {
@@ -114,7 +121,7 @@ void drive(Task* first, Waiting& waiting) {
       waiter.reset();
       continue;
     }
-    const Waiter::Next next = waiter.next();
+    const Waiter::Next next = waiter.next(pending.pollCost());
     if (next == Waiter::Next::kPoll) continue;
     if (pending.check(waiting.clock)) continue;
     if (next == Waiter::Next::kCheckThenSleep) pending.rest(waiting);

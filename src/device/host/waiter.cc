@@ -83,12 +83,15 @@ void waitForChange(const WaitPoint& point, const Waiting& waiting) {
   }
 }
 
-Waiter::Next Waiter::next() {
-  const uint64_t step = step_++;
+Waiter::Next Waiter::next(uint32_t spins) {
+  const uint64_t step = step_;
   if (step < policy_.spins) {
     relaxCpu();
-    return step % kSpinsPerCheck == kSpinsPerCheck - 1 ? Next::kCheckThenPoll : Next::kPoll;
+    step_ = std::min<uint64_t>(step + spins, policy_.spins);
+    const bool isDue = step_ / kSpinsPerCheck != step / kSpinsPerCheck;
+    return isDue ? Next::kCheckThenPoll : Next::kPoll;
   }
+  ++step_;
   if (step < uint64_t{policy_.spins} + policy_.yields) {
     ::sched_yield();
     return step % kYieldsPerCheck == kYieldsPerCheck - 1 ? Next::kCheckThenPoll : Next::kPoll;

@@ -81,8 +81,9 @@ class Waiter {
   // Something advanced: begin with the first phase when next idle.
   void reset() { step_ = 0; }
 
-  // Nothing advanced: pauses or yields as the phase wants, and says what is next.
-  Next next();
+  // Nothing advanced: pauses or yields as the phase wants, and says what is next. `spins`: how many
+  // polls of memory the last poll was worth.
+  Next next(uint32_t spins = 1);
 
  private:
   const WaitPolicy policy_;

@@ -41,6 +41,7 @@ class LocalEnd : public LinkEnd {
   LocalEnd(std::shared_ptr<UniqueMapping> memory, const wire::LinkGeometry& geometry)
       : memory_(std::move(memory)), view_(wire::viewLink(memory_->get(), geometry)) {}
   const wire::LinkView& view() const override { return view_; }
+  Motor* motor() override { return nullptr; }
 
  private:
   const std::shared_ptr<UniqueMapping> memory_;  // shared by the two ends, and the exchange in

@@ -18,6 +18,7 @@ class ShmEnd : public LinkEnd {
   ShmEnd(UniqueMapping memory, const wire::LinkGeometry& geometry)
       : memory_(std::move(memory)), view_(wire::viewLink(memory_.get(), geometry)) {}
   const wire::LinkView& view() const override { return view_; }
+  Motor* motor() override { return nullptr; }
 
  private:
   const UniqueMapping memory_;

@@ -1,0 +1,100 @@
+// A network as links use it: connections that carry whole messages from one rank to another, in
+// order. A provider is one kind of network (sockets, verbs, a plug-in).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace tutti::net {
+
+// What each message begins with; the payload follows.
+struct Label {
+  uint32_t bytes = 0;      // of the payload; with kNotice: of a notice, the last thing sent
+  uint32_t signature = 0;  // of the call; of a notice: why its sender leaves
+};
+inline constexpr uint32_t kNotice = 1u << 31;
+inline constexpr uint32_t kMaxNoticeBytes = 2048;
+
+// One end of a connection. One thread at a time; nothing blocks. Errors are final.
+class Connection {
+ public:
+  // Takes a message whose payload stays unchanged until sentCount() has passed it. kIdle: enough
+  // are under way, it was not taken.
+  virtual Progress send(const Label& label, std::span<const std::byte> payload) = 0;
+  // Hands over what was taken. kDone: all of it; kIdle: the network takes nothing more now.
+  virtual Result<Progress> flush() = 0;
+  // Messages whose payload is the caller's again.
+  virtual uint64_t sentCount() const = 0;
+
+  // kDone: the next message's label, whose payload, also an empty one, is to be received next.
+  virtual Result<Progress> receiveLabel(Label& label) = 0;
+  // Into the same place until kDone.
+  virtual Result<Progress> receivePayload(std::span<std::byte> payload) = 0;
+
+  virtual ~Connection() = default;
+};
+
+// Whoever owns a connection and lets the provider's service thread work on it at times.
+class Worker {
+ public:
+  // The connection that was expected.
+  virtual void arrived(std::unique_ptr<Connection> connection) = 0;
+  // The connection of this watch is ready, or has ended. The watch is over, or was taken back just
+  // now.
+  virtual void work(uint64_t watch) = 0;
+  virtual ~Worker() = default;
+};
+
+struct Readiness {
+  bool toReceive = false;
+  bool toSend = false;
+};
+
+// Who opens a connection, and for what.
+struct Caller {
+  uint64_t number = 0;  // the one under which the other side expects it
+  Rank self{0};
+  Rank peer{0};
+};
+
+// Thread-safe. Workers are called on its service thread, which holds none of its locks then.
+class Provider {
+ public:
+  struct Caps {
+    std::string_view name;  // "socket", ...
+  };
+  // Where and with what secret peers reach this process. To be sent over authenticated channels
+  // only; opaque.
+  using Contact = std::array<std::byte, 40>;
+
+  virtual const Caps& caps() const = 0;
+
+  // Listens from the first call on.
+  virtual Result<Contact> contact() = 0;
+  // A connection opened under this number goes to the worker, once. Shared with the worker's owner.
+  virtual void expect(uint64_t number, std::shared_ptr<Worker> worker) = 0;
+  virtual void forget(uint64_t number) = 0;
+
+  // Waits for the other process's service, never for its user; at most `timeout`.
+  virtual Result<std::unique_ptr<Connection>> connect(const Contact& contact, const Caller& caller,
+                                                      std::chrono::milliseconds timeout) = 0;
+
+  // Calls worker->work() once when the connection is ready; under a number that is never 0. The
+  // connection is this provider's and is not watched.
+  virtual Result<uint64_t> watch(Connection& connection, const Readiness& readiness,
+                                 std::shared_ptr<Worker> worker) = 0;
+  // Before a watched connection goes, or is watched anew. Nothing when the watch is over.
+  virtual void unwatch(uint64_t watch) = 0;
+
+  virtual ~Provider() = default;
+};
+
+}  // namespace tutti::net

@@ -1,0 +1,99 @@
+#include "net/socket/dial.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "bootstrap/outgoing.h"
+#include "bootstrap/poller.h"
+#include "bootstrap/socket.h"
+
+namespace tutti::net::socket {
+namespace {
+
+using bootstrap::IoState;
+
+class Dialer {
+ public:
+  explicit Dialer(const DialOptions& options)
+      : options_(options), deadline_(options.clock->now() + options.timeout) {}
+
+  Result<UniqueFd> run() {
+    for (int attempt = 1;; ++attempt) {
+      UniqueFd fd = tryOnce();
+      if (fd) return fd;
+      const auto pause = bootstrap::backoff(attempt);
+      if (isFinal_ || options_.clock->now() + pause >= deadline_) break;
+      bootstrap::pauseFor(pause);
+    }
+    return remoteError("rank {} cannot connect to rank {} at {}: {}",
+                       index(options_.introduction.rank), index(options_.introduction.target),
+                       options_.address.text(), trouble_);
+  }
+
+ private:
+  UniqueFd tryOnce() {
+    bootstrap::Connecting connecting = bootstrap::startConnect(options_.address);
+    if (!connecting.fd) return fail(std::strerror(connecting.errnoValue));
+    UniqueFd fd = std::move(connecting.fd);
+    bootstrap::setTcpOptions(fd.get(), options_.timeout);
+    if (!isReady(fd.get(), POLLOUT)) return fail("no answer; is a firewall in between?");
+    if (const int error = bootstrap::connectError(fd.get()); error != 0)
+      return fail(std::strerror(error));
+    return shakeHands(std::move(fd));
+  }
+
+  UniqueFd shakeHands(UniqueFd fd) {
+    bootstrap::ClientHandshake handshake(*options_.key, options_.introduction, *options_.rng);
+    if (!write(fd.get(), handshake.hello())) return fail("closed during the handshake");
+    std::array<std::byte, bootstrap::kReplyBytes> buffer;
+    while (!handshake.isDone()) {
+      if (!isReady(fd.get(), POLLIN)) return fail("silent in the handshake");
+      const auto wanted = std::span(buffer).first(handshake.wantedBytes());
+      const bootstrap::IoResult read = bootstrap::readSome(fd.get(), wanted);
+      if (read.state == IoState::kClosed) return fail("turned away in the handshake");
+      if (read.state == IoState::kWouldBlock) continue;
+      if (handshake.feed(wanted.first(read.count)) != bootstrap::Refusal::kNone) {
+        isFinal_ = true;
+        return fail("whoever listens there does not know the link's secret");
+      }
+    }
+    if (!write(fd.get(), handshake.confirm())) return fail("closed during the handshake");
+    return fd;
+  }
+
+  UniqueFd fail(std::string trouble) {
+    trouble_ = std::move(trouble);
+    return {};
+  }
+
+  bool isReady(int fd, short events) const {
+    for (;;) {
+      const int left = bootstrap::millisecondsUntil(*options_.clock, deadline_);
+      pollfd entry{.fd = fd, .events = events, .revents = 0};
+      const int count = ::poll(&entry, 1, left);
+      if (count > 0) return true;
+      if (count == 0 || errno != EINTR) return false;
+    }
+  }
+
+  // The handshake always fits a fresh connection's buffer.
+  static bool write(int fd, std::span<const std::byte> bytes) {
+    const bootstrap::IoResult written = bootstrap::writeSome(fd, bytes);
+    return written.state == IoState::kMoved && written.count == bytes.size();
+  }
+
+  const DialOptions& options_;
+  const Instant deadline_;
+  bool isFinal_ = false;
+  std::string trouble_;
+};
+
+}  // namespace
+
+Result<UniqueFd> dial(const DialOptions& options) { return Dialer(options).run(); }
+
+}  // namespace tutti::net::socket

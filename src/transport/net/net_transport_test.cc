@@ -1,0 +1,266 @@
+// Links over real sockets, on the loopback interface.
+#include "transport/net/net_transport.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <thread>
+
+#include "bootstrap/poller.h"
+#include "bootstrap/socket.h"
+#include "device/ping_pong_for_test.h"
+#include "device/registry.h"
+#include "net/registry.h"
+
+namespace tutti::transport::net {
+namespace {
+
+using bootstrap::PeerInfo;
+using std::chrono::milliseconds;
+
+constexpr wire::LinkGeometry kGeometry{.slotCount = 2, .slotBytes = 4096};
+
+NetTransport openTransport(milliseconds timeout) {
+  return NetTransport({.provider = tutti::net::openSockets(
+                           {.interfaces = "lo", .family = AF_INET, .timeout = milliseconds(2000)}),
+                       .timeout = timeout});
+}
+
+PeerInfo rank(int32_t number) {
+  PeerInfo info;
+  info.rank = number;
+  info.hostHash = static_cast<uint64_t>(number);
+  return info;
+}
+
+// A task of one rank whose links need its help: as operations do it.
+class Driven final : public device::Task {
+ public:
+  Driven(const device::PingPong& what, Motor& out, Motor& in) : task_(what), out_(out), in_(in) {}
+  Result<Progress> poll() override {
+    const bool moved = in_.run() || out_.run();
+    Result<Progress> progress = task_.poll();
+    if (progress.ok() && *progress == Progress::kIdle && moved) return Progress::kAdvanced;
+    if (progress.ok() && *progress == Progress::kAdvanced) out_.run();
+    return progress;
+  }
+  void addWaits(device::WaitSet& waits) override {
+    out_.attend();
+    in_.attend();
+    task_.addWaits(waits);
+  }
+  Status idle(int64_t nanoseconds) override { return task_.idle(nanoseconds); }
+  void complete(Status status) noexcept override {
+    out_.settle();
+    in_.settle();
+    task_.complete(std::move(status));
+  }
+  const Status& status() const { return task_.status(); }
+
+ private:
+  device::PingPongTask task_;
+  Motor& out_;
+  Motor& in_;
+};
+
+Status exchange(LinkEnd& out, LinkEnd& in, bool first, uint64_t rounds) {
+  const auto host = device::openDevice(device::DeviceKind::kHost, {}).value();
+  Driven task({.out = out.view(), .in = in.view(), .first = first, .rounds = rounds, .burst = 3},
+              *out.motor(), *in.motor());
+  device::Task* one = &task;
+  TUTTI_TRY(host->enqueue(nullptr, {&one, 1}));
+  return task.status().clone();
+}
+
+class NetLinks : public testing::Test {
+ protected:
+  Listening listen() { return there_.listen(rank(0), rank(1), kGeometry).value(); }
+  Result<std::unique_ptr<LinkEnd>> connect(const Offer& offer) {
+    return here_.connect(rank(0), rank(1), kGeometry, offer);
+  }
+  // Runs the motor until the other side's fault word is set, for 10 s at most.
+  static wire::LinkFault awaitFault(LinkEnd& end, std::atomic<uint32_t>& word) {
+    for (int i = 0; i < 1000 && word.load() == 0; ++i) {
+      for (int j = 0; j < 100; ++j) end.motor()->run();
+      bootstrap::pauseFor(milliseconds(10));
+    }
+    return static_cast<wire::LinkFault>(word.load());
+  }
+
+  NetTransport here_ = openTransport(milliseconds(2000));
+  NetTransport there_ = openTransport(milliseconds(2000));
+};
+
+TEST_F(NetLinks, CarryMessagesBothWays) {
+  Listening forth = listen();
+  Listening back = here_.listen(rank(1), rank(0), kGeometry).value();
+  auto forthOut = connect(forth.offer).value();
+  auto backOut = there_.connect(rank(1), rank(0), kGeometry, back.offer).value();
+  Status partner = Status(Code::kInternalError, "never ran");
+  std::thread thread([&] { partner = exchange(*backOut, *forth.end, false, 200); });
+  const Status status = exchange(*forthOut, *back.end, true, 200);
+  thread.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(partner.ok()) << partner.message();
+}
+
+TEST_F(NetLinks, TakeMessagesBeforeTheReceiverHasHeardOfTheConnection) {
+  Listening listening = listen();
+  auto out = connect(listening.offer).value();
+  wire::LinkPort port{.view = out->view()};
+  std::memcpy(port.view.payload(0, 5), "hello", 5);
+  wire::publish(port, 5, 42);
+  out->motor()->settle();
+  wire::LinkPort in{.view = listening.end->view()};
+  for (int i = 0; i < 1000 && !wire::hasMessage(in); ++i) {
+    listening.end->motor()->run();
+    bootstrap::pauseFor(milliseconds(1));
+  }
+  ASSERT_TRUE(wire::hasMessage(in));
+  EXPECT_EQ(in.view.message(0).signature, 42u);
+  EXPECT_EQ(std::memcmp(in.view.payload(0, 5), "hello", 5), 0);
+}
+
+TEST_F(NetLinks, SayWhyTheOtherSideLeft) {
+  Listening listening = listen();
+  auto out = connect(listening.offer).value();
+  out->view().control->senderFault.store(static_cast<uint32_t>(wire::LinkFault::kAborted));
+  out->motor()->leave({.guilty = 7, .text = "rank 7 died"});
+  EXPECT_EQ(awaitFault(*listening.end, listening.end->view().control->senderFault),
+            wire::LinkFault::kAborted);
+  EXPECT_EQ(listening.end->motor()->parting().text, "rank 7 died");
+  EXPECT_EQ(listening.end->motor()->parting().guilty, 7);
+}
+
+TEST_F(NetLinks, NameTheAddressWhenTheOtherSideVanishes) {
+  Listening listening = listen();
+  auto out = connect(listening.offer).value();
+  out.reset();  // without a fault word: as a process that dies
+  EXPECT_EQ(awaitFault(*listening.end, listening.end->view().control->senderFault),
+            wire::LinkFault::kLost);
+  const std::string text = listening.end->motor()->parting().text;
+  EXPECT_NE(text.find("rank 0 at 127.0.0.1:"), std::string::npos) << text;
+}
+
+TEST_F(NetLinks, AnOfferIsGoodForOneConnection) {
+  Listening listening = listen();
+  const auto first = connect(listening.offer).value();
+  auto second = connect(listening.offer);
+  if (!second.ok()) return;
+  EXPECT_EQ(awaitFault(**second, (*second)->view().control->receiverFault), wire::LinkFault::kLost);
+  EXPECT_EQ(listening.end->view().control->senderFault.load(), 0u);
+}
+
+TEST_F(NetLinks, AWithdrawnOfferLeadsNowhere) {
+  Listening listening = listen();
+  listening.end.reset();
+  auto out = connect(listening.offer);
+  if (!out.ok()) return;
+  EXPECT_EQ(awaitFault(**out, (*out)->view().control->receiverFault), wire::LinkFault::kLost);
+}
+
+TEST_F(NetLinks, RefuseAWrongSecretInTime) {
+  NetTransport hasty = openTransport(milliseconds(300));
+  Listening listening = listen();
+  Offer offer = listening.offer;
+  offer[50] ^= std::byte{1};
+  const auto out = hasty.connect(rank(0), rank(1), kGeometry, offer);
+  ASSERT_FALSE(out.ok());
+  const std::string text(out.status().message());
+  EXPECT_EQ(out.status().code(), Code::kRemoteError);
+  EXPECT_NE(text.find("rank 0 cannot connect to rank 1 at 127.0.0.1:"), std::string::npos) << text;
+  EXPECT_TRUE(connect(listening.offer).ok());
+}
+
+TEST_F(NetLinks, RefuseAnAddressWhereNobodyListensInTime) {
+  NetTransport hasty = openTransport(milliseconds(300));
+  Offer offer;
+  {
+    NetTransport gone = openTransport(milliseconds(300));
+    offer = gone.listen(rank(0), rank(1), kGeometry).value().offer;
+  }
+  const auto out = hasty.connect(rank(0), rank(1), kGeometry, offer);
+  ASSERT_FALSE(out.ok());
+  EXPECT_NE(out.status().message().find("refused"), std::string_view::npos)
+      << out.status().message();
+}
+
+TEST_F(NetLinks, RefuseGarbledOffers) {
+  Listening listening = listen();
+  for (const size_t byte : {0u, 12u}) {  // kind, zero
+    Offer offer = listening.offer;
+    offer[byte] ^= std::byte{1};
+    EXPECT_EQ(connect(offer).takeStatus().code(), Code::kRemoteError) << byte;
+  }
+  Offer noAddress = listening.offer;
+  std::memset(noAddress.data() + 24, 0, 20);
+  EXPECT_EQ(connect(noAddress).takeStatus().code(), Code::kRemoteError);
+  const wire::LinkGeometry larger{.slotCount = 4, .slotBytes = 4096};
+  EXPECT_EQ(here_.connect(rank(0), rank(1), larger, listening.offer).takeStatus().code(),
+            Code::kRemoteError);
+  const wire::LinkGeometry impossible{.slotCount = 3, .slotBytes = 128};
+  EXPECT_EQ(there_.listen(rank(0), rank(1), impossible).takeStatus().code(), Code::kInternalError);
+}
+
+// Where an offer's listener is.
+bootstrap::SocketAddress addressIn(const Offer& offer) {
+  bootstrap::EncodedAddress encoded{};
+  std::memcpy(encoded.data(), offer.data() + 24, 4);
+  std::memcpy(encoded.data() + 8, offer.data() + 28, 16);
+  return bootstrap::decodeAddress(encoded).value();
+}
+
+TEST_F(NetLinks, AreMadeWhileStrangersCrowdTheListener) {
+  Listening listening = listen();
+  const bootstrap::SocketAddress address = addressIn(listening.offer);
+  std::vector<UniqueFd> strangers;
+  const std::string_view request = "GET / HTTP/1.1\r\n\r\n";
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(std::move(bootstrap::startConnect(address).fd));
+    // Every other one is silent.
+    if (i % 2 == 0) bootstrap::writeSome(strangers.back().get(), std::as_bytes(std::span(request)));
+  }
+  Listening back = here_.listen(rank(1), rank(0), kGeometry).value();
+  auto out = connect(listening.offer);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  auto backOut = there_.connect(rank(1), rank(0), kGeometry, back.offer).value();
+  bool isPartnerOk = false;
+  std::thread thread([&] { isPartnerOk = exchange(*backOut, *listening.end, false, 10).ok(); });
+  EXPECT_TRUE(exchange(**out, *back.end, true, 10).ok());
+  thread.join();
+  EXPECT_TRUE(isPartnerOk);
+}
+
+TEST_F(NetLinks, WhatWasSentArrivesAlthoughTheSenderLeaves) {
+  constexpr wire::LinkGeometry kLarge{.slotCount = 4, .slotBytes = 1u << 20};
+  Listening listening = there_.listen(rank(0), rank(1), kLarge).value();
+  auto out = here_.connect(rank(0), rank(1), kLarge, listening.offer).value();
+  wire::LinkPort port{.view = out->view()};
+  for (int i = 0; i < 4; ++i) {
+    std::memset(port.view.payload(port.next, kLarge.slotBytes), i + 1, kLarge.slotBytes);
+    wire::publish(port, kLarge.slotBytes, 0);
+  }
+  std::thread leaving([&] {
+    out->view().control->senderFault.store(static_cast<uint32_t>(wire::LinkFault::kDestroyed));
+    out->motor()->leave({});
+    out.reset();
+  });
+  wire::LinkPort in{.view = listening.end->view()};
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 5000 && !wire::hasMessage(in); ++j) {
+      listening.end->motor()->run();
+      bootstrap::pauseFor(milliseconds(1));
+    }
+    ASSERT_TRUE(wire::hasMessage(in)) << i;
+    EXPECT_EQ(in.view.payload(in.next, kLarge.slotBytes)[kLarge.slotBytes - 1],
+              std::byte{static_cast<unsigned char>(i + 1)});
+    wire::release(in);
+  }
+  leaving.join();
+  EXPECT_EQ(awaitFault(*listening.end, listening.end->view().control->senderFault),
+            wire::LinkFault::kDestroyed);
+}
+
+}  // namespace
+}  // namespace tutti::transport::net

@@ -1,0 +1,276 @@
+#include "transport/net/pump.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tutti::transport::net {
+
+using tutti::net::kMaxNoticeBytes;
+using tutti::net::kNotice;
+using tutti::net::Label;
+using tutti::net::Readiness;
+
+namespace {
+
+// How often a sender that moves nothing looks whether the receiver has left: each look is a system
+// call.
+constexpr uint32_t kRunsBetweenLooks = 64;
+
+// A notice: the guilty rank, then why its sender leaves.
+std::string encodeNotice(const Parting& parting) {
+  std::string bytes(sizeof parting.guilty, '\0');
+  std::memcpy(bytes.data(), &parting.guilty, sizeof parting.guilty);
+  return bytes + parting.text.substr(0, kMaxNoticeBytes - bytes.size());
+}
+
+Parting decodeNotice(std::span<const std::byte> bytes) {
+  Parting parting;
+  if (bytes.size() < sizeof parting.guilty) return parting;
+  std::memcpy(&parting.guilty, bytes.data(), sizeof parting.guilty);
+  for (const std::byte byte : bytes.subspan(sizeof parting.guilty)) {
+    const char letter = static_cast<char>(byte);
+    parting.text += letter >= ' ' || letter == '\n' || letter < 0 ? letter : '?';
+  }
+  return parting;
+}
+
+}  // namespace
+
+bool Pump::run() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  isAttended_ = true;
+  unwatch();
+  return moveNow();
+}
+
+void Pump::attend() {
+  std::lock_guard lock(mutex_);
+  isAttended_ = false;
+  moveNow();
+  if (connection_ && !hasEnded_) watch(wants());
+}
+
+void Pump::settle() {
+  std::lock_guard lock(mutex_);
+  isAttended_ = false;
+  moveNow();
+  if (connection_ && !hasEnded_ && wants().toSend) watch(wants());
+}
+
+void Pump::leave(const Parting& parting) {
+  std::lock_guard lock(mutex_);
+  if (!leftAt_) {
+    leftAt_ = options_.clock.now();
+    ownNotice_ = encodeNotice(parting);
+  }
+  moveNow();
+  sendNotice();
+}
+
+Parting Pump::parting() {
+  std::lock_guard lock(mutex_);
+  return peerParting_;
+}
+
+void Pump::arrived(std::unique_ptr<tutti::net::Connection> connection) {
+  std::lock_guard lock(mutex_);
+  if (hasEnded_) return;
+  connection_ = std::move(connection);
+  // Who left before the connection came still owes the notice.
+  if (leftAt_) sendNotice();
+  if (!isAttended_) watch(wants());
+}
+
+void Pump::work(uint64_t watch) {
+  std::lock_guard lock(mutex_);
+  if (watch != watch_) return;
+  watch_ = 0;
+  if (connection_ && !hasEnded_) listen();
+  moveNow();
+  worked_.notify_all();
+  if (connection_ && !hasEnded_ && !isAttended_) this->watch(wants());
+}
+
+// The peer may still read what was sent before, so the connection is closed only when all is out.
+void Pump::close() {
+  std::unique_lock lock(mutex_);
+  if (!leftAt_) leftAt_ = options_.clock.now();
+  const Instant deadline = *leftAt_ + options_.patience;
+  const auto aborted = static_cast<uint32_t>(wire::LinkFault::kAborted);
+  const bool isAborted = ownFault().load(std::memory_order_acquire) == aborted;
+  isAttended_ = false;
+  for (;;) {
+    moveNow();
+    if (!connection_ || hasEnded_ || isAborted || !wants().toSend) break;
+    const Nanoseconds left = deadline - options_.clock.now();
+    if (left.count() <= 0) break;
+    watch(wants());
+    worked_.wait_for(lock, std::min<Nanoseconds>(left, std::chrono::milliseconds(100)));
+    unwatch();
+  }
+  sendNotice();
+  unwatch();
+  hasEnded_ = true;
+  connection_.reset();
+}
+
+bool Pump::moveNow() { return connection_ && !hasEnded_ && move(); }
+
+// Behind all messages: what was sent before the end is received before it. A connection that takes
+// nothing any more ends without it, which tells the same less kindly.
+void Pump::sendNotice() {
+  const uint32_t fault = ownFault().load(std::memory_order_acquire);
+  if (!connection_ || hasEnded_ || hasNoticed_ || fault == 0) return;
+  const auto bytes = static_cast<uint32_t>(ownNotice_.size());
+  const auto text = std::as_bytes(std::span(ownNotice_));
+  if (connection_->send({.bytes = kNotice | bytes, .signature = fault}, text) == Progress::kIdle)
+    return;
+  hasNoticed_ = true;
+  [[maybe_unused]] const Result<Progress> flushed = connection_->flush();
+}
+
+void Pump::watch(const Readiness& readiness) {
+  if (watch_ != 0 || !(readiness.toReceive || readiness.toSend)) return;
+  Result<uint64_t> watch = options_.provider.watch(*connection_, readiness, shared_from_this());
+  if (watch.ok()) watch_ = *watch;  // else the rank's thread looks in at least every 100 ms
+}
+
+void Pump::unwatch() {
+  if (watch_ != 0) options_.provider.unwatch(std::exchange(watch_, 0));
+}
+
+Result<Progress> Pump::receiveNotice(const Label& label) {
+  const uint32_t bytes = label.bytes & ~kNotice;
+  if (bytes > kMaxNoticeBytes)
+    return Status(Code::kRemoteError, fmt::format("a notice of {} bytes came over a link", bytes));
+  peerNotice_.resize(bytes);
+  TUTTI_TRY_ASSIGN(const Progress progress, connection_->receivePayload(peerNotice_));
+  if (progress == Progress::kIdle) return Progress::kIdle;
+  const auto fault = static_cast<wire::LinkFault>(label.signature);
+  const bool isKnown = fault == wire::LinkFault::kAborted || fault == wire::LinkFault::kDestroyed;
+  end(isKnown ? fault : wire::LinkFault::kLost, decodeNotice(peerNotice_));
+  return Progress::kDone;
+}
+
+void Pump::end(wire::LinkFault fault, Parting parting) {
+  hasEnded_ = true;
+  peerParting_ = std::move(parting);
+  uint32_t none = 0;
+  peerFault().compare_exchange_strong(none, static_cast<uint32_t>(fault),
+                                      std::memory_order_release);
+  log::info(log::Subsystem::kNet, "a link ends: {}", peerParting_.text);
+}
+
+// ---- sending ------------------------------------------------------------------------------------
+
+bool SendPump::move() {
+  takeMessages();
+  if (hasEnded()) return true;
+  Result<Progress> flushed = connection().flush();
+  if (!flushed.ok()) {
+    listen();  // a notice that came before says more
+    if (!hasEnded()) end(wire::LinkFault::kLost, {.text = std::string(flushed.status().message())});
+    return true;
+  }
+  bool moved = false;
+  for (const uint64_t sent = connection().sentCount(); port_.next < sent && port_.next < taken_;) {
+    wire::release(port_);
+    moved = true;
+  }
+  if (moved) {
+    idleRuns_ = 0;
+    takeMessages();
+  } else if (++idleRuns_ % kRunsBetweenLooks == 0) {
+    listen();
+  }
+  return moved;
+}
+
+void SendPump::takeMessages() {
+  const wire::LinkView& ring = port_.view;
+  for (;;) {
+    wire::MessageHead& message = ring.message(taken_);
+    if (message.mark.load(std::memory_order_acquire) != taken_ + 1) return;
+    if (message.kind != wire::MessageKind::kPayload || message.bytes > ring.geometry.slotBytes) {
+      end(wire::LinkFault::kLost,
+          {.text = fmt::format("a message of {} bytes, kind {}, is none for a network",
+                               message.bytes, static_cast<uint32_t>(message.kind))});
+      return;
+    }
+    const std::span payload(ring.payload(taken_, message.bytes), message.bytes);
+    if (connection().send({.bytes = message.bytes, .signature = message.signature}, payload) ==
+        Progress::kIdle) {
+      return;
+    }
+    ++taken_;
+  }
+}
+
+Readiness SendPump::wants() {
+  return {.toReceive = true, .toSend = connection().sentCount() < taken_};
+}
+
+void SendPump::listen() {
+  Status status = hear();
+  if (!status.ok() && !hasEnded())
+    end(wire::LinkFault::kLost, {.text = std::string(status.message())});
+}
+
+// The receiver sends nothing but that it leaves.
+Status SendPump::hear() {
+  if (!hasLabel_) {
+    TUTTI_TRY_ASSIGN(const Progress progress, connection().receiveLabel(label_));
+    if (progress == Progress::kIdle) return {};
+    if ((label_.bytes & kNotice) == 0) {
+      return Status(Code::kRemoteError,
+                    fmt::format("the receiver of a link sends {} bytes", label_.bytes));
+    }
+    hasLabel_ = true;
+  }
+  return receiveNotice(label_).takeStatus();
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+bool ReceivePump::move() {
+  bool moved = false;
+  while (!hasEnded() && wire::hasFreeSlot(port_)) {
+    Result<Progress> progress = receiveOne();
+    if (!progress.ok()) {
+      end(wire::LinkFault::kLost, {.text = std::string(progress.status().message())});
+      return true;
+    }
+    if (*progress == Progress::kIdle) break;
+    moved = true;
+  }
+  return moved;
+}
+
+Result<Progress> ReceivePump::receiveOne() {
+  if (!hasLabel_) {
+    TUTTI_TRY_ASSIGN(const Progress progress, connection().receiveLabel(label_));
+    if (progress == Progress::kIdle) return Progress::kIdle;
+    hasLabel_ = true;
+  }
+  if ((label_.bytes & kNotice) != 0) return receiveNotice(label_);
+  if (label_.bytes > port_.view.geometry.slotBytes) {
+    return Status(Code::kRemoteError,
+                  fmt::format("a message of {} bytes came over a link with slots of {}",
+                              label_.bytes, port_.view.geometry.slotBytes));
+  }
+  const std::span payload(port_.view.payload(port_.next, label_.bytes), label_.bytes);
+  TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload(payload));
+  if (progress == Progress::kIdle) return Progress::kIdle;
+  hasLabel_ = false;
+  wire::publish(port_, label_.bytes, label_.signature);
+  return Progress::kDone;
+}
+
+Readiness ReceivePump::wants() { return {.toReceive = wire::hasFreeSlot(port_), .toSend = false}; }
+
+}  // namespace tutti::transport::net

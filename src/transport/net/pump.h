@@ -1,0 +1,121 @@
+// Moves a link's messages between this side's ring and a connection. To the rank the ring is a link
+// like any other: on the sender's host the pump is its receiver, on the receiver's host its sender.
+//
+// Whoever waits does the work: while the rank's thread polls, it runs the pump itself, so a message
+// costs no thread switch; before it sleeps, or goes on, it leaves the pump to the provider's
+// thread.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/net.h"
+#include "transport/transport.h"
+#include "wire/link.h"
+
+namespace tutti::transport::net {
+
+class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_from_this<Pump> {
+ public:
+  struct Options {
+    wire::LinkView ring;
+    tutti::net::Provider& provider;  // outlives the pump's owner
+    Clock& clock;
+    Nanoseconds patience;  // how long what was sent may take to go out once this side leaves
+  };
+  explicit Pump(const Options& options) : port_{.view = options.ring}, options_(options) {}
+  virtual ~Pump() = default;
+
+  bool run() override;
+  void attend() override;
+  void settle() override;
+  void leave(const Parting& parting) override;
+  Parting parting() override;
+  void arrived(std::unique_ptr<tutti::net::Connection> connection) override;
+  void work(uint64_t watch) override;
+
+  // What was sent and not yet handed over goes out, unless this side aborted, within the patience
+  // counted from leave(); then the connection ends, and the ring may go.
+  void close();
+
+ protected:
+  // All under mutex_, with a connection.
+  virtual bool move() = 0;
+  virtual tutti::net::Readiness wants() = 0;
+  // For what move() does not look at each time.
+  virtual void listen() = 0;
+  // The words of this side's and the other side's leaving.
+  virtual std::atomic<uint32_t>& ownFault() = 0;
+  virtual std::atomic<uint32_t>& peerFault() = 0;
+
+  tutti::net::Connection& connection() { return *connection_; }
+  // After a label with kNotice: kDone when the notice has come and the link is over.
+  Result<Progress> receiveNotice(const tutti::net::Label& label);
+  void end(wire::LinkFault fault, Parting parting);
+  bool hasEnded() const { return hasEnded_; }
+
+  wire::LinkPort port_;  // this side's: the other end of the rank's
+
+ private:
+  bool moveNow();
+  void sendNotice();
+  void watch(const tutti::net::Readiness& readiness);
+  void unwatch();
+
+  const Options options_;
+  std::mutex mutex_;  // guards all above and below
+  std::condition_variable worked_;
+  std::unique_ptr<tutti::net::Connection> connection_;
+  uint64_t watch_ = 0;             // 0: not watched
+  bool isAttended_ = false;        // a thread of the rank runs it, or will
+  bool hasEnded_ = false;          // no message will come, or go
+  bool hasNoticed_ = false;        // our notice is on its way
+  std::optional<Instant> leftAt_;  // when this side left
+  std::string ownNotice_;          // as it is sent
+  std::vector<std::byte> peerNotice_;
+  Parting peerParting_;
+};
+
+// Out of the ring, into the connection.
+class SendPump final : public Pump {
+ public:
+  using Pump::Pump;
+
+ private:
+  bool move() override;
+  tutti::net::Readiness wants() override;
+  std::atomic<uint32_t>& ownFault() override { return port_.view.control->senderFault; }
+  std::atomic<uint32_t>& peerFault() override { return port_.view.control->receiverFault; }
+  void takeMessages();
+  void listen() override;
+  Status hear();
+
+  uint64_t taken_ = 0;  // messages that the connection has been given
+  uint32_t idleRuns_ = 0;
+  tutti::net::Label label_;  // of the receiver's notice
+  bool hasLabel_ = false;
+};
+
+// Out of the connection, into the ring.
+class ReceivePump final : public Pump {
+ public:
+  using Pump::Pump;
+
+ private:
+  bool move() override;
+  tutti::net::Readiness wants() override;
+  void listen() override {}  // the next message tells
+  std::atomic<uint32_t>& ownFault() override { return port_.view.control->receiverFault; }
+  std::atomic<uint32_t>& peerFault() override { return port_.view.control->senderFault; }
+  Result<Progress> receiveOne();
+
+  tutti::net::Label label_;
+  bool hasLabel_ = false;
+};
+
+}  // namespace tutti::transport::net

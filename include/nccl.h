@@ -314,13 +314,16 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);   /* this rank */
 /* ---- Registration ------------------------------------------------------------------------- */
 
 /* Tells that `size` bytes at `buff` will be used often by this rank. Local, an optimisation only:
- * results never depend on it. `handle` is for ncclCommDeregister, before the buffer is freed. */
+ * results never depend on it. `handle` is for ncclCommDeregister, before the buffer is freed. On
+ * CPU ranks it changes nothing: memory of ncclMemAlloc is read in place also without, other memory
+ * is copied. */
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* buff, size_t size, void** handle);
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
 
 /* Registers a buffer of every rank together; `buff` comes from ncclMemAlloc and is aligned to
- * NCCL_WIN_REQUIRED_ALIGNMENT. Collective, also the deregistration. `win` may become NULL where the
- * platform has nothing to gain; that is no error. `winFlags`: NCCL_WIN_*. */
+ * NCCL_WIN_REQUIRED_ALIGNMENT. Collective, also the deregistration. `win` becomes NULL, which
+ * is no error, where peers cannot read the buffer in place (other memory, GPUs, NCCL_P2P_DISABLE).
+ * `winFlags`: NCCL_WIN_*. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);

@@ -1,4 +1,4 @@
-// Registration of buffers: kept and checked, without effect on CPU ranks.
+// Registration of buffers and windows.
 #include <nccl.h>
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 using tutti::Status;
 using tutti::api::abiCommCall;
 using tutti::api::checkPointer;
+using tutti::comm::Registrations;
 
 namespace {
 
@@ -30,7 +31,8 @@ TUTTI_EXPORT ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, s
   return abiCommCall("ncclCommRegister", comm, [&](const auto& communicator) -> Status {
     TUTTI_TRY(checkPointer(handle, "handle"));
     TUTTI_TRY(communicator->checkReady());
-    TUTTI_TRY_ASSIGN(*handle, communicator->registrations().add(buff, size));
+    TUTTI_TRY_ASSIGN(*handle,
+                     communicator->registrations().add(Registrations::Kind::kBuffer, buff, size));
     return {};
   });
 }
@@ -39,29 +41,29 @@ TUTTI_WEAK_TWIN(ncclCommRegister);
 // Also after an error of the communicator: the buffer is about to be freed.
 TUTTI_EXPORT ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle) {
   return abiCommCall("ncclCommDeregister", comm, [&](const auto& communicator) {
-    return communicator->registrations().remove(handle);
+    return communicator->registrations().remove(Registrations::Kind::kBuffer, handle);
   });
 }
 TUTTI_WEAK_TWIN(ncclCommDeregister);
 
-// CPU ranks have nothing to gain from a window: the answer is none, at once and on all ranks alike.
 TUTTI_EXPORT ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size,
                                                   ncclWindow_t* win, int winFlags) {
   return abiCommCall("ncclCommWindowRegister", comm, [&](const auto& communicator) -> Status {
     TUTTI_TRY(checkPointer(win, "win"));
     TUTTI_TRY(checkWindow(buff, size, winFlags));
     TUTTI_TRY(communicator->checkReady());
-    *win = nullptr;
+    TUTTI_TRY_ASSIGN(void* handle, communicator->addWindow(buff, size));
+    *win = static_cast<ncclWindow_t>(handle);
     return {};
   });
 }
 TUTTI_WEAK_TWIN(ncclCommWindowRegister);
 
+// NULL, which registering may give, ends nothing and is fine.
 TUTTI_EXPORT ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
-  return abiCommCall("ncclCommWindowDeregister", comm, [&](const auto&) -> Status {
+  return abiCommCall("ncclCommWindowDeregister", comm, [&](const auto& communicator) -> Status {
     if (win == nullptr) return {};
-    return tutti::invalidArgument("win {} is no window of this communicator",
-                                  static_cast<const void*>(win));
+    return communicator->registrations().remove(Registrations::Kind::kWindow, win);
   });
 }
 TUTTI_WEAK_TWIN(ncclCommWindowDeregister);

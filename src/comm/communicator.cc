@@ -10,6 +10,7 @@
 #include "comm/membership.h"
 #include "comm/process.h"
 #include "device/host_streams.h"
+#include "device/shared_memory.h"
 
 namespace tutti::comm {
 namespace {
@@ -284,6 +285,22 @@ void Communicator::setLastError(std::string_view text) {
 std::string Communicator::lastError() const {
   std::lock_guard lock(errorMutex_);
   return lastError_;
+}
+
+Result<void*> Communicator::addWindow(const void* buffer, size_t bytes) {
+  device::SharedMemory* shared = sharedMemory();
+  if (shared != nullptr && shared->find(buffer, bytes).serial != 0)
+    return registrations_.add(Registrations::Kind::kWindow, buffer, bytes);
+  log::info(log::Subsystem::kReg, "rank {}: no window for {} bytes at {}: {}", index(rank()), bytes,
+            buffer,
+            shared == nullptr ? "peers' memory is not read in place here (NCCL_P2P_DISABLE, GPUs)"
+                              : "they are not within one allocation of ncclMemAlloc");
+  return static_cast<void*>(nullptr);
+}
+
+device::SharedMemory* Communicator::sharedMemory() {
+  if (process_.settings().integer("NCCL_P2P_DISABLE") != 0) return nullptr;
+  return device_.sharedMemory();
 }
 
 }  // namespace tutti::comm

@@ -109,6 +109,9 @@ class Communicator {
   device::Device& device() { return device_; }
   UserOps& userOps() { return userOps_; }
   Registrations& registrations() { return registrations_; }
+  // A window's handle; null, logged, for memory that peers of this rank cannot read in place, where
+  // a window would promise what it does not hold.
+  Result<void*> addWindow(const void* buffer, size_t bytes);
 
   // The tag for the next split, or the next shrink to these ranks: equal on all ranks that have
   // made the same calls.
@@ -148,6 +151,8 @@ class Communicator {
   Status prepareToRun();
   Status prepareHost(std::unique_ptr<observe::Recorder> recorder);
   Status prepareGpu(std::unique_ptr<observe::Recorder> recorder);
+  // What this rank's device knows of memory that peers can map; null where they may not.
+  device::SharedMemory* sharedMemory();
   void become(State state);
   Status fail(Status status);
   bool isInitialising() const;

@@ -245,16 +245,15 @@ Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
                               .peers = peers_,
                               .transports = process_.transports(),
                               .geometry = planner_->agreement().geometry});
-  const bool sharesMemory = process_.settings().integer("NCCL_P2P_DISABLE") == 0;
-  launcher_ = std::make_unique<launch::Launcher>(launch::Launcher::Parts{
-      .links = *links_,
-      .planner = *planner_,
-      .peers = peers_,
-      .abort = abort_,
-      .clock = process_.clock(),
-      .timeout = process_.networkOptions().timeout,
-      .recorder = std::move(recorder),
-      .segments = launch::SegmentCache(sharesMemory ? device_.sharedMemory() : nullptr)});
+  launcher_ = std::make_unique<launch::Launcher>(
+      launch::Launcher::Parts{.links = *links_,
+                              .planner = *planner_,
+                              .peers = peers_,
+                              .abort = abort_,
+                              .clock = process_.clock(),
+                              .timeout = process_.networkOptions().timeout,
+                              .recorder = std::move(recorder),
+                              .segments = launch::SegmentCache(sharedMemory())});
   runner_ = launcher_.get();
   if (!isBlocking()) {
     TUTTI_TRY_ASSIGN(ownStream_, device_.hostStreams()->createStream());

@@ -1,5 +1,9 @@
-// Buffers that the user has registered with one communicator. CPU ranks gain nothing from it (their
-// kernels read any host memory), so a registration is a hint that is kept, checked and forgotten.
+// Buffers and windows that the user has registered with one communicator.
+//
+// Which form a message takes is decided for each by what the receiver has mapped
+// (wire/shared_segment.h), and never by a registration: that would have to be known to both sides.
+// So memory of ncclMemAlloc is read in place without one, other memory is copied with one, and a
+// registration is kept, checked and forgotten.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +18,18 @@ namespace tutti::comm {
 // Thread-safe. Ranges may overlap; each registration has a handle of its own, never reused.
 class Registrations {
  public:
+  enum class Kind : uint8_t { kBuffer, kWindow };
+
   // kInvalidArgument for a null or empty range, or one that wraps around the address space.
-  Result<void*> add(const void* memory, size_t bytes);
-  // kInvalidArgument when the handle is not in force here.
-  Status remove(const void* handle);
+  Result<void*> add(Kind kind, const void* memory, size_t bytes);
+  // kInvalidArgument when the handle is not in force here, or is of the other kind.
+  Status remove(Kind kind, const void* handle);
 
   size_t count() const;
 
  private:
   struct Range {
+    Kind kind = Kind::kBuffer;
     uintptr_t first = 0;
     size_t bytes = 0;
   };

@@ -358,23 +358,5 @@ TEST(Registration, KeepsRangesByHandle) {
   EXPECT_NCCL(ncclCommDestroy(comm));
 }
 
-TEST(Registration, AWindowIsNoneWhereNothingIsToBeGained) {
-  ncclComm_t comm = nullptr;
-  ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess);
-  void* memory = nullptr;
-  ASSERT_EQ(ncclMemAlloc(&memory, 8192), ncclSuccess);
-  auto window = reinterpret_cast<ncclWindow_t>(memory);
-  EXPECT_NCCL(ncclCommWindowRegister(comm, memory, 8192, &window, NCCL_WIN_COLL_SYMMETRIC));
-  EXPECT_EQ(window, nullptr);
-  EXPECT_NCCL(ncclCommWindowDeregister(comm, window));
-  EXPECT_EQ(ncclCommWindowDeregister(comm, reinterpret_cast<ncclWindow_t>(memory)),
-            ncclInvalidArgument);
-  EXPECT_EQ(ncclCommWindowRegister(comm, static_cast<char*>(memory) + 16, 64, &window, 0),
-            ncclInvalidArgument);
-  EXPECT_EQ(ncclCommWindowRegister(comm, memory, 8192, &window, 9), ncclInvalidArgument);
-  EXPECT_NCCL(ncclMemFree(memory));
-  EXPECT_NCCL(ncclCommDestroy(comm));
-}
-
 }  // namespace
 }  // namespace tutti::conformance

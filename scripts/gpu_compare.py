@@ -23,7 +23,7 @@ def measure(options, library, operation, mode):
         command = [options.command, "perf", operation, "-b", options.minbytes, "-e", options.maxbytes, "-f",
                    str(options.factor), "-d", options.type, "-c", "0", "--json", str(path), "-T", "60"]
         command += ["-n", str(options.ranks)] if options.processes else ["-t", str(options.ranks)]
-        command += ["-G", "5", "--iters", "20"] if mode == "graph" else ["--min-time", "0.02"]
+        command += ["-G", "5", "--iters", "20"] if mode == "graph" else ["--min-time", "0.003"]
         environment = {**os.environ, "LD_PRELOAD": library}
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
         if run.returncode != 0 or not path.exists():

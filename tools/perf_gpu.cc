@@ -108,7 +108,10 @@ Result<void*> RankGpu::allocate(size_t bytes) {
 
 void RankGpu::free(void* memory) { driver_->memoryFree(asPointer(memory)); }
 
+// What the stream holds comes first, and is waited for apart: a copy to or from pageable memory
+// waits inside the driver, where it keeps other ranks on the GPU from launching.
 Status RankGpu::copy(void* to, const void* from, size_t bytes) {
+  TUTTI_TRY(synchronize());
   TUTTI_TRY(
       check(driver_->copyAsync(asPointer(to), asPointer(from), bytes, stream_), "cuMemcpyAsync"));
   return synchronize();

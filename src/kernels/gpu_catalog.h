@@ -55,6 +55,9 @@ wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice);
 inline constexpr int32_t kMoveImage = kDataTypeCount;
 inline constexpr int32_t kImageCount = kDataTypeCount + 1;
 
+// The kernels that an image holds.
+std::span<const char* const> kernelNames(int32_t image);
+
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.
 std::span<const unsigned char> image(int32_t which);
 

@@ -19,6 +19,7 @@
 #include "channel/peer_segments.h"
 #include "device/accelerator.h"
 #include "launch/gpu_batch.h"
+#include "launch/gpu_waits.h"
 #include "launch/gpu_watcher.h"
 #include "launch/runner.h"
 #include "launch/watch.h"
@@ -86,6 +87,7 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
                 .clock = parts_.clock,
                 .timeout = parts_.options.timeout}) {}
   Status initialise();
+  Status loadKernels();
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
   Status checkBuffers(const Call& call);
   Status joinBefore(std::span<const StreamCall> calls, const device::Capture& capture);
@@ -99,7 +101,8 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
   Pending findPending();
   void finishUpTo(const Pending& done);
   Status judge(const Pending& pending);
-  std::vector<observe::WaitNote> waitsOf(const Pending& pending);
+  Status judgeReplays(uint64_t newest);
+  DeathTest deathTest() const;
 
   Parts parts_;
   Watch watch_;  // the watcher's thread only

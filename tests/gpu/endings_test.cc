@@ -135,6 +135,7 @@ TEST_F(Endings, SplitMakesCommunicatorsOfTheirOwn) {
     EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum, half,
                               side.stream()));
     EXPECT_THAT(data.get(), Each(size * (side.rank % 2 + 1)));
+    side.meet();
     EXPECT_NCCL(ncclCommDestroy(half));
   });
 }

@@ -185,8 +185,9 @@ Result<MemoryPlace> CudaDevice::placeOf(const void* address) {
   return ordinal == caps_.index ? MemoryPlace::kThisDevice : MemoryPlace::kOtherDevice;
 }
 
-// One load for all ranks of this process on the device: loading may wait for running kernels, and
-// one of those may wait for a rank that would load.
+// One load for all ranks of this process on the device. Asking for an attribute makes the driver
+// load the function now, where it would otherwise do so at the first launch: loading may wait for
+// running kernels, and one of those may wait for a rank that would load.
 Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> image,
                                              const char* name) {
   if (image.empty()) {
@@ -203,6 +204,9 @@ Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> imag
   Function function = nullptr;
   TUTTI_TRY(
       driver_.check(driver_.moduleFunction(&function, module, name), "cuModuleGetFunction", name));
+  int localBytes = 0;
+  TUTTI_TRY(driver_.check(driver_.functionAttribute(&localBytes, kFunctionLocalBytes, function),
+                          "cuFuncGetAttribute", name));
   return static_cast<const Kernel*>(reinterpret_cast<Kernel*>(function));
 }
 

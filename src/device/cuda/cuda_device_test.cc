@@ -92,6 +92,7 @@ TEST_F(CudaDeviceTest, LoadsAnImageOnceAndSaysWhenThereIsNone) {
   ASSERT_TRUE(device->findKernel(image, "a").ok());
   ASSERT_TRUE(device->findKernel(image, "b").ok());
   EXPECT_EQ(callCount("cuModuleLoadData"), 1u);
+  EXPECT_EQ(callCount("cuFuncGetAttribute"), 2u) << "a function is loaded when it is found";
   const auto missing = device->findKernel({}, "tuttiFold");
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("without a CUDA compiler"));

@@ -37,6 +37,7 @@ inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeVirtualMemory = 102;
 inline constexpr int kAttributePosixHandles = 103;
+inline constexpr int kFunctionLocalBytes = 3;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerIsManaged = 8;
@@ -95,6 +96,7 @@ struct AccessDescription {
   X(contextPop, cuCtxPopCurrent_v2, (Context*))                                                    \
   X(moduleLoad, cuModuleLoadData, (Module*, const void*))                                          \
   X(moduleFunction, cuModuleGetFunction, (Function*, Module, const char*))                         \
+  X(functionAttribute, cuFuncGetAttribute, (int*, int, Function))                                  \
   X(launchKernel, cuLaunchKernel,                                                                  \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, \
      void**, void**))                                                                              \

@@ -216,6 +216,10 @@ inline void fakeStreams(Driver& driver) {
     *function = fakeHandle<Function>();
     return fakeResult("cuModuleGetFunction");
   };
+  driver.functionAttribute = [](int* value, int, Function) {
+    *value = 0;
+    return fakeResult("cuFuncGetAttribute");
+  };
   driver.launchKernel = [](Function function, unsigned blocks, unsigned, unsigned, unsigned threads,
                            unsigned, unsigned, unsigned, StreamHandle stream, void** parameters,
                            void**) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/catalog.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/units.h"
 
@@ -139,6 +140,13 @@ GpuChoice transferKernel() {
           .blocks = 1,
           .chunkBytes = 0,
           .shape = GpuAlgorithm::kDirect};
+}
+
+std::span<const char* const> kernelNames(int32_t image) {
+  static constexpr std::array kFold = {"tuttiFoldLines", "tuttiFoldSlots"};
+  static constexpr std::array kMove = {"tuttiMoveLines", "tuttiMoveSlots", "tuttiTransfers"};
+  if (image == kMoveImage) return kMove;
+  return kFold;
 }
 
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {

@@ -1,0 +1,62 @@
+#include "launch/gpu_waits.h"
+
+#include <algorithm>
+
+namespace tutti::launch {
+namespace {
+
+using observe::OperationNote;
+using observe::RankView;
+
+bool isTransfer(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv;
+}
+
+// Whether `peer` is in the other half of the transfer that `self` is in.
+bool isMet(const RankView& peer, int32_t self, const OperationNote& own) {
+  const Collective wanted =
+      own.collective == Collective::kSend ? Collective::kRecv : Collective::kSend;
+  return std::ranges::any_of(peer.history, [&](const OperationNote& note) {
+    return note.collective == wanted && note.peer == self &&
+           note.state == observe::EntryState::kRunning;
+  });
+}
+
+bool isAwaited(const RankView& peer, int32_t self, const OperationNote& own,
+               const DeathTest& isDead) {
+  if (isTransfer(own.collective))
+    return own.peer == peer.rank && (isDead(peer) || !isMet(peer, self, own));
+  if (isDead(peer)) return true;
+  const OperationNote* newest = peer.newestCollective();
+  return newest == nullptr || newest->sequence < own.sequence;
+}
+
+}  // namespace
+
+std::vector<observe::WaitNote> findGpuWaits(const std::vector<RankView>& ranks, int32_t self,
+                                            uint64_t entry, const DeathTest& isDead) {
+  std::vector<observe::WaitNote> waits;
+  const RankView& me = ranks[static_cast<size_t>(self)];
+  const OperationNote* own = me.operation(entry);
+  if (own == nullptr && !me.history.empty()) own = &me.history.back();  // newest first
+  if (own == nullptr) return waits;
+  for (const RankView& peer : ranks) {
+    if (peer.rank == self || peer.life == observe::Life::kAbsent) continue;
+    if (waits.size() < observe::kMaxWaits && isAwaited(peer, self, *own, isDead))
+      waits.push_back({.peer = peer.rank, .number = own->number});
+  }
+  return waits;
+}
+
+std::vector<observe::WaitNote> findDeaths(const std::vector<RankView>& ranks, int32_t self,
+                                          uint64_t entry, const DeathTest& isDead) {
+  std::vector<observe::WaitNote> waits;
+  for (const RankView& peer : ranks) {
+    if (peer.rank == self || peer.life != observe::Life::kReady) continue;
+    if (waits.size() < observe::kMaxWaits && isDead(peer))
+      waits.push_back({.peer = peer.rank, .number = entry});
+  }
+  return waits;
+}
+
+}  // namespace tutti::launch

@@ -123,6 +123,11 @@ ALL_PEERS = ["openmpi", "openmpi-ucx", "mpich", "gloo", "tutti", "tutti-shared"]
 Timing = collections.namedtuple("Timing", "us fastest_us iterations wrong")
 
 
+# The scheduler shares the CPUs among sessions, and a rank that yields makes room for ranks of its own session only: they
+# are in one, as a launcher's are.
+RANKS_OF_ONE_SESSION = 'rank=0; while [ $rank -lt $0 ]; do { RANK=$rank "$@" || kill 0; } & rank=$((rank + 1)); done; wait'
+
+
 class Job:
     """The ranks of one peer, asleep but for the time of ask(). Use as a context, so that they end."""
 
@@ -149,8 +154,7 @@ class Job:
                 launcher[1:1] = self.peer.crowded
             self.spawn([*launcher, *command], {})
         else:
-            for rank in range(self.ranks):
-                self.spawn(command, {"RANK": str(rank)})
+            self.spawn(["sh", "-c", RANKS_OF_ONE_SESSION, str(self.ranks), *command], {})
         description = self.read_line(START_SECONDS).removeprefix("ready ")
         self.pids = [int(pid) for pid in self.ask("pids", START_SECONDS).split()[1:]]
         return description

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "api/last_error.h"
 #include "comm/process.h"
@@ -43,8 +45,29 @@ Status checkPointer(const void* pointer, std::string_view name) {
   return invalidArgument("{} is NULL", name);
 }
 
-Status noMemory() { return makeError(Code::kSystemError, "out of memory"); }
+namespace {
 
-Status unexpected(const char* what) { return internalError("unexpected exception: {}", what); }
+Status thrownError() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return Status::outOfMemory();
+  } catch (const std::exception& error) {
+    return internalError("unexpected exception: {}", error.what());
+  } catch (...) {
+    return internalError("unexpected exception");
+  }
+}
+
+}  // namespace
+
+ncclResult_t finishThrown(std::string_view function, comm::Communicator* communicator) noexcept {
+  const Status error = thrownError();
+  try {
+    return finish(function, error, communicator);
+  } catch (const std::bad_alloc&) {  // the communicator keeps no text of it
+    return finish(function, error, nullptr);
+  }
+}
 
 }  // namespace tutti::api

@@ -56,17 +56,16 @@ Status pinCommunicator(const ncclComm_t handle, Pin& pin);
 
 Status checkPointer(const void* pointer, std::string_view name);
 
-Status noMemory();
-Status unexpected(const char* what);
+// Called while an exception is handled: what the function returns for it, also when there is no
+// memory left to say more.
+ncclResult_t finishThrown(std::string_view function, comm::Communicator* communicator) noexcept;
 
 template <typename Body>
 ncclResult_t abiCall(std::string_view function, Body&& body) noexcept {
   try {
     return finish(function, body(), nullptr);
-  } catch (const std::bad_alloc&) {
-    return finish(function, noMemory(), nullptr);
-  } catch (const std::exception& error) {
-    return finish(function, unexpected(error.what()), nullptr);
+  } catch (...) {
+    return finishThrown(function, nullptr);
   }
 }
 
@@ -79,10 +78,8 @@ ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Bod
     if (!found.ok()) return finish(function, found.status(), nullptr);
     communicator = std::move(found).value();
     return finish(function, body(communicator), communicator.get());
-  } catch (const std::bad_alloc&) {
-    return finish(function, noMemory(), communicator.get());
-  } catch (const std::exception& error) {
-    return finish(function, unexpected(error.what()), communicator.get());
+  } catch (...) {
+    return finishThrown(function, communicator.get());
   }
 }
 
@@ -95,10 +92,8 @@ ncclResult_t abiPinnedCall(std::string_view function, const ncclComm_t handle,
     if (Status found = pinCommunicator(handle, pin); !found.ok())
       return finish(function, found, nullptr);
     return finish(function, body(pin), &*pin);
-  } catch (const std::bad_alloc&) {
-    return finish(function, noMemory(), pin ? &*pin : nullptr);
-  } catch (const std::exception& error) {
-    return finish(function, unexpected(error.what()), pin ? &*pin : nullptr);
+  } catch (...) {
+    return finishThrown(function, pin ? &*pin : nullptr);
   }
 }
 

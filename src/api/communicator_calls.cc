@@ -79,6 +79,59 @@ Result<Made> makeOneOfAll(const bootstrap::UniqueId& id, const Wanted& wanted, i
                            .device = device});
 }
 
+// Opens a group and, unless it is ended by then, ends it without running anything: an exception
+// must not leave the thread in a group that nobody opened.
+class OpenGroup {
+ public:
+  explicit OpenGroup(group::Group& group) : group_(group) { group_.start(); }
+  ~OpenGroup() {
+    if (!isOpen_) return;
+    [[maybe_unused]] const Status ended = group_.endWithoutRunning();
+  }
+  OpenGroup(const OpenGroup&) = delete;
+  OpenGroup& operator=(const OpenGroup&) = delete;
+  Status end() {
+    isOpen_ = false;
+    return group_.end();
+  }
+
+ private:
+  group::Group& group_;
+  bool isOpen_ = true;
+};
+
+// The communicators of one ncclCommInitAll and the place where they meet: unless all of them are
+// kept, none stays.
+class MadeTogether {
+ public:
+  explicit MadeTogether(size_t count)
+      : id_(bootstrap::makeLocalUniqueId(Process::get().directory(), systemRng())) {
+    made_.reserve(count);
+  }
+  ~MadeTogether() {
+    for (const Made& one : made_) {
+      one.communicator->requestAbort();
+      [[maybe_unused]] const auto removed = removeHandle(one.handle);
+    }
+    if (!isKept_) bootstrap::closeRoot(Process::get().directory(), id_);
+  }
+  MadeTogether(const MadeTogether&) = delete;
+  MadeTogether& operator=(const MadeTogether&) = delete;
+
+  const bootstrap::UniqueId& id() const { return id_; }
+  const Made& add(Made one) { return made_.emplace_back(std::move(one)); }
+  void keep(ncclComm_t* comms) {
+    for (size_t rank = 0; rank < made_.size(); ++rank) comms[rank] = made_[rank].handle;
+    made_.clear();
+    isKept_ = true;
+  }
+
+ private:
+  bootstrap::UniqueId id_;
+  std::vector<Made> made_;
+  bool isKept_ = false;
+};
+
 Status initAll(ncclComm_t* comms, int deviceCount, const int* devices) {
   TUTTI_TRY(checkPointer(comms, "comm"));
   if (deviceCount < 1) return invalidArgument("ndev is {}; it must be at least 1", deviceCount);
@@ -86,35 +139,17 @@ Status initAll(ncclComm_t* comms, int deviceCount, const int* devices) {
     if (devices[i] < 0)
       return invalidArgument("devlist[{}] is {}; devices count from 0", i, devices[i]);
   }
-  Process& process = Process::get();
-  TUTTI_TRY(process.checkNotForked());
-  const bootstrap::UniqueId id = bootstrap::makeLocalUniqueId(process.directory(), systemRng());
-  std::vector<Made> made;
-  Status status;
+  TUTTI_TRY(Process::get().checkNotForked());
+  MadeTogether together(static_cast<size_t>(deviceCount));
   group::Group& group = group::Group::current();
-  group.start();
-  for (int rank = 0; rank < deviceCount && status.ok(); ++rank) {
-    Result<Made> one =
-        makeOneOfAll(id, {deviceCount, rank, nullptr}, devices == nullptr ? rank : devices[rank]);
-    if (!one.ok()) {
-      status = one.takeStatus();
-      break;
-    }
-    made.push_back(std::move(one).value());
-    status = group.addInitialisation(made.back().communicator);
+  OpenGroup open(group);
+  for (int rank = 0; rank < deviceCount; ++rank) {
+    TUTTI_TRY_ASSIGN(Made one, makeOneOfAll(together.id(), {deviceCount, rank, nullptr},
+                                            devices == nullptr ? rank : devices[rank]));
+    TUTTI_TRY(group.addInitialisation(together.add(std::move(one)).communicator));
   }
-  group.noteError(status);
-  status = group.end();
-  if (!status.ok()) {
-    for (const Made& one : made) {
-      one.communicator->requestAbort();
-      if (auto removed = removeHandle(one.handle); !removed.ok()) return removed.takeStatus();
-    }
-    bootstrap::closeRoot(process.directory(), id);
-    return status;
-  }
-  for (int rank = 0; rank < deviceCount; ++rank)
-    comms[rank] = made[static_cast<size_t>(rank)].handle;
+  TUTTI_TRY(open.end());
+  together.keep(comms);
   return {};
 }
 

@@ -57,6 +57,26 @@ void retireHandle(ncclComm_t handle) {
   table.retire(handle);
 }
 
+namespace {
+
+// Removes a handle that nobody has got, after an error or an exception.
+class HandleGuard {
+ public:
+  explicit HandleGuard(const Made& made) : handle_(made.handle) {}
+  ~HandleGuard() {
+    if (handle_ == nullptr) return;
+    [[maybe_unused]] const auto removed = removeHandle(handle_);
+  }
+  HandleGuard(const HandleGuard&) = delete;
+  HandleGuard& operator=(const HandleGuard&) = delete;
+  void keep() { handle_ = nullptr; }
+
+ private:
+  ncclComm_t handle_;
+};
+
+}  // namespace
+
 Result<std::shared_ptr<Communicator>> removeHandle(ncclComm_t handle) {
   TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, closeHandle(handle));
   retireHandle(handle);
@@ -64,11 +84,10 @@ Result<std::shared_ptr<Communicator>> removeHandle(ncclComm_t handle) {
 }
 
 Status initialise(const Made& made, ncclComm_t* comm) {
+  HandleGuard guard(made);
   Status status = group::Group::current().addInitialisation(made.communicator);
-  if (!status.ok() && status.code() != Code::kInProgress) {
-    TUTTI_TRY_ASSIGN([[maybe_unused]] auto removed, removeHandle(made.handle));
-    return status;
-  }
+  if (!status.ok() && status.code() != Code::kInProgress) return status;
+  guard.keep();
   *comm = made.handle;
   return status;
 }

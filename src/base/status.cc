@@ -1,16 +1,40 @@
 #include "base/status.h"
 
 #include <cstring>
+#include <new>
 
 #include "base/log.h"
 
 namespace tutti {
 
 Status::Status(Code code, std::string message) {
-  if (code != Code::kOk) detail_ = std::make_unique<Detail>(Detail{code, std::move(message)});
+  if (code != Code::kOk) detail_.reset(new Detail{code, std::move(message)});
 }
 
-Status Status::clone() const { return ok() ? Status() : Status(detail_->code, detail_->message); }
+// Short enough to lie within the string itself.
+Status::Detail* Status::exhausted() noexcept {
+  static const Detail detail{Code::kSystemError, "out of memory"};
+  return const_cast<Detail*>(&detail);  // nobody writes to a detail
+}
+
+void Status::Free::operator()(Detail* detail) const noexcept {
+  if (detail != exhausted()) delete detail;
+}
+
+Status Status::outOfMemory() noexcept {
+  Status status;
+  status.detail_.reset(exhausted());
+  return status;
+}
+
+Status Status::clone() const noexcept {
+  if (ok() || detail_.get() == exhausted()) return ok() ? Status() : outOfMemory();
+  try {
+    return Status(detail_->code, detail_->message);
+  } catch (const std::bad_alloc&) {
+    return outOfMemory();
+  }
+}
 
 Status makeError(Code code, std::string message, std::source_location where) {
   log::write(log::Level::kWarn, log::Subsystem::kAll, message, where);

@@ -37,14 +37,22 @@ class [[nodiscard]] Status {
   bool ok() const { return detail_ == nullptr; }
   Code code() const { return detail_ ? detail_->code : Code::kOk; }
   std::string_view message() const { return detail_ ? std::string_view(detail_->message) : ""; }
-  Status clone() const;
+  // outOfMemory() when there is none for a copy.
+  Status clone() const noexcept;
+
+  // kSystemError, and it takes no memory: for who catches std::bad_alloc.
+  static Status outOfMemory() noexcept;
 
  private:
   struct Detail {
     Code code;
     std::string message;
   };
-  std::unique_ptr<Detail> detail_;
+  struct Free {  // all but the one detail that outOfMemory() shares
+    void operator()(Detail* detail) const noexcept;
+  };
+  static Detail* exhausted() noexcept;
+  std::unique_ptr<Detail, Free> detail_;
 };
 
 // Either a value or the reason why there is none.

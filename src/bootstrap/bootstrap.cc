@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -116,6 +117,11 @@ Status openRoot(Directory& directory, const NetworkOptions& network, Reach reach
 
 void closeRoot(Directory& directory, const UniqueId& id) { directory.removeRoot(id.job); }
 
+void giveUp(Directory& directory, const UniqueId& id, Rank rank, std::string_view why) {
+  const std::shared_ptr<Root> root = directory.findRoot(id.job);
+  if (root) root->giveUp(rank, directory.who(), why);
+}
+
 UniqueId makeLocalUniqueId(Directory& directory, Rng& rng) {
   const UniqueId id = makeRandomId(rng);
   directory.addRoot(id.job, Root::makeLocal(rootOptions(id, {})));
@@ -140,7 +146,8 @@ struct Bootstrap::Impl {
   Status checkPeer(Rank peer) const;
   // Remembers that this rank is in trouble: it tells its peers when it leaves, and hurries.
   Status note(Status status);
-  void leave();
+  void leave() noexcept;
+  void bidFarewell();
 
   bool isAborted() const {
     return options.abort != nullptr && options.abort->load(std::memory_order_relaxed);
@@ -355,8 +362,18 @@ Status Bootstrap::Impl::note(Status status) {
   return status;
 }
 
+void Bootstrap::Impl::leave() noexcept {
+  try {
+    bidFarewell();
+  } catch (const std::bad_alloc&) {
+    log::write(log::Level::kWarn, log::Subsystem::kBootstrap,
+               "no memory to tell the other ranks why this one leaves");
+  }
+  endpoint->detach(options.rank, !failure.empty());
+}
+
 // Those who wait for us in an all-gather, or will, are the ranks a power of two before us.
-void Bootstrap::Impl::leave() {
+void Bootstrap::Impl::bidFarewell() {
   std::lock_guard lock(failureMutex);
   if (isAborted()) failure = fmt::format("rank {} was aborted", index(options.rank));
   if (!failure.empty()) {
@@ -367,7 +384,6 @@ void Bootstrap::Impl::leave() {
     }
     endpoint->bidFarewell(options.rank, waiting, failure);
   }
-  endpoint->detach(options.rank, !failure.empty());
 }
 
 Bootstrap::Bootstrap(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -423,6 +439,14 @@ Status Bootstrap::receive(Rank from, Tag tag, const Wait& wait, std::vector<std:
   TUTTI_TRY(impl_->checkPeer(from));
   return impl_->endpoint->receive({rank(), from, FrameType::kMessage, static_cast<uint64_t>(tag)},
                                   {wait.timeout, wait.abort, wait.what}, message);
+}
+
+void Bootstrap::noteFailure(std::string_view why) {
+  std::lock_guard lock(impl_->failureMutex);
+  if (impl_->failure.empty()) {
+    impl_->failure =
+        fmt::format("{} failed: {}", impl_->endpoint->describe(impl_->options.rank), why);
+  }
 }
 
 Rank Bootstrap::rank() const { return impl_->options.rank; }

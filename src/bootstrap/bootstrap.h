@@ -62,6 +62,9 @@ enum class Reach : uint8_t { kProcess, kNetwork };
 Status openRoot(Directory& directory, const NetworkOptions& network, Reach reach, UniqueId& id);
 // Ends a root that nobody will meet at; none is fine.
 void closeRoot(Directory& directory, const UniqueId& id);
+// A rank of this process will not come, for a reason of its own: the others learn that at once if
+// they meet at a root of this process. No effect once they have met.
+void giveUp(Directory& directory, const UniqueId& id, Rank rank, std::string_view why);
 
 // Any thread, several at once; all-gathers and barriers of one rank one after the other.
 class Bootstrap {
@@ -103,6 +106,9 @@ class Bootstrap {
     std::string_view what;                     // "the split", for messages
   };
   Status receive(Rank from, Tag tag, const Wait& wait, std::vector<std::byte>& message);
+
+  // The rank fails for a reason of its own: whoever waits for it hears that when it is destroyed.
+  void noteFailure(std::string_view why);
 
   Rank rank() const;
   int32_t rankCount() const;

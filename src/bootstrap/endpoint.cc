@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -77,7 +78,7 @@ bool Endpoint::attach(Rank rank) {
   return mailboxes_.try_emplace(rank, std::make_unique<Mailbox>()).second;
 }
 
-void Endpoint::detach(Rank rank, bool isHasty) {
+void Endpoint::detach(Rank rank, bool isHasty) noexcept {
   std::unique_lock lock(mutex_);
   flushed_.wait_for(lock, isHasty ? kHastyFlushTime : kFlushTime, [&] { return isFlushed(rank); });
   const auto sentByRank = [&](const auto& entry) { return entry.first.first == rank; };
@@ -87,9 +88,14 @@ void Endpoint::detach(Rank rank, bool isHasty) {
                 [&](const auto& entry) { return entry.second.introduction.target == rank; });
   mailboxes_.erase(rank);
   faultsMet_.erase(rank);
-  for (auto& [other, mailbox] : mailboxes_) {
-    mailbox->close(rank, name(rank) + " has left");
-    mailbox->changed.notify_all();
+  try {
+    for (auto& [other, mailbox] : mailboxes_) {
+      mailbox->close(rank, name(rank) + " has left");
+      mailbox->changed.notify_all();
+    }
+  } catch (const std::bad_alloc&) {
+    log::write(log::Level::kWarn, log::Subsystem::kBootstrap,
+               "no memory to tell the ranks of this process that one has left");
   }
 }
 

@@ -72,7 +72,7 @@ class Endpoint {
   void bidFarewell(Rank rank, std::span<const Rank> peers, std::string_view why);
   // The rank sends and receives no more: others are told by the end of its connections. Waits a
   // little, and when `isHasty` hardly at all, for its last messages to be handed to the system.
-  void detach(Rank rank, bool isHasty);
+  void detach(Rank rank, bool isHasty) noexcept;
 
   // The root has answered: only connections of this session are heard.
   void setEpoch(uint64_t epoch);

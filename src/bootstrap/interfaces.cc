@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "bootstrap/socket.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -143,7 +144,8 @@ int countPrefixBits(const sockaddr* mask, int family) {
 
 Result<std::vector<Interface>> listInterfaces() {
   ifaddrs* head = nullptr;
-  if (getifaddrs(&head) != 0) return systemError("getifaddrs", "", errno);
+  if (getifaddrs(&head) != 0)
+    return descriptorError("getifaddrs", "for the interfaces of this host", errno);
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(head, freeifaddrs);
   std::vector<Interface> all;
   for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {

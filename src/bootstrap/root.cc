@@ -80,6 +80,14 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
   return meeting_.answerFor(report.rank);
 }
 
+void Root::giveUp(Rank rank, std::string_view who, std::string_view why) {
+  std::lock_guard lock(mutex_);
+  if (meeting_.isOver()) return;
+  meeting_.fail(remoteError("job {}: rank {} ({}) failed before it could join: {}", options_.job,
+                            index(rank), who, why));
+  settle();
+}
+
 bool Root::leave() {
   std::lock_guard lock(mutex_);
   --localUsers_;

@@ -59,6 +59,9 @@ class Root {
   // the root from here on, also after an error. Any thread.
   Result<Answer> meet(const Report& report, const Wait& wait);
 
+  // A rank of this process, which had not come to meet(), never will.
+  void giveUp(Rank rank, std::string_view who, std::string_view why);
+
   // A user is gone. True when the root has nothing left to do and may be destroyed.
   bool leave();
 

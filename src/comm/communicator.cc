@@ -1,12 +1,12 @@
 #include "comm/communicator.h"
 
-#include <pthread.h>
 #include <sodium.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
+#include "bootstrap/service_thread.h"
 #include "comm/membership.h"
 #include "comm/process.h"
 #include "device/host_streams.h"
@@ -45,12 +45,17 @@ Communicator::~Communicator() {
 
 Status Communicator::startInitialise() {
   become(State::kInitialising);
+  Status started = startInitThread();
+  return started.ok() ? std::move(started) : fail(std::move(started));
+}
+
+Status Communicator::startInitThread() {
   std::lock_guard lock(threadMutex_);
-  initThread_ = std::thread([this] {
-    ::pthread_setname_np(::pthread_self(), "tutti-init");
-    // The outcome is kept in the communicator, for asyncError() and joinInitialise().
-    [[maybe_unused]] const Status outcome = initialise();
-  });
+  TUTTI_TRY_ASSIGN(initThread_, bootstrap::startThread("tutti-init", [this] {
+                     // The outcome is kept in the communicator, for asyncError() and
+                     // joinInitialise().
+                     [[maybe_unused]] const Status outcome = initialise();
+                   }));
   return {};
 }
 
@@ -86,14 +91,27 @@ void Communicator::become(State state) {
   initialised_.notify_all();
 }
 
+// Of initialisation. Peers that still wait for this rank learn at once, not when its last user lets
+// go of it.
 Status Communicator::fail(Status status) {
-  {
+  try {
     std::lock_guard lock(errorMutex_);
     initFailure_ = status.clone();
     lastError_ = status.message();
+    tellPeersOfFailure();
+  } catch (const std::bad_alloc&) {  // the peers find out when their time is over
   }
   become(State::kFailed);
   return status;
+}
+
+void Communicator::tellPeersOfFailure() {
+  if (bootstrap_ == nullptr) {
+    bootstrap::giveUp(process_.directory(), id_, rank(), initFailure_.message());
+  } else if (links_ == nullptr) {
+    bootstrap_->noteFailure(initFailure_.message());
+    bootstrap_.reset();
+  }
 }
 
 Status Communicator::checkReady() const {

@@ -71,6 +71,7 @@ class Communicator {
   Status initialise();
   // The same on a thread of its own; wait with joinInitialise().
   Status startInitialise();
+  bool hasStarted() const { return state_.load(std::memory_order_acquire) != State::kNew; }
   Status joinInitialise();
   // Before initialise() of a child made of this one: lets this one's end and state know of it.
   // kInvalidUsage when this one has ended meanwhile.
@@ -142,6 +143,8 @@ class Communicator {
     kOutside
   };
 
+  Status startInitThread();
+  Status runInitialiseSafely();
   Status runInitialise();
   Status checkNotAborted() const;
   Status derive();
@@ -155,6 +158,7 @@ class Communicator {
   device::SharedMemory* sharedMemory();
   void become(State state);
   Status fail(Status status);
+  void tellPeersOfFailure();
   bool isInitialising() const;
   bool mayInitialise() const;  // does, or may yet begin to
   bool waitInitialised(Nanoseconds bound);

@@ -4,10 +4,17 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace tutti::comm {
 
 // Of the host name and the kernel's boot id (containers of one machine may share the second, hosts
-// of one image the first); of `hostId` alone (NCCL_HOSTID) when it is not empty.
-uint64_t hostHash(std::string_view hostId);
+// of one image the first), or of `hostId` (NCCL_HOSTID) when it is not empty; and of the network
+// namespace, since memory is handed over by sockets that no other one sees. kSystemError when there
+// is no descriptor left to read them with: a guess would part ranks that belong together.
+Result<uint64_t> hostHash(std::string_view hostId);
+
+// Pure: the identity's parts in one number.
+uint64_t hashOfHost(std::string_view name, std::string_view bootId, uint64_t networkNamespace);
 
 }  // namespace tutti::comm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <span>
 
 #include "base/log.h"
@@ -123,11 +124,23 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
 
 Status Communicator::initialise() {
   become(State::kInitialising);
-  Status status = runInitialise();
+  Status status = runInitialiseSafely();
   derivation_.reset();
   if (!status.ok()) return fail(std::move(status));
   become(rankCount() == 0 ? State::kOutside : State::kReady);
   return {};
+}
+
+// It may run on a thread of its own, where nobody else would stop an exception.
+Status Communicator::runInitialiseSafely() {
+  try {
+    return runInitialise();
+  } catch (const std::bad_alloc&) {
+    return Status::outOfMemory();
+  } catch (const std::exception& error) {
+    return internalError("rank {}: unexpected exception during initialisation: {}", index(rank()),
+                         error.what());
+  }
 }
 
 Status Communicator::runInitialise() {
@@ -178,7 +191,7 @@ Status Communicator::meetPeers() {
 Status Communicator::agree() {
   std::vector<InitRecord> records(static_cast<size_t>(rankCount()));
   InitRecord& own = records[static_cast<size_t>(index(rank()))];
-  own.peer = process_.describe(rank());
+  TUTTI_TRY_ASSIGN(own.peer, process_.describe(rank()));
   own.geometry =
       plan::linkGeometry(static_cast<size_t>(process_.settings().integer("NCCL_BUFFSIZE")));
   const std::string& algorithms = process_.settings().text("NCCL_ALGO");

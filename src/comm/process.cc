@@ -128,11 +128,11 @@ bootstrap::NetworkOptions Process::networkOptions() const {
   return options;
 }
 
-bootstrap::PeerInfo Process::describe(Rank rank) {
+Result<bootstrap::PeerInfo> Process::describe(Rank rank) {
   bootstrap::PeerInfo peer;
   peer.rank = index(rank);
   peer.processId = ::getpid();
-  peer.hostHash = hostHash(settings_.text("NCCL_HOSTID"));
+  TUTTI_TRY_ASSIGN(peer.hostHash, hostHash(settings_.text("NCCL_HOSTID")));
   peer.processHash = directory_.processHash();
   peer.libraryVersion = kInterfaceVersionCode;
   peer.userId = ::geteuid();

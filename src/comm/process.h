@@ -54,7 +54,7 @@ class Process {
   const uint64_t& probeWord() const { return probeWord_; }
 
   // This process as a peer of rank `rank`.
-  bootstrap::PeerInfo describe(Rank rank);
+  Result<bootstrap::PeerInfo> describe(Rank rank);
 
  private:
   Process();

@@ -34,6 +34,19 @@ Status runAlone(comm::Communicator& communicator, const launch::Call& call, void
   return {};
 }
 
+// Leaves the group empty when it ends, by an exception too: what is left over would run with the
+// thread's next group.
+class Group::Emptied {
+ public:
+  explicit Emptied(Group& group) : group_(group) {}
+  ~Emptied() { group_.clear(); }
+  Emptied(const Emptied&) = delete;
+  Emptied& operator=(const Emptied&) = delete;
+
+ private:
+  Group& group_;
+};
+
 Group& Group::current() {
   thread_local Group group;
   return group;
@@ -53,29 +66,30 @@ Status Group::add(PendingCall pending) {
 Status Group::addInitialisation(std::shared_ptr<comm::Communicator> communicator) {
   initialisations_.push_back(std::move(communicator));
   if (depth_ > 0) return {};
-  Status status = run();
-  clear();
-  return status;
+  const Emptied emptied(*this);
+  return run();
 }
 
 Status Group::end() {
   if (depth_ == 0) return invalidUsage("ncclGroupEnd was called without a matching ncclGroupStart");
   if (--depth_ > 0) return {};
-  Status status = error_.ok() ? run() : std::move(error_);
-  clear();
-  return status;
+  const Emptied emptied(*this);
+  TUTTI_TRY(std::move(error_));
+  return run();
 }
 
 Status Group::endWithoutRunning() {
   if (depth_ == 0)
     return invalidUsage("ncclGroupSimulateEnd was called without a matching ncclGroupStart");
   if (--depth_ > 0) return {};
-  Status status = std::move(error_);
-  clear();
-  return status;
+  const Emptied emptied(*this);
+  return std::move(error_);
 }
 
 void Group::clear() {
+  for (const Prepared& prepared : prepared_) {
+    if (prepared.task != nullptr) prepared.communicator->launcher().cancel(prepared.task);
+  }
   error_ = {};
   calls_.clear();
   initialisations_.clear();
@@ -96,14 +110,22 @@ Status Group::initialiseAll() {
   if (initialisations_.empty()) return {};
   if (initialisations_.size() == 1 && initialisations_[0]->isBlocking())
     return initialisations_[0]->initialise();
-  for (const auto& communicator : initialisations_) TUTTI_TRY(communicator->startInitialise());
   Status first;
+  for (const auto& communicator : initialisations_) {
+    first = communicator->startInitialise();
+    if (!first.ok()) break;
+  }
+  if (!first.ok()) {
+    // Those that have started would wait for the others until the time is over.
+    for (const auto& communicator : initialisations_) communicator->requestAbort();
+  }
   bool isPending = false;
   for (const auto& communicator : initialisations_) {
     if (!communicator->isBlocking()) {
       isPending = true;
       continue;
     }
+    if (!communicator->hasStarted()) continue;
     Status status = communicator->joinInitialise();
     if (first.ok()) first = std::move(status);
   }
@@ -134,11 +156,7 @@ Status Group::launchAll() {
 Status Group::prepareAll() {
   for (size_t i = 0; i < calls_.size(); ++i) {
     if (calls_[i].isTaken) continue;
-    if (Status status = prepareOne(i); !status.ok()) {
-      for (const Prepared& prepared : prepared_)
-        prepared.communicator->launcher().cancel(prepared.task);
-      return status;
-    }
+    TUTTI_TRY(prepareOne(i));
   }
   return {};
 }
@@ -152,6 +170,7 @@ Status Group::prepareOne(size_t firstCall) {
     scratchCalls_.push_back(calls_[i].call);
     calls_[i].isTaken = true;
   }
+  prepared_.reserve(calls_.size());  // nothing may fail between the task and its place there
   TUTTI_TRY_ASSIGN(device::Task * task, communicator.launcher().prepare(scratchCalls_));
   prepared_.push_back(
       {.task = task, .communicator = &communicator, .stream = effectiveStream(calls_[firstCall])});
@@ -186,6 +205,7 @@ Status Group::enqueueAll() {
       TUTTI_TRY_ASSIGN(device::Stream * stream, device.resolve(prepared_[i].stream));
       if ((stream == nullptr) != isBlocking) continue;
       scratchTasks_.clear();
+      scratchTasks_.reserve(prepared_.size());  // nothing may fail before they are enqueued
       for (size_t j = i; j < prepared_.size(); ++j) {
         if (prepared_[j].task == nullptr || prepared_[j].stream != prepared_[i].stream) continue;
         scratchTasks_.push_back(prepared_[j].task);

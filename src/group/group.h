@@ -55,6 +55,7 @@ class Group {
   void noteError(const Status& status);
 
  private:
+  class Emptied;
   struct Prepared {
     device::Task* task = nullptr;
     comm::Communicator* communicator = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 #include "base/fnv.h"
 #include "base/futex.h"
@@ -264,7 +265,16 @@ void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
   run.after = after;
 }
 
+// Its first polls plan and open links, which takes memory.
 Result<Progress> Operation::poll() {
+  try {
+    return pollRuns();
+  } catch (const std::bad_alloc&) {
+    return Status::outOfMemory();
+  }
+}
+
+Result<Progress> Operation::pollRuns() {
   if (launcher_.completed_.load(std::memory_order_acquire) != number_) return Progress::kIdle;
   if (launcher_.hasFailed()) return launcher_.failure();
   channel::LinkSet& links = launcher_.parts_.links;
@@ -482,6 +492,14 @@ Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
 }
 
 Status Operation::idle(int64_t idleNanoseconds) {
+  try {
+    return lookAround(idleNanoseconds);
+  } catch (const std::bad_alloc&) {
+    return Status::outOfMemory();
+  }
+}
+
+Status Operation::lookAround(int64_t idleNanoseconds) {
   if (launcher_.parts_.abort.load(std::memory_order_acquire)) {
     return Status(Code::kInternalError, "the communicator was aborted while this operation ran");
   }

@@ -80,6 +80,7 @@ class Operation final : public device::Task {
   };
   void add(const Call& call, BoundPlan& plan, const Mark& mark);
   int32_t runBefore(const Call& call) const;
+  Result<Progress> pollRuns();
   Result<Progress> pollRun(Run& run);
   Progress finishRun(Run& run);
   Status openLinks(BoundPlan& plan);
@@ -88,6 +89,7 @@ class Operation final : public device::Task {
   const kernels::SharedBuffers* findShared(const Run& run, const kernels::Binding& binding);
   void record(Run& run);
   Status explain(const Run& run, Status error);
+  Status lookAround(int64_t idleNanoseconds);
   void noteWaits();
   Status giveUp(const Run& run, wire::LinkFault fault);
 

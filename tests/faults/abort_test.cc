@@ -1,0 +1,184 @@
+// Abort from another thread in each phase of a communicator's life: it returns within a second, the
+// call that hung returns with an error, and the peers learn of it.
+#include <nccl.h>
+#include <tutti/host.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "../conformance/ranks.h"
+#include "times.h"
+
+namespace tutti::faults {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kBound{1};
+constexpr std::chrono::milliseconds kUnderWay{150};  // enough for a call to hang where it does
+
+std::vector<ncclComm_t> makeComms(int count) {
+  std::vector<ncclComm_t> comms(static_cast<size_t>(count));
+  EXPECT_EQ(ncclCommInitAll(comms.data(), count, nullptr), ncclSuccess)
+      << ncclGetLastError(nullptr);
+  return comms;
+}
+
+// Aborts from this thread while `call` hangs in another one, which must then end with an error.
+void abortDuring(const std::string& phase, ncclComm_t comm,
+                 const std::function<ncclResult_t()>& call) {
+  std::atomic<ncclResult_t> result{ncclInProgress};
+  std::thread caller([&] { result = call(); });
+  std::this_thread::sleep_for(kUnderWay);
+  EXPECT_EQ(result, ncclInProgress) << phase << ": the call did not hang";
+  const auto start = Clock::now();
+  EXPECT_NCCL(ncclCommAbort(comm));
+  keepTime("Abort: returns during " + phase, Clock::now() - start, kBound);
+  caller.join();
+  keepTime("Abort: ends " + phase, Clock::now() - start, kBound);
+  EXPECT_THAT(result.load(), AnyOf(ncclInternalError, ncclRemoteError, ncclInvalidUsage)) << phase;
+  EXPECT_EQ(ncclCommAbort(comm), ncclInvalidArgument) << "the second one";
+}
+
+TEST(Abort, OfAnInitThatWaitsForItsPeers) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 3, id, 1, &config), ncclInProgress);
+  std::this_thread::sleep_for(kUnderWay);
+  const auto start = Clock::now();
+  EXPECT_NCCL(ncclCommAbort(comm));
+  keepTime("Abort: returns during init", Clock::now() - start, kBound);
+}
+
+TEST(Abort, OfALinkThatIsNotConnected) {
+  const auto comms = makeComms(2);
+  float value = 1;
+  abortDuring("connecting a link", comms[0], [&] {
+    return ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[0], nullptr);
+  });
+  EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[1], nullptr),
+            ncclRemoteError);
+  EXPECT_NCCL(ncclCommAbort(comms[1]));
+}
+
+TEST(Abort, OfAReceiveAndThePeerLearnsOfIt) {
+  const auto comms = makeComms(2);
+  float value = 1;
+  // The links exist from here on.
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclSend(&value, 1, ncclFloat, 1, comms[0], nullptr));
+  EXPECT_NCCL(ncclRecv(&value, 1, ncclFloat, 0, comms[1], nullptr));
+  EXPECT_NCCL(ncclRecv(&value, 1, ncclFloat, 1, comms[0], nullptr));
+  EXPECT_NCCL(ncclSend(&value, 1, ncclFloat, 0, comms[1], nullptr));
+  EXPECT_NCCL(ncclGroupEnd());
+  abortDuring("a receive", comms[0],
+              [&] { return ncclRecv(&value, 1, ncclFloat, 1, comms[0], nullptr); });
+  const auto start = Clock::now();
+  EXPECT_EQ(ncclRecv(&value, 1, ncclFloat, 0, comms[1], nullptr), ncclRemoteError);
+  EXPECT_THAT(ncclGetLastError(comms[1]), HasSubstr("rank 0"));
+  EXPECT_THAT(ncclGetLastError(comms[1]), HasSubstr("aborted its communicator"));
+  keepTime("Abort: is told to a peer that waits", Clock::now() - start, kBound);
+  EXPECT_NCCL(ncclCommDestroy(comms[1]));
+}
+
+TEST(Abort, OfALoopOfLargeCollectives) {
+  const auto comms = makeComms(2);
+  const auto loop = [&](size_t rank) {
+    std::vector<float> values(1 << 20, 1);
+    ncclResult_t result = ncclSuccess;
+    while (result == ncclSuccess)
+      result = ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclMax,
+                             comms[rank], nullptr);
+    return result;
+  };
+  std::thread peer([&] { EXPECT_NE(loop(1), ncclSuccess); });
+  abortDuring("large collectives", comms[0], [&] { return loop(0); });
+  peer.join();
+  EXPECT_NCCL(ncclCommAbort(comms[1]));
+}
+
+TEST(Abort, OfAGroupOverTwoCommunicatorsEndsItsPart) {
+  const auto first = makeComms(2);
+  const auto second = makeComms(2);
+  float values[2] = {1, 2};
+  std::atomic<ncclResult_t> result{ncclInProgress};
+  std::thread caller([&] {
+    EXPECT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclRecv(&values[0], 1, ncclFloat, 1, first[0], nullptr));
+    EXPECT_NCCL(ncclRecv(&values[1], 1, ncclFloat, 1, second[0], nullptr));
+    result = ncclGroupEnd();
+  });
+  std::this_thread::sleep_for(kUnderWay);
+  const auto start = Clock::now();
+  EXPECT_NCCL(ncclCommAbort(first[0]));
+  EXPECT_NCCL(ncclCommAbort(second[0]));
+  caller.join();
+  keepTime("Abort: ends a group over two communicators", Clock::now() - start, 2 * kBound);
+  EXPECT_NE(result, ncclSuccess);
+  EXPECT_NCCL(ncclCommAbort(first[1]));
+  EXPECT_NCCL(ncclCommAbort(second[1]));
+}
+
+TEST(Abort, OfAStreamThatUserCodeBlocks) {
+  const auto comms = makeComms(1);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(ncclTuttiStreamCreate(&stream), ncclSuccess);
+  std::atomic<bool> mayEnd{false};
+  const auto block = [](void* flag) {
+    while (!static_cast<std::atomic<bool>*>(flag)->load())
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+  EXPECT_NCCL(ncclTuttiLaunchHostFunc(stream, block, &mayEnd));
+  float value = 1;
+  EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[0], stream));
+  const auto start = Clock::now();
+  EXPECT_NCCL(ncclCommAbort(comms[0]));
+  keepTime("Abort: returns during user code on its stream", Clock::now() - start, kBound);
+  mayEnd = true;
+  EXPECT_NCCL(ncclTuttiStreamSynchronize(stream));
+  EXPECT_NCCL(ncclTuttiStreamDestroy(stream));
+}
+
+TEST(Abort, OfASplitAndAShrinkThatWaitForAPeer) {
+  for (const bool isSplit : {true, false}) {
+    const auto comms = makeComms(3);
+    ncclComm_t child = nullptr;
+    int excluded[] = {2};
+    abortDuring(isSplit ? "a split" : "a shrink", comms[0], [&] {
+      return isSplit ? ncclCommSplit(comms[0], 0, 0, &child, nullptr)
+                     : ncclCommShrink(comms[0], excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT);
+    });
+    EXPECT_EQ(child, nullptr);
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
+    EXPECT_NCCL(ncclCommAbort(comms[2]));
+  }
+}
+
+TEST(Abort, OfAChildLeavesTheParentAlone) {
+  conformance::runRanks(2, [](int rank, ncclComm_t comm) {
+    ncclComm_t child = nullptr;
+    ASSERT_EQ(ncclCommSplit(comm, 0, rank, &child, nullptr), ncclSuccess);
+    EXPECT_NCCL(ncclCommAbort(child));
+    float value = 1;
+    EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comm, nullptr));
+    EXPECT_EQ(value, 2);
+  });
+}
+
+TEST(Abort, AfterFinalizeOrWithoutAnyCall) {
+  const auto comms = makeComms(2);
+  const auto start = Clock::now();
+  EXPECT_NCCL(ncclCommFinalize(comms[0]));
+  EXPECT_NCCL(ncclCommAbort(comms[0]));
+  EXPECT_NCCL(ncclCommAbort(comms[1]));
+  keepTime("Abort: returns when nothing runs", Clock::now() - start, kBound);
+}
+
+}  // namespace
+}  // namespace tutti::faults

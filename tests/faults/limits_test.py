@@ -1,0 +1,139 @@
+"""Ranks that the system denies something: descriptors, memory, threads. An error that says what, on all ranks; no crash,
+no leak, and the process can go on."""
+
+import os
+import re
+import time
+import unittest
+
+from harness import BOUND, REMOTE, SYSTEM, USAGE, FaultCase
+
+WORK = "init allreduce:100 allreduce:200000"
+SKIPPED = 98  # fault_rank's: no communicator, or no memory of its own
+FULL = bool(os.environ.get("FAULTS_FULL"))
+
+
+class Limits(FaultCase):
+    def starve(self, before, after, pattern, **options):
+        """Rank 1 works between the steps `before` and `after`; True when it had all it needed.
+
+        Otherwise it gets ncclSystemError with the pattern, and rank 0 an error that names rank 1.
+        """
+        began = time.monotonic()
+        ranks = self.launch(WORK + " solo", f"solo fds {before} {WORK} {after} solo destroy fds", expect_init=False, inject=True, **options)
+        self.expect_success(ranks, "solo", nth=0)
+        self.expect_success([ranks[1]], "solo", nth=1)
+        for rank in ranks:
+            rank.reader.join()
+            self.assertEqual(rank.child.wait(), 0, rank.log)
+        calls = ("init", "allreduce")
+        outcomes = [[each for each in rank.results if each[0].startswith(calls) and each[1] != SKIPPED] for rank in ranks]
+        bad = [each for each in outcomes[1] if each[1] != 0]
+        if bad:
+            code, message = bad[0][1], bad[0][3]
+            self.assertIn(code, (SYSTEM, REMOTE), message)
+            self.assertRegex(message, pattern)
+        for step, code, moment, message in outcomes[0]:
+            if code != 0:
+                # A call that had no memory is one that its rank did not make: its next one is compared with ours.
+                self.assertIn(code, (REMOTE, USAGE), message)
+                self.assertRegex(message, r"rank 1\b" if code == REMOTE else "call different things")
+            self.keep_time(moment - began, BOUND + 1, f"{self.id().split('test_')[-1]}")
+        fds = [int(result[3]) for result in ranks[1].results if result[0] == "fds"]
+        # What the process keeps from the first communicator of several processes on: the handoff socket and its poller.
+        self.assertLessEqual(fds[1], fds[0] + 6, ranks[1].results)
+        return not bad
+
+    def test_of_descriptors_at_every_step(self):
+        succeeded = False
+        for limit in range(3, 64, 1 if FULL else 2):
+            succeeded = self.starve(f"limit:nofile:{limit}", "limit:nofile:max", rf"{limit} \(ulimit -n\)|[Dd]escriptor|rank 0\b")
+            if succeeded:
+                break
+        self.assertTrue(succeeded, "64 descriptors are not enough")
+
+    def test_of_memory_in_files_at_every_step(self):
+        self.sweep("memfd", r"memfd_create|rank 0\b")
+
+    def test_of_room_in_files_at_every_step(self):
+        self.sweep("truncate", r"ftruncate|No space left|rank 0\b")
+
+    def test_of_mappings_at_every_step(self):
+        self.sweep("mmap", r"mmap|memory|thread|rank 0\b")
+
+    def test_of_threads_at_every_step(self):
+        self.sweep("thread", r"thread|rank 0\b")
+
+    def test_of_allocations_at_many_steps(self):
+        """Once each: the test's own program needs memory too. memory_test.cc has them all."""
+        self.sweep("malloc", r"memory|allocat|rank 0\b|thread", step=1 if FULL else 41, persistent=[""])
+
+    def sweep(self, kind, pattern, step=1, persistent=("", ":all")):
+        """The first, second, ... call fails, and all later ones: until the work needs no more of them."""
+        for manner in persistent:
+            nth = 0
+            while not self.starve(f"inject:{kind}:{nth}{manner}", f"inject:{kind}:-1", pattern) or nth < 2:
+                nth += step
+                self.assertLess(nth, 5000)
+
+
+class Resources(FaultCase):
+    def test_of_memory_for_the_board_cost_only_the_diagnosis(self):
+        ranks = self.launch("inject:memfd:0 init allreduce:1000 destroy", "init allreduce:1000 destroy", inject=True)
+        self.expect_success(ranks, "destroy")
+        self.assertRegex(ranks[0].log, "WARN rank 0 shares no board, .* memfd_create")
+
+    def test_of_locked_memory_and_stack_are_not_needed(self):
+        for stack in ("262144", "max"):
+            steps = f"limit:memlock:0 limit:stack:{stack} init times:5:allreduce:100000 destroy"
+            ranks = self.launch(steps, steps, timeout_ms=5000)
+            self.expect_success(ranks, "destroy")
+
+    def test_of_address_space_end_in_an_error(self):
+        for megabytes in (40, 80, 160, 400):
+            with self.subTest(megabytes):
+                steps = f"limit:as:{megabytes << 20} init allreduce:1000 limit:as:max solo"
+                ranks = self.launch(steps, "init allreduce:1000 solo", expect_init=False)
+                self.expect_success(ranks, "solo")
+
+    def test_of_dev_shm_do_not_matter(self):
+        ranks = self.launch("allreduce:100000 line", "allreduce:100000 line")
+        self.expect_success(ranks, "allreduce")
+        for rank in ranks:
+            with open(f"/proc/{rank.child.pid}/maps") as maps:
+                names = set(re.findall(r"(?:/dev/shm/|/memfd:)\S*", maps.read()))
+            self.assertTrue(names)
+            self.assertTrue(all(name.startswith("/memfd:tutti-") for name in names), names)
+
+    def test_of_shared_memory_cannot_be_changed_from_outside(self):
+        ranks = self.launch("allreduce:100000 line allreduce:100", "allreduce:100000 line allreduce:100")
+        self.expect_success(ranks, "allreduce:100000")
+        folder = f"/proc/{ranks[0].child.pid}/fd"
+        tried = 0
+        for name in os.listdir(folder):
+            path = f"{folder}/{name}"
+            if not os.readlink(path).startswith("/memfd:tutti-"):
+                continue
+            tried += 1
+            for size in (0, 1 << 30):
+                with self.assertRaises(PermissionError):
+                    os.truncate(path, size)
+        self.assertGreater(tried, 0)
+        for rank in ranks:
+            rank.say("go")
+        self.expect_success(ranks, "allreduce:100")
+
+    def test_of_the_log_file_do_not_stop_a_run(self):
+        for path in ("/dev/full", "/nowhere/log", "/proc/self/mem", "/"):
+            with self.subTest(path):
+                ranks = self.launch("allreduce:8 destroy", "allreduce:8 destroy", NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=path)
+                self.expect_success(ranks, "destroy")
+                for rank in ranks:
+                    rank.reader.join()
+                    warnings = [line for line in rank.log.splitlines() if "WARN" in line and path in line]
+                    self.assertLessEqual(len(warnings), 1, rank.log)
+                    self.assertTrue(warnings, rank.log)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,166 @@
+// Many threads, one communicator or one each; more ranks than processors; thousands of lives.
+#include <dirent.h>
+#include <nccl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "../conformance/ranks.h"
+#include "times.h"
+
+namespace tutti::faults {
+namespace {
+
+// Two threads of each rank call all-reduces on one communicator. Calls of one communicator are
+// serialised in an order that ranks need not share, so all calls are alike.
+TEST(Threads, MayShareACommunicator) {
+  constexpr int kCalls = 300;
+  std::atomic<int> wrong{0};
+  conformance::runRanks(2, [&](int, ncclComm_t comm) {
+    const auto call = [&] {
+      for (int i = 0; i < kCalls; ++i) {
+        int64_t value = 21;
+        EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, comm, nullptr));
+        wrong += value != 42;
+      }
+    };
+    std::thread other(call);
+    call();
+    other.join();
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Threads, SixtyFourHaveACommunicatorEach) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 64; ++i) {
+    threads.emplace_back([i] {
+      ncclComm_t comm = nullptr;
+      ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << ncclGetLastError(nullptr);
+      for (int call = 0; call < 20; ++call) {
+        int64_t value = i;
+        EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, comm, nullptr));
+        EXPECT_EQ(value, i);
+      }
+      EXPECT_NCCL(ncclCommDestroy(comm));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void sumOverSixtyFour() {
+  constexpr int kRanks = 64;
+  conformance::runRanks(kRanks, [](int rank, ncclComm_t comm) {
+    std::vector<int64_t> values(1000, rank + 1);
+    for (int i = 0; i < 3; ++i) {
+      std::vector<int64_t> sums(values.size());
+      ASSERT_EQ(ncclAllReduce(values.data(), sums.data(), values.size(), ncclInt64, ncclSum, comm,
+                              nullptr),
+                ncclSuccess)
+          << ncclGetLastError(comm);
+      EXPECT_EQ(sums.back(), kRanks * (kRanks + 1) / 2);
+    }
+  });
+}
+
+TEST(Oversubscription, SixtyFourRanksOnTheProcessorsThereAre) {
+  const auto start = Clock::now();
+  sumOverSixtyFour();
+  keepTime("Oversubscription: 64 ranks of one process", Clock::now() - start,
+           std::chrono::seconds(10));
+}
+
+TEST(Oversubscription, SixtyFourRanksOnOneProcessorAtIdlePriority) {
+  cpu_set_t before, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  const sched_param none{};
+  ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &none), 0);
+  sumOverSixtyFour();
+  EXPECT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+size_t countEntries(const char* path) {
+  DIR* directory = ::opendir(path);
+  if (directory == nullptr) return 0;
+  size_t count = 0;
+  while (::readdir(directory) != nullptr) ++count;
+  ::closedir(directory);
+  return count;
+}
+
+size_t residentKiB() {
+  std::ifstream file("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+// Over the network, in the same process: sockets, root and threads come and go each time.
+void oneLife() {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<ncclComm_t> comms(2);
+  EXPECT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_NCCL(ncclCommInitRank(&comms[static_cast<size_t>(rank)], 2, id, rank));
+  ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(nullptr);
+  int64_t values[] = {1, 2};
+  EXPECT_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_NCCL(ncclAllReduce(&values[i], &values[i], 1, ncclInt64, ncclSum, comms[i], nullptr));
+  EXPECT_NCCL(ncclGroupEnd());
+  EXPECT_EQ(values[0] + values[1], 6);
+  for (ncclComm_t comm : comms) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+// FAULTS_FULL: 10,000, and the figures printed.
+TEST(Lives, LeaveNothingBehind) {
+  const bool isFull = std::getenv("FAULTS_FULL") != nullptr;
+  const int lives = isFull ? 10'000 : 500;
+  for (int i = 0; i < 50; ++i) oneLife();
+  const size_t descriptors = countEntries("/proc/self/fd");
+  const size_t threads = countEntries("/proc/self/task");
+  const size_t mappings = countEntries("/proc/self/map_files");
+  const size_t resident = residentKiB();
+  const auto start = Clock::now();
+  for (int i = 0; i < lives && !testing::Test::HasFatalFailure(); ++i) oneLife();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  // The last root's thread may still be on its way out.
+  for (int i = 0; i < 100 && countEntries("/proc/self/task") > threads; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_LE(countEntries("/proc/self/fd"), descriptors);
+  EXPECT_LE(countEntries("/proc/self/task"), threads);
+  EXPECT_LE(countEntries("/proc/self/map_files"), mappings + 4);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(residentKiB(), resident + 1024);
+#endif
+  std::printf(
+      "%d lives in %.1f s: descriptors %zu to %zu, threads %zu to %zu, resident KiB %zu to %zu\n",
+      lives, seconds, descriptors, countEntries("/proc/self/fd"), threads,
+      countEntries("/proc/self/task"), resident, residentKiB());
+}
+
+TEST(Lives, OfAThousandCommunicatorsAtOnce) {
+  std::vector<ncclComm_t> comms(1000);
+  const size_t descriptors = countEntries("/proc/self/fd");
+  for (ncclComm_t& comm : comms) ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess);
+  for (ncclComm_t comm : comms) {
+    int64_t value = 3;
+    ASSERT_EQ(ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, comm, nullptr), ncclSuccess);
+  }
+  for (ncclComm_t comm : comms) ASSERT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  EXPECT_LE(countEntries("/proc/self/fd"), descriptors + 8);
+}
+
+}  // namespace
+}  // namespace tutti::faults

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/merge.h"
+#include "schedule/linked_tree.h"
 #include "topology/machines_testing.h"
 
 namespace tutti::graph {
@@ -79,6 +81,21 @@ inline void expectValid(const topology::Topology& topology, const topology::Path
     addChannel(load, graph, channel);
   }
   load.expectFits();
+}
+
+// All ranks' programs over the trees of one channel.
+inline schedule::Schedule treeSchedule(const MergedGraph& merged, int32_t channel) {
+  schedule::Schedule schedule{.algorithm = "tree",
+                              .collective = Collective::kAllReduce,
+                              .rankCount = merged.rankCount(),
+                              .chunkCount = merged.rankCount() == 1 ? 1 : merged.treesPerChannel()};
+  for (int32_t i = 0; i < merged.rankCount(); ++i) {
+    std::vector<schedule::TreeLinks> trees;
+    for (int32_t tree = 0; tree < merged.treesPerChannel(); ++tree)
+      trees.push_back(merged.treeLinks(channel, tree, Rank{i}));
+    schedule.programs.push_back(schedule::linkedTreeAllReduce(trees, merged.rankCount()));
+  }
+  return schedule;
 }
 
 }  // namespace tutti::graph

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "graph/graphs_testing.h"
 #include "graph/node_tree.h"
 #include "schedule/catalog.h"
 #include "schedule/prover.h"
@@ -151,20 +152,6 @@ TEST(Merge, MakesClosedRingsAndTreesOfAnyNodes) {
     expectValid(*merged);
     if (HasFatalFailure()) return;
   }
-}
-
-schedule::Schedule treeSchedule(const MergedGraph& merged, int32_t channel) {
-  schedule::Schedule schedule{.algorithm = "tree",
-                              .collective = Collective::kAllReduce,
-                              .rankCount = merged.rankCount(),
-                              .chunkCount = merged.rankCount() == 1 ? 1 : merged.treesPerChannel()};
-  for (int32_t i = 0; i < merged.rankCount(); ++i) {
-    std::vector<TreeLinks> trees;
-    for (int32_t tree = 0; tree < merged.treesPerChannel(); ++tree)
-      trees.push_back(merged.treeLinks(channel, tree, Rank{i}));
-    schedule.programs.push_back(schedule::linkedTreeAllReduce(trees, merged.rankCount()));
-  }
-  return schedule;
 }
 
 TEST(Merge, GivesRingsAndTreesWhoseSchedulesAreProved) {

@@ -1,5 +1,6 @@
 #include "graph/search.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "graph/graphs_testing.h"
 #include "graph/merge.h"
 #include "graph/packing.h"
+#include "schedule/catalog.h"
+#include "schedule/prover.h"
 
 namespace tutti::graph {
 namespace {
@@ -158,7 +161,24 @@ topology::Description randomMachine(SeededRng& rng) {
   return machine;
 }
 
-TEST(Search, GivesGraphsOfRandomMachinesThatMergeOverManyNodes) {
+void expectProved(const MergedGraph& merged) {
+  for (int32_t channel = 0; channel < std::min(merged.ringCount(), 2); ++channel) {
+    for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather}) {
+      const schedule::Proof proof = schedule::prove(
+          schedule::makeSchedule(*schedule::findAlgorithm(collective, "ring"),
+                                 {.rankCount = merged.rankCount(), .order = merged.ring(channel)}),
+          {.inPlace = true});
+      EXPECT_TRUE(proof.ok()) << proof.refusal;
+    }
+  }
+  for (int32_t channel = 0; channel < std::min(merged.treeChannelCount(), 2); ++channel) {
+    const schedule::Proof proof =
+        schedule::prove(treeSchedule(merged, channel), {.slotCount = 2, .inPlace = true});
+    EXPECT_TRUE(proof.ok()) << proof.refusal;
+  }
+}
+
+TEST(Search, GivesGraphsOfRandomMachinesThatMergeAndWhoseSchedulesAreProved) {
   SeededRng rng(90210);
   for (int round = 0; round < 60; ++round) {
     std::vector<NodePart> parts;
@@ -186,6 +206,7 @@ TEST(Search, GivesGraphsOfRandomMachinesThatMergeOverManyNodes) {
     EXPECT_GE(merged->ringCount(), 1);
     EXPECT_GE(merged->treeChannelCount(), 1);
     EXPECT_EQ(merged->rankCount(), rankCount);
+    expectProved(merged.value());
   }
 }
 

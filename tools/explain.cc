@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "schedule/catalog.h"
 #include "tools/command.h"
+#include "tools/explain_cluster.h"
 #include "tools/explain_report.h"
 
 namespace tutti::tools {
@@ -24,9 +25,13 @@ constexpr const char* kFooter =
     "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. NCCL_ALGO "
     "and\n"
     "NCCL_BUFFSIZE are heeded; --algorithm takes NCCL_ALGO's place.\n"
+    "With --topo: GPUs of a described machine (\"here\": this one), --nodes of it; "
+    "NCCL_ALGO,\n"
+    "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_CROSS_NIC are heeded.\n"
     "Exit code: 0; 1 when the prover refuses the schedule; 2 usage.\n"
     "Example: tutti explain all_reduce -n 8 -b 64K\n"
-    "Example: tutti explain broadcast -n 6 --root 2 --algorithm tree --rank 5";
+    "Example: tutti explain broadcast -n 6 --root 2 --algorithm tree --rank 5\n"
+    "Example: tutti explain all_reduce -b 64M --topo dgx.xml --nodes 16";
 
 struct Options {
   std::string collective;
@@ -35,8 +40,16 @@ struct Options {
   uint64_t bytes = 1_MiB;
   int32_t root = 0;
   int32_t rank = 0;
+  std::string topology;  // a file, or kHere; "": CPU ranks
+  std::string profile;
+  std::string graphs;
+  std::string dump;
+  std::string constants = "2.29";
+  int32_t nodeCount = 0;
   bool json = false;
 };
+
+constexpr const char* kHere = "here";
 
 constexpr int32_t kUsualRanks = 4;
 constexpr int32_t kMostRanks = 4096;
@@ -93,7 +106,32 @@ ExplainedCall callOf(const Options& options) {
   return call;
 }
 
+int explainDescribed(const Options& options) {
+  const std::string wanted = options.collective.empty() ? "all_reduce" : options.collective;
+  Result<ClusterExplanation> explanation =
+      explainCluster({.collective = parseCollective(wanted),
+                      .bytes = options.bytes,
+                      .root = Rank{options.root},
+                      .rank = Rank{options.rank},
+                      .topologyFile = options.topology == kHere ? "" : options.topology,
+                      .profileFile = options.profile,
+                      .graphFile = options.graphs,
+                      .dumpFile = options.dump,
+                      .nodeCount = options.nodeCount,
+                      .rankCount = options.rankCount,
+                      .constants = options.constants});
+  if (!explanation.ok())
+    throw CLI::ValidationError("--topo", std::string(explanation.status().message()));
+  if (options.json) {
+    printJson(explanation.value());
+  } else {
+    printText(explanation.value());
+  }
+  return explanation.value().refusal.empty() ? kExitOk : kExitFinding;
+}
+
 int explain(const Options& options) {
+  if (!options.topology.empty()) return explainDescribed(options);
   if (options.collective.empty()) {
     const std::vector<int32_t> all{2, 4, 8, 16, 64};
     printTable(options.rankCount == 0 ? all : std::vector{options.rankCount}, options.json);
@@ -127,6 +165,22 @@ void addExplain(CLI::App& app, int& exitCode) {
   command->add_option("--algorithm", options->algorithm, "Take this one");
   command->add_option("--rank", options->rank, "Whose program to show (default 0)")
       ->check(CLI::Range(0, kMostRanks - 1));
+  command->add_option("--topo", options->topology,
+                      "Topology file of a machine with GPUs, or \"here\"");
+  CLI::Option* needed = command->get_option("--topo");
+  command->add_option("--nodes", options->nodeCount, "So many such machines (default as described)")
+      ->check(CLI::Range(1, 16384))
+      ->needs(needed);
+  command->add_option("--profile", options->profile, "Node profile that completes the file")
+      ->needs(needed);
+  command->add_option("--graphs", options->graphs, "Channels from this graph file, no search")
+      ->check(CLI::ExistingFile)
+      ->needs(needed);
+  command->add_option("--dump-graphs", options->dump, "Write the first host's channels here")
+      ->needs(needed);
+  command->add_option("--nccl", options->constants, "Whose choice model (default 2.29)")
+      ->check(CLI::IsMember({"2.29", "2.12"}))
+      ->needs(needed);
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(kFooter);
   command->callback([options, &exitCode] { exitCode = explain(*options); });

@@ -208,29 +208,31 @@ int32_t railOf(const topology::Topology& topology, topology::NodeId port) {
   return node.net.rail >= 0 ? node.net.rail : node.number;
 }
 
-std::vector<Rank> ranksOf(const topology::Topology& topology, const Channel& channel) {
+std::vector<Rank> ranksOf(const topology::Topology& topology,
+                          const std::vector<topology::NodeId>& gpus, int32_t firstRank) {
   std::vector<Rank> ranks;
-  for (const topology::NodeId gpu : channel.gpus) ranks.push_back(Rank{topology[gpu].gpu.rank});
+  for (const topology::NodeId gpu : gpus) ranks.push_back(Rank{firstRank + topology[gpu].gpu.rank});
   return ranks;
 }
 
 }  // namespace
 
-NodePart makePart(const topology::Topology& topology, const NodeGraphs& graphs) {
+NodePart makePart(const topology::Topology& topology, const NodeGraphs& graphs,
+                  const PartPlace& place) {
   NodePart part;
-  for (const topology::NodeId gpu : nodesOf(topology, topology::NodeKind::kGpu))
-    part.ranks.push_back(Rank{topology[gpu].gpu.rank});
+  part.ranks =
+      ranksOf(topology, nodesOf(topology, topology::NodeKind::kGpu, place.host), place.firstRank);
   std::ranges::sort(part.ranks);
   for (const Channel& channel : graphs.ring.channels) {
-    part.rings.push_back({.order = ranksOf(topology, channel),
+    part.rings.push_back({.order = ranksOf(topology, channel.gpus, place.firstRank),
                           .entryRail = railOf(topology, channel.entry),
                           .exitRail = railOf(topology, channel.exit)});
   }
   for (const Channel& channel : graphs.tree.channels)
-    part.chains.push_back(ranksOf(topology, channel));
+    part.chains.push_back(ranksOf(topology, channel.gpus, place.firstRank));
   part.treePattern = graphs.tree.pattern;
   for (const Channel& channel : graphs.direct.channels)
-    part.heads.push_back(Rank{topology[channel.gpus.front()].gpu.rank});
+    part.heads.push_back(ranksOf(topology, channel.gpus, place.firstRank).front());
   return part;
 }
 

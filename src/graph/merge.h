@@ -38,8 +38,14 @@ struct NodeGraphs {
   NodeGraph tree;
   NodeGraph direct;
 };
-// The part of a node from its graphs. REQUIRES: every GPU of the topology has a rank.
-NodePart makePart(const topology::Topology& topology, const NodeGraphs& graphs);
+// The part of a host from its graphs, its GPUs' ranks counted from `firstRank`. REQUIRES: every GPU
+// of the host has a rank.
+struct PartPlace {
+  int32_t host = topology::kAllHosts;
+  int32_t firstRank = 0;
+};
+NodePart makePart(const topology::Topology& topology, const NodeGraphs& graphs,
+                  const PartPlace& place = {});
 
 class MergedGraph {
  public:

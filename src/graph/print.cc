@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <vector>
+
 namespace tutti::graph {
 namespace {
 
@@ -84,6 +86,79 @@ std::string print(const Topology& topology, const FoundGraph& found) {
     first = last + 1;
   }
   return text;
+}
+
+std::string drawRing(const MergedGraph& merged, int32_t channel) {
+  constexpr size_t kMostShown = 32;
+  const std::span<const Rank> ring = merged.ring(channel);
+  std::string text;
+  for (size_t i = 0; i < ring.size(); ++i) {
+    if (ring.size() > kMostShown && i == kMostShown / 2) {
+      text += fmt::format("... ({} more) -> ", ring.size() - kMostShown);
+      i = ring.size() - kMostShown / 2;
+    }
+    text += fmt::format("{} -> ", index(ring[i]));
+  }
+  return text + std::to_string(index(ring.front()));
+}
+
+namespace {
+
+class TreeDrawing {
+ public:
+  TreeDrawing(const MergedGraph& merged, const TreeToDraw& what) : merged_(merged), what_(what) {}
+
+  std::string draw() {
+    for (int32_t i = 0; i < merged_.rankCount(); ++i) {
+      if (links(Rank{i}).up == schedule::kNobody) {
+        addNode(Rank{i}, schedule::kNobody, 0);
+        break;
+      }
+    }
+    if (nodes_ > what_.mostNodes)
+      text_ += fmt::format("  ... {} more nodes\n", merged_.nodeCount() - what_.mostNodes);
+    return std::move(text_);
+  }
+
+ private:
+  schedule::TreeLinks links(Rank rank) const {
+    return merged_.treeLinks(what_.channel, what_.tree, rank);
+  }
+  bool isInside(Rank rank, int32_t node) const {
+    return rank != schedule::kNobody && merged_.nodeOf(rank) == node;
+  }
+
+  // Depth is that of the tree between nodes: the logarithm of their number.
+  void addNode(Rank first, Rank parent, size_t depth) {
+    if (++nodes_ > what_.mostNodes) return;
+    const int32_t node = merged_.nodeOf(first);
+    std::vector<Rank> chain{first};
+    // The chain's next GPU is the first child of each.
+    while (isInside(links(chain.back()).down[0], node))
+      chain.push_back(links(chain.back()).down[0]);
+    text_.append(2 * (depth + 1), ' ');
+    if (parent != schedule::kNobody) text_ += fmt::format("under {}: ", index(parent));
+    if (merged_.nodeCount() > 1) text_ += fmt::format("node {}: ", node);
+    for (size_t i = 0; i < chain.size(); ++i)
+      text_ += fmt::format("{}{}", i == 0 ? "" : " - ", index(chain[i]));
+    text_ += '\n';
+    for (const Rank each : chain) {
+      for (const Rank child : links(each).down) {
+        if (child != schedule::kNobody && !isInside(child, node)) addNode(child, each, depth + 1);
+      }
+    }
+  }
+
+  const MergedGraph& merged_;
+  const TreeToDraw& what_;
+  std::string text_;
+  int32_t nodes_ = 0;
+};
+
+}  // namespace
+
+std::string drawTree(const MergedGraph& merged, const TreeToDraw& what) {
+  return TreeDrawing(merged, what).draw();
 }
 
 }  // namespace tutti::graph

@@ -172,6 +172,41 @@ class Explain(unittest.TestCase):
         self.assertIn("NCCL_ALGO=tree leaves no algorithm for AllGather", result.stderr)
 
 
+    def test_a_described_machine_is_planned_with_graphs_costs_and_losers(self):
+        machines = os.path.join(SOURCE, "tests/golden/topologies")
+        result = run("explain", "all_reduce", "-b", "1M", "--topo", f"{machines}/dgx1v.xml", "--rank", "3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("AllReduce of 1048576 bytes on 8 GPUs of 1 node", result.stdout)
+        self.assertIn("ring: 6 channels x 20.00 = 120.0 GB/s (at most 120.0), NVL", result.stdout)
+        self.assertIn("0 -> 3 -> 2 -> 1 -> 5 -> 6 -> 7 -> 4 -> 0", result.stdout)
+        self.assertIn("proof: right on all ranks", result.stdout)
+        self.assertRegex(result.stdout, r"\n\* Ring LL128 +6 ")
+        plan = json.loads(run("explain", "all_gather", "--topo", f"{machines}/dgx_h100.xml", "--nodes", "4",
+                              "--json", "-b", "64M").stdout)
+        self.assertEqual((plan["ranks"], plan["nodes"]), (32, 4))
+        self.assertTrue(all(sorted(ring) == list(range(32)) for ring in plan["rings"]))
+        for parents in (parents for channel in plan["tree_parents"] for parents in channel):
+            self.assertEqual(parents.count(-1), 1)
+        times = [each["time_us"] for each in plan["choices"]]
+        self.assertEqual(times, sorted(times))
+
+    def test_graph_files_are_written_read_and_refused_elsewhere(self):
+        machines = os.path.join(SOURCE, "tests/golden/topologies")
+        with tempfile.TemporaryDirectory() as folder:
+            graphs = os.path.join(folder, "graphs.xml")
+            first = run("explain", "--topo", f"{machines}/dgx1v.xml", "--dump-graphs", graphs)
+            self.assertEqual(first.returncode, 0, first.stderr)
+            again = run("explain", "--topo", f"{machines}/dgx1v.xml", "--graphs", graphs)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(again.stdout.split("Ring of channel")[1], first.stdout.split("Ring of channel")[1])
+            other = run("explain", "--topo", f"{machines}/hgx_h100_4gpu.xml", "--graphs", graphs)
+            self.assertEqual(other.returncode, 2)
+            self.assertIn("another machine's graph: it has GPU 5, this machine GPUs 0 1 2 3", other.stderr)
+        wrong = run("explain", "--topo", f"{machines}/dgx1v.xml", "--nodes", "2", "-n", "8")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--ranks 8: 2 nodes of this topology have 16 GPUs", wrong.stderr)
+
+
 class Doctor(unittest.TestCase):
     def test_text_and_exit_code_agree(self):
         result = run("doctor")

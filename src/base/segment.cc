@@ -23,6 +23,13 @@ Status checkFileSizeLimit(size_t bytes, std::string_view what) {
                                bytes, limit.rlim_cur));
 }
 
+// vm.overcommit_memory is 2: the kernel promises no memory that it does not have.
+bool isCommitStrict() {
+  const UniqueFd fd(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
+  char mode = 0;
+  return fd && ::read(fd.get(), &mode, 1) == 1 && mode == '2';
+}
+
 Result<UniqueMapping> mapShared(const UniqueFd& fd, size_t bytes, SegmentAccess access) {
   const int protection = access == SegmentAccess::kReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
   UniqueMapping memory(::mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0), bytes);
@@ -32,6 +39,19 @@ Result<UniqueMapping> mapShared(const UniqueFd& fd, size_t bytes, SegmentAccess 
 }
 
 }  // namespace
+
+Status reserveSegment(const UniqueFd& fd, size_t bytes, const SegmentPurpose& purpose) {
+  int failure = 0;
+  do {
+    failure = ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (failure == EINTR);
+  if (failure == 0 || failure == ENOSYS || failure == EOPNOTSUPP) return {};
+  return systemError("fallocate",
+                     fmt::format("of {} bytes for {}: the machine has no more memory to promise "
+                                 "(CommitLimit in /proc/meminfo); {} helps",
+                                 bytes, purpose.what, purpose.instead),
+                     failure);
+}
 
 Result<Segment> createSegment(size_t bytes, const SegmentPurpose& purpose) {
   TUTTI_TRY(checkFileSizeLimit(bytes, purpose.what));
@@ -44,6 +64,7 @@ Result<Segment> createSegment(size_t bytes, const SegmentPurpose& purpose) {
   }
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     return systemError("ftruncate", fmt::format("of {} to {} bytes", purpose.what, bytes), errno);
+  if (isCommitStrict()) TUTTI_TRY(reserveSegment(fd, bytes, purpose));
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
     return systemError("fcntl", fmt::format("to seal {}", purpose.what), errno);
   TUTTI_TRY_ASSIGN(UniqueMapping memory, mapShared(fd, bytes, SegmentAccess::kReadWrite));

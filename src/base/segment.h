@@ -27,7 +27,12 @@ struct SegmentPurpose {
   std::string_view instead;
 };
 
-// Zeroed, sealed against shrinking, growing and further sealing.
+// Takes all pages of the file now. A page of a memfd that cannot be had later is a SIGBUS at its
+// first touch, where the kernel keeps strict account of memory (vm.overcommit_memory 2); elsewhere
+// it is not, and taking the pages early would make every unused link cost its full size.
+Status reserveSegment(const UniqueFd& fd, size_t bytes, const SegmentPurpose& purpose);
+
+// Zeroed, sealed against shrinking, growing and further sealing; reserved where that is needed.
 Result<Segment> createSegment(size_t bytes, const SegmentPurpose& purpose);
 
 // Maps a segment that another process made. Refuses, with kRemoteError, one that is not sealed, not

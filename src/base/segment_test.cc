@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 namespace tutti {
@@ -96,6 +98,36 @@ TEST(Segment, LeavesNoNameBehind) {
   struct stat info {};
   ASSERT_EQ(::fstat(segment.fd.get(), &info), 0);
   EXPECT_EQ(info.st_nlink, 0u);
+}
+
+TEST(Segment, ReservedHasItsPages) {
+  const UniqueFd fd = makeMemfd(kBytes, 0);
+  struct stat info {};
+  ASSERT_EQ(::fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks, 0);
+  EXPECT_TRUE(reserveSegment(fd, kBytes, kPurpose).ok());
+  ASSERT_EQ(::fstat(fd.get(), &info), 0);
+  EXPECT_GE(static_cast<size_t>(info.st_blocks) * 512, kBytes);
+}
+
+// A file system of one megabyte stands for a machine that has no more memory to promise.
+TEST(Segment, ReservedBeyondWhatThereIsIsAnErrorNotASignal) {
+  std::array<char, 32> folder = {"/tmp/tutti-segment-XXXXXX"};
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  if (::mount("tutti-test", folder.data(), "tmpfs", 0, "size=1m") != 0) {
+    ::rmdir(folder.data());
+    GTEST_SKIP() << "needs the right to mount a small file system";
+  }
+  UniqueFd fd(::open(folder.data(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  EXPECT_TRUE(static_cast<bool>(fd));
+  const Status status = reserveSegment(fd, size_t{2} << 20, kPurpose);
+  EXPECT_EQ(status.code(), Code::kSystemError);
+  EXPECT_NE(status.message().find("2097152 bytes for a test"), std::string_view::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("CommitLimit"), std::string_view::npos) << status.message();
+  fd.reset();
+  EXPECT_EQ(::umount(folder.data()), 0);
+  EXPECT_EQ(::rmdir(folder.data()), 0);
 }
 
 TEST(Segment, BeyondTheFileSizeLimitIsAnErrorNotASignal) {

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/segment.h"
+
 namespace tutti::observe {
 namespace {
 
@@ -39,6 +41,11 @@ Result<Board> Board::create(int32_t rankCount, std::string_view name, int64_t ti
   if (!fd) return systemError("memfd_create", "for the ranks' board", errno);
   if (::ftruncate(fd.get(), static_cast<off_t>(boardBytes(ranks))) != 0)
     return systemError("ftruncate", "of the ranks' board", errno);
+  // Every rank writes its page at once.
+  TUTTI_TRY(reserveSegment(fd, boardBytes(ranks),
+                           {.name = kBoardName.data(),
+                            .what = "the ranks' board",
+                            .instead = "a smaller number of ranks on this host"}));
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
     return systemError("fcntl", "to seal the ranks' board", errno);
   TUTTI_TRY_ASSIGN(Board board, map(std::move(fd), PROT_READ | PROT_WRITE));

@@ -99,6 +99,9 @@ constexpr SettingInfo kTable[] = {
      "1: ranks of different processes read each other's long buffers with process_vm_readv, as "
      "threads of one process do with plain loads; measure first, many virtual machines are slower "
      "with it."},
+    {"TUTTI_MAP_AFTER_BYTES", kInteger, "bytes", "524288", "0..1099511627776",
+     "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
+     "there as copies: mapping takes as long as copying them. 0: with the first message."},
 
     // Communicators, files
     {"NCCL_COMM_BLOCKING", kInteger, "", "", "0..1",

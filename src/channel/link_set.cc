@@ -130,7 +130,7 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
       transport.caps().mapped &&
       receiver.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
   if (transport.caps().mapsSegments) {
-    link.ledger_ = std::make_unique<wire::SegmentLedger>();
+    link.ledger_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
     link.port_.ledger = link.ledger_.get();
   }
   return Progress::kDone;

@@ -54,6 +54,7 @@ class LinkSet {
     const std::vector<bootstrap::PeerInfo>& peers;  // by rank
     const transport::Transports& transports;
     wire::LinkGeometry geometry;  // agreed by all ranks
+    uint64_t mapAfterBytes = 0;   // TUTTI_MAP_AFTER_BYTES
   };
   explicit LinkSet(const Parts& parts) : parts_(parts) {}
   ~LinkSet();

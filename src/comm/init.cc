@@ -253,11 +253,13 @@ Status Communicator::prepareToRun() {
 
 // Nothing is allocated for links here: they come with the first operation that needs them.
 Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
-  links_ = std::make_unique<channel::LinkSet>(
-      channel::LinkSet::Parts{.bootstrap = *bootstrap_,
-                              .peers = peers_,
-                              .transports = process_.transports(),
-                              .geometry = planner_->agreement().geometry});
+  links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
+      .bootstrap = *bootstrap_,
+      .peers = peers_,
+      .transports = process_.transports(),
+      .geometry = planner_->agreement().geometry,
+      .mapAfterBytes =
+          static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES"))});
   launcher_ = std::make_unique<launch::Launcher>(
       launch::Launcher::Parts{.links = *links_,
                               .planner = *planner_,

@@ -10,10 +10,11 @@ namespace {
 using schedule::Place;
 
 // By what the receiver of this link can do now. Asks it to map the segment where that is new.
-MessageForm chooseForm(wire::LinkPort& port, const wire::SharedSegment& segment, bool isDirect) {
+MessageForm chooseForm(wire::LinkPort& port, const wire::SharedSegment& segment, size_t bytes,
+                       bool isDirect) {
   if (port.isReceiverHere) return MessageForm::kReference;
   if (wire::isMappedByReceiver(port, segment)) return MessageForm::kShared;
-  const bool announces = wire::tryAnnounce(port, segment);
+  const bool announces = wire::tryAnnounce(port, segment, bytes);
   if (isDirect) return announces ? MessageForm::kReferenceAnnouncing : MessageForm::kReference;
   return announces ? MessageForm::kPayloadAnnouncing : MessageForm::kPayload;
 }
@@ -54,7 +55,7 @@ void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& se
   size_t at = 0;
   for (const BoundOperand& link : binding_.program->links(step)) {
     wire::LinkPort& port = *link.port;
-    const MessageForm form = chooseForm(port, segment, data.refers);
+    const MessageForm form = chooseForm(port, segment, data.bytes, data.refers);
     scratch.forms[at++] = form;
     if (bringsPayload(form)) {
       scratch.destinations[data.localCount++] = port.view.payload(port.next, data.bytes);

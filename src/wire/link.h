@@ -205,11 +205,12 @@ inline bool isMappedByReceiver(LinkPort& port, const SharedSegment& segment) {
   return port.ledger->isMapped(segment.serial);
 }
 
-// Asks the receiver to map a segment, beside the next message, which has more than kInlineBytes.
-// False: nothing was written, since it has been asked, or another question is open.
-inline bool tryAnnounce(LinkPort& port, const SharedSegment& segment) {
+// Asks the receiver to map a segment, beside the next message, which has so many bytes, more than
+// kInlineBytes. False: nothing was written, since it has been asked, another question is open, or
+// it is too early to tell that it pays.
+inline bool tryAnnounce(LinkPort& port, const SharedSegment& segment, size_t bytes) {
   if (port.ledger == nullptr || port.ledger->isWaiting()) return false;
-  if (!port.ledger->isWorthAsking(segment.serial)) return false;
+  if (!port.ledger->isWorthAsking(segment.serial, bytes)) return false;
   const Announcement announcement{
       .serial = segment.serial, .bytes = segment.bytes, .token = segment.token};
   std::memcpy(port.view.message(port.next).inlinePayload + kAnnouncementOffset, &announcement,

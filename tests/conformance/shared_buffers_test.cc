@@ -250,13 +250,18 @@ TEST(SharedBufferRanks, DISABLED_ExerciseAll) {
   EXPECT_NCCL(ncclCommDestroy(comm));
 }
 
+// Else buffers as short-lived as these would be copied.
+std::vector<std::string> mappingAtOnce(int) { return {"TUTTI_MAP_AFTER_BYTES=0"}; }
+
 TEST_P(SharedBuffers, OfProcessesHoldEveryCollectivesResult) {
-  EXPECT_EQ(runProcesses("SharedBufferRanks.DISABLED_ExerciseAll", GetParam()),
+  EXPECT_EQ(runProcesses("SharedBufferRanks.DISABLED_ExerciseAll", GetParam(), mappingAtOnce),
             std::vector<int>(static_cast<size_t>(GetParam()), 0));
 }
 
 TEST_P(SharedBuffers, OfProcessesThatReadEachOtherHoldEveryCollectivesResult) {
-  const auto settings = [](int) { return std::vector<std::string>{"TUTTI_PROCESS_READ=1"}; };
+  const auto settings = [](int) {
+    return std::vector<std::string>{"TUTTI_MAP_AFTER_BYTES=0", "TUTTI_PROCESS_READ=1"};
+  };
   EXPECT_EQ(runProcesses("SharedBufferRanks.DISABLED_ExerciseAll", GetParam(), settings),
             std::vector<int>(static_cast<size_t>(GetParam()), 0));
 }
@@ -285,7 +290,8 @@ TEST(SharedBuffersOfProcesses, HoldEveryAlgorithmsResult) {
         "oneshot,direct", "allreduce:twoshot;broadcast:twoshot;reduce:twoshot",
         "allreduce:doubling"}) {
     const auto settings = [&](int) {
-      return std::vector<std::string>{std::string("NCCL_ALGO=") + algorithm};
+      return std::vector<std::string>{std::string("NCCL_ALGO=") + algorithm,
+                                      "TUTTI_MAP_AFTER_BYTES=0"};
     };
     EXPECT_EQ(runProcesses("SharedBufferRanks.DISABLED_Algorithms", 4, settings),
               std::vector<int>(4, 0))

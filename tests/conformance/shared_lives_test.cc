@@ -83,9 +83,10 @@ TEST(SharedLivesRanks, DISABLED_Churn) {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = join(self);
   size_t descriptors = 0;
-  constexpr int kRoundCount = 2000;
+  const char* mapsAfter = std::getenv("TUTTI_MAP_AFTER_BYTES");
+  const int roundCount = mapsAfter == nullptr ? 3000 : 1000;
   constexpr int kWarmRounds = 100;
-  for (int round = 0; round < kRoundCount; ++round) {
+  for (int round = 0; round < roundCount; ++round) {
     const size_t count = 200 + static_cast<size_t>(round * 37 % 3000);
     Memory input(count);
     Memory output(count);
@@ -101,6 +102,13 @@ TEST(SharedLivesRanks, DISABLED_Churn) {
 
 TEST(SharedLives, FreedAndAllocatedAgainBetweenCalls) {
   EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_Churn", 2), allFine(2));
+}
+
+// Else short-lived buffers are copied.
+std::vector<std::string> mappingAtOnce(int) { return {"TUTTI_MAP_AFTER_BYTES=0"}; }
+
+TEST(SharedLives, MappedFreedAndAllocatedAgainBetweenCalls) {
+  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_Churn", 2, mappingAtOnce), allFine(2));
 }
 
 TEST(SharedLivesRanks, DISABLED_ManyAtOnce) {
@@ -120,7 +128,7 @@ TEST(SharedLivesRanks, DISABLED_ManyAtOnce) {
 }
 
 TEST(SharedLives, MoreOfThemThanALinkKeeps) {
-  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_ManyAtOnce", 3), allFine(3));
+  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_ManyAtOnce", 3, mappingAtOnce), allFine(3));
 }
 
 TEST(SharedLives, BeyondTheDescriptorLimitAllocationsAreOrdinaryMemory) {
@@ -168,7 +176,7 @@ TEST(SharedLivesRanks, DISABLED_Communicators) {
 }
 
 TEST(SharedLives, OneBufferServesParentAndChildren) {
-  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_Communicators", 4), allFine(4));
+  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_Communicators", 4, mappingAtOnce), allFine(4));
 }
 
 TEST(SharedLivesRanks, DISABLED_ThreadsOfProcesses) {
@@ -192,12 +200,14 @@ TEST(SharedLivesRanks, DISABLED_ThreadsOfProcesses) {
 }
 
 TEST(SharedLives, ThreadsOfSeveralProcessesShareThem) {
-  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_ThreadsOfProcesses", 2), allFine(2));
+  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_ThreadsOfProcesses", 2, mappingAtOnce),
+            allFine(2));
 }
 
 TEST(SharedLives, ARankThatMayNotReferIsCopiedFrom) {
   const auto settings = [](int rank) {
-    return std::vector<std::string>{rank == 0 ? "NCCL_P2P_DISABLE=1" : "NCCL_P2P_DISABLE=0"};
+    return std::vector<std::string>{rank == 0 ? "NCCL_P2P_DISABLE=1" : "NCCL_P2P_DISABLE=0",
+                                    "TUTTI_MAP_AFTER_BYTES=0"};
   };
   EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_Communicators", 4, settings), allFine(4));
 }

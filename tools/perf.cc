@@ -123,6 +123,11 @@ void addHow(CLI::App& command, PerfOptions& options, Numbers& numbers) {
       .add_option("-G,--cudagraph", options.graphLaunches,
                   "On GPUs: time this many replays of a graph of --iters calls (default 20)")
       ->check(CLI::Range(0, 1'000'000));
+  command
+      .add_option("--lib", options.peerLibrary,
+                  "Another libnccl.so.2, timed in turn with this one; its times and the ratio "
+                  "(above 1: this one is faster) are two more columns")
+      ->check(CLI::ExistingFile);
   command.add_flag("--stream", options.hostStream, "Use a host stream instead of the NULL stream");
   command.add_flag_callback(
       "--no-pin", [&options] { options.pin = false; },

@@ -63,12 +63,13 @@ std::optional<size_t> availableMemory() {
 // Refuses what would end with the kernel killing ranks.
 Status checkMemory(const PerfOptions& options, int localRankCount) {
   const std::optional<size_t> available = availableMemory();
-  const double needed = 2.0 * static_cast<double>(options.maxBytes) * localRankCount;
+  const double needed = (options.peerLibrary.empty() ? 2.0 : 4.0) *
+                        static_cast<double>(options.maxBytes) * localRankCount;
   if (!available || needed <= static_cast<double>(*available)) return {};
   constexpr double kMiB = 1 << 20;
   return makeError(
       Code::kSystemError,
-      fmt::format("{} ranks with 2 buffers of {} bytes need {:.0f} MiB, and {:.0f} MiB are free: "
+      fmt::format("{} ranks with buffers of {} bytes need {:.0f} MiB, and {:.0f} MiB are free: "
                   "take a smaller -e or fewer ranks",
                   localRankCount, options.maxBytes, needed / kMiB,
                   static_cast<double>(*available) / kMiB));

@@ -75,6 +75,8 @@ struct PerfOptions {
   bool pin = true;        // only where every rank gets a core of its own
   uint64_t seed = 1;
 
+  std::string peerLibrary = {};  // another libnccl.so.2, timed in turn with this one
+
   int timeoutSeconds = 0;                   // 0: none
   std::optional<double> minBandwidth = {};  // GB/s of bus bandwidth
   std::string jsonPath = {};                // "-": standard output

@@ -83,26 +83,40 @@ void RankRun::pin() const {
   }
 }
 
-Status RankRun::join() {
+Result<std::unique_ptr<Session>> RankRun::openSession(const Library& library) {
   const Session::Place place{.rank = rank_, .rankCount = context_.rankCount};
   IdBytes id{};
   if (context_.board == nullptr) {
-    TUTTI_TRY_ASSIGN(id, makeId());  // NCCL_COMM_ID makes all ranks' ids meet
+    TUTTI_TRY_ASSIGN(id, makeId(library));  // NCCL_COMM_ID makes all ranks' ids meet
   } else {
     if (rank_ == 0) {
-      TUTTI_TRY_ASSIGN(id, makeId());
+      TUTTI_TRY_ASSIGN(id, makeId(library));
       context_.board->setId(id);
     }
     TUTTI_TRY(context_.board->barrier(rank_));
     id = context_.board->id();
   }
-  TUTTI_TRY_ASSIGN(session_, Session::open(context_.options, place, id));
+  return Session::open(library, context_.options, place, id);
+}
+
+Status RankRun::join() {
+  TUTTI_TRY_ASSIGN(session_, openSession(library_));
   team_ = context_.board;
   if (team_ == nullptr) {
     libraryTeam_ = std::make_unique<LibraryTeam>(*session_);
     team_ = libraryTeam_.get();
   }
-  return {};
+  const std::string& peer = context_.options.peerLibrary;
+  if (peer.empty()) return {};
+  if (context_.board == nullptr)
+    return invalidUsage("--lib is for ranks of one host: the libraries need an id each");
+  TUTTI_TRY_ASSIGN(peerLibrary_, Library::open(peer));
+  TUTTI_TRY(team_->barrier(rank_));  // all have read the first id
+  TUTTI_TRY_ASSIGN(peer_, openSession(peerLibrary_));
+  if (peer_->gpu() == session_->gpu()) return {};
+  return invalidUsage("{} runs rank {} on {}, this library on {}: see TUTTI_DEVICE and -g", peer,
+                      rank_, peer_->gpu() < 0 ? "the CPU" : "a GPU",
+                      session_->gpu() < 0 ? "the CPU" : "a GPU");
 }
 
 Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
@@ -140,9 +154,12 @@ Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
 Status RankRun::openReport() {
   TUTTI_TRY_ASSIGN(std::vector<RankPlace> places, gatherPlaces());
   if (rank_ != 0) return {};
-  TUTTI_TRY_ASSIGN(const int version, libraryVersion());
-  const RunInfo info{
+  TUTTI_TRY_ASSIGN(const int version, versionOf(library_));
+  RunInfo info{
       .rankCount = context_.rankCount, .libraryVersion = version, .places = std::move(places)};
+  if (peer_ != nullptr) {
+    TUTTI_TRY_ASSIGN(info.peerVersion, versionOf(peerLibrary_));
+  }
   TUTTI_TRY_ASSIGN(report_, Report::open(context_.options, info));
   return {};
 }
@@ -157,6 +174,8 @@ Result<bool> RankRun::run() {
   for (DataType type : options.types) elementBytes = std::max(elementBytes, sizeOf(type));
   largestBytes_ = sizes.back();
   TUTTI_TRY(session_->allocate(largestBytes_, options.misalignElements * elementBytes));
+  if (peer_ != nullptr)
+    TUTTI_TRY(peer_->allocate(largestBytes_, options.misalignElements * elementBytes));
   for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
     TUTTI_TRY(runCycle());
   }
@@ -167,6 +186,7 @@ Result<bool> RankRun::run() {
     isGood = summary.wrong == 0 && !summary.isBelowMinimum ? 1 : 0;
   }
   TUTTI_TRY_ASSIGN(const std::vector<double> verdicts, team_->gather(rank_, isGood));
+  if (peer_ != nullptr) TUTTI_TRY(peer_->close());
   TUTTI_TRY(session_->close());
   return bool{verdicts.front() != 0};
 }
@@ -190,25 +210,36 @@ Status RankRun::runType(DataType type, ReduceOp op, size_t& rowNumber, size_t ro
   if (isReduction(options.operation)) spec.op = op;
   PatternCache patterns(spec);
   TUTTI_TRY_ASSIGN(const ncclRedOp_t number, session_->openOp(op, type, preMulScalar(spec, rank_)));
+  ncclRedOp_t peerNumber = ncclSum;
+  if (peer_ != nullptr) {
+    TUTTI_TRY_ASSIGN(peerNumber, peer_->openOp(op, type, preMulScalar(spec, rank_)));
+  }
   TUTTI_TRY_ASSIGN(const std::vector<size_t> sizes, listSizes(options));
   for (int root : rootsOf(options, context_.rankCount)) {
     for (size_t bytes : sizes) {
       ++rowNumber;
       progress_.store(static_cast<int64_t>(bytes), std::memory_order_relaxed);
       if (report_ != nullptr) report_->showProgress(rowNumber, rowCount, bytes);
-      const RowPlan plan{.bytes = bytes, .type = type, .op = op, .root = root, .libraryOp = number};
+      const RowPlan plan{.bytes = bytes,
+                         .type = type,
+                         .op = op,
+                         .root = root,
+                         .libraryOp = number,
+                         .peerOp = peerNumber};
       TUTTI_TRY_ASSIGN(const Row row, measureRow(plan, patterns));
       if (report_ != nullptr) report_->add(row);
     }
   }
+  if (peer_ != nullptr) TUTTI_TRY(peer_->closeOp(op, peerNumber));
   return session_->closeOp(op, number);
 }
 
-RankRun::Side RankRun::makeSide(const RowPlan& plan, const Call& call, bool isInPlace) const {
+RankRun::Side RankRun::makeSide(Session& session, const RowPlan& plan, const Call& call,
+                                bool isInPlace) {
   const size_t elementBytes = sizeOf(plan.type);
-  Side side{.invocation = {}, .isInPlace = isInPlace};
-  std::byte* recv = session_->recvBuffer().place();
-  std::byte* send = session_->sendBuffer().place();
+  Side side{.session = session, .invocation = {}, .isInPlace = isInPlace};
+  std::byte* recv = session.recvBuffer().place();
+  std::byte* send = session.sendBuffer().place();
   if (isInPlace) {
     send = recv + call.shape.sendOffset * elementBytes;
     recv = recv + call.shape.recvOffset * elementBytes;
@@ -238,8 +269,14 @@ Result<Row> RankRun::measureRow(const RowPlan& plan, PatternCache& patterns) {
   if (isReduction(operation)) row.op = plan.op;
   if (hasRoot(operation)) row.root = plan.root;
   for (const bool isInPlace : {false, true}) {
-    const Side side = makeSide(plan, call, isInPlace);
-    TUTTI_TRY_ASSIGN(Measurement measurement, measureSide(call, side, patterns));
+    const Side side = makeSide(*session_, plan, call, isInPlace);
+    std::optional<Side> peer;
+    if (peer_ != nullptr) {
+      peer.emplace(makeSide(*peer_, plan, call, isInPlace));
+      peer->invocation.op = plan.peerOp;
+    }
+    TUTTI_TRY_ASSIGN(Measurement measurement,
+                     measureSide(call, side, peer ? &*peer : nullptr, patterns));
     const Bandwidth bandwidth =
         bandwidthOf(operation, row.bytes, context_.rankCount, measurement.seconds);
     measurement.algorithmGBs = bandwidth.algorithm;
@@ -256,33 +293,75 @@ bool RankRun::isChecked(const Side& side) const {
          !(side.isInPlace && side.invocation.operation == Operation::kSendRecv);
 }
 
-Result<Measurement> RankRun::measureSide(const Call& call, const Side& side,
-                                         PatternCache& patterns) {
-  const PerfOptions& options = context_.options;
+Status RankRun::warmUp(const Call& call, const Side& side, PatternCache& patterns) {
   const Expectation first =
       side.isInPlace ? expectInPlace(call, patterns, 0) : expect(call, patterns, 0);
   TUTTI_TRY(prepare(call, side, first));
-  for (int i = 0; i < options.warmups; ++i) TUTTI_TRY(session_->start(side.invocation, 1));
-  TUTTI_TRY(session_->finish());
-  Measurement measurement;
-  measurement.iterations = options.iterations;
-  double own = 0;
-  if (options.graphLaunches > 0) {
-    constexpr int kGraphCalls = 20;
-    const int calls = options.iterations == 0 ? kGraphCalls : options.iterations;
-    measurement.iterations = calls * options.graphLaunches;
-    TUTTI_TRY_ASSIGN(own, timeGraph(side, calls));
-  } else {
-    if (options.iterations == 0) {
-      TUTTI_TRY_ASSIGN(measurement.iterations, chooseIterations(side));
-    }
-    TUTTI_TRY_ASSIGN(own, timeBlock(side, measurement.iterations));
-  }
-  const double operations = static_cast<double>(measurement.iterations) * options.aggregate;
+  for (int i = 0; i < context_.options.warmups; ++i)
+    TUTTI_TRY(side.session.start(side.invocation, 1));
+  return side.session.finish();
+}
+
+Result<int> RankRun::iterationsFor(const Side& side) {
+  constexpr int kGraphCalls = 20;
+  const int asked = context_.options.iterations;
+  if (context_.options.graphLaunches > 0) return asked == 0 ? kGraphCalls : int{asked};
+  if (asked == 0) return chooseIterations(side);
+  return int{asked};
+}
+
+Result<RankRun::Timing> RankRun::timeSide(const Side& side, int iterations) {
+  const PerfOptions& options = context_.options;
+  const bool isGraph = options.graphLaunches > 0;
+  TUTTI_TRY_ASSIGN(const double own,
+                   isGraph ? timeGraph(side, iterations) : timeBlock(side, iterations));
+  const double operations =
+      static_cast<double>(iterations) * (isGraph ? options.graphLaunches : 1) * options.aggregate;
   TUTTI_TRY_ASSIGN(const std::vector<double> seconds, team_->gather(rank_, own / operations));
-  measurement.seconds = choose(options.timeChoice, seconds);
-  measurement.fastestSeconds = smallest(seconds);
-  measurement.slowestSeconds = largest(seconds);
+  return Timing{.chosen = choose(options.timeChoice, seconds),
+                .fastest = smallest(seconds),
+                .slowest = largest(seconds)};
+}
+
+// One time alone; beside another library the medians of several, in turn, so that what else the
+// machine does falls on both.
+Status RankRun::timeRounds(const Side& side, const Side* peer, Measurement& measurement) {
+  constexpr size_t kRounds = 5;
+  TUTTI_TRY_ASSIGN(const int iterations, iterationsFor(side));
+  int peerIterations = 0;
+  if (peer != nullptr) {
+    TUTTI_TRY_ASSIGN(peerIterations, iterationsFor(*peer));
+  }
+  std::vector<Timing> own;
+  std::vector<Timing> theirs;
+  for (size_t round = 0; round < (peer == nullptr ? 1 : kRounds); ++round) {
+    TUTTI_TRY_ASSIGN(const Timing timing, timeSide(side, iterations));
+    own.push_back(timing);
+    if (peer == nullptr) continue;
+    TUTTI_TRY_ASSIGN(const Timing other, timeSide(*peer, peerIterations));
+    theirs.push_back(other);
+  }
+  const auto median = [](std::vector<Timing>& timings) {
+    const auto middle = timings.begin() + static_cast<std::ptrdiff_t>(timings.size() / 2);
+    std::ranges::nth_element(timings, middle, {}, &Timing::chosen);
+    return *middle;
+  };
+  const Timing timing = median(own);
+  measurement.iterations = iterations * std::max(1, context_.options.graphLaunches);
+  measurement.seconds = timing.chosen;
+  measurement.fastestSeconds = timing.fastest;
+  measurement.slowestSeconds = timing.slowest;
+  if (peer != nullptr) measurement.peerSeconds = median(theirs).chosen;
+  return {};
+}
+
+Result<Measurement> RankRun::measureSide(const Call& call, const Side& side, const Side* peer,
+                                         PatternCache& patterns) {
+  const PerfOptions& options = context_.options;
+  TUTTI_TRY(warmUp(call, side, patterns));
+  if (peer != nullptr) TUTTI_TRY(warmUp(call, *peer, patterns));
+  Measurement measurement;
+  TUTTI_TRY(timeRounds(side, peer, measurement));
   if (!isChecked(side)) return measurement;
   uint64_t wrong = 0;
   for (int i = 0; i < options.checks; ++i) {
@@ -300,15 +379,15 @@ Status RankRun::prepare(const Call& call, const Side& side, const Expectation& e
   const size_t recvCount = side.isInPlace ? call.shape.bufferCount : call.shape.recvCount;
   const size_t recvBytes = recvCount * elementBytes;
   const size_t sendBytes = call.shape.sendCount * elementBytes;
-  fillGuards(session_->recvBuffer().whole(), recvBytes);
-  fillGuards(session_->sendBuffer().whole(), sendBytes);
-  const std::span<std::byte> recv = session_->recvBuffer().data(recvBytes);
-  const std::span<std::byte> send = session_->sendBuffer().data(sendBytes);
+  fillGuards(side.session.recvBuffer().whole(), recvBytes);
+  fillGuards(side.session.sendBuffer().whole(), sendBytes);
+  const std::span<std::byte> recv = side.session.recvBuffer().data(recvBytes);
+  const std::span<std::byte> send = side.session.sendBuffer().data(sendBytes);
   poison(recv);
   for (const Segment& segment : expectation.sent) {
     fillSegment(side.isInPlace ? recv : send, segment);
   }
-  return session_->upload(std::max(recvBytes, sendBytes));
+  return side.session.upload(std::max(recvBytes, sendBytes));
 }
 
 Result<uint64_t> RankRun::inspect(const Call& call, const Side& side,
@@ -317,15 +396,15 @@ Result<uint64_t> RankRun::inspect(const Call& call, const Side& side,
   const size_t recvCount = side.isInPlace ? call.shape.bufferCount : call.shape.recvCount;
   const size_t recvBytes = recvCount * elementBytes;
   const size_t sendBytes = call.shape.sendCount * elementBytes;
-  TUTTI_TRY(session_->download(std::max(recvBytes, sendBytes)));
-  uint64_t wrong = countGuardErrors(session_->recvBuffer().whole(), recvBytes);
-  wrong += countGuardErrors(session_->sendBuffer().whole(), sendBytes);
+  TUTTI_TRY(side.session.download(std::max(recvBytes, sendBytes)));
+  uint64_t wrong = countGuardErrors(side.session.recvBuffer().whole(), recvBytes);
+  wrong += countGuardErrors(side.session.sendBuffer().whole(), sendBytes);
   for (const Segment& segment : expectation.received) {
-    wrong += countWrong(session_->recvBuffer().data(recvBytes), segment, elementBytes);
+    wrong += countWrong(side.session.recvBuffer().data(recvBytes), segment, elementBytes);
   }
   if (side.isInPlace) return uint64_t{wrong};
   for (const Segment& segment : expectation.sent) {
-    wrong += countWrong(session_->sendBuffer().data(sendBytes), segment, elementBytes);
+    wrong += countWrong(side.session.sendBuffer().data(sendBytes), segment, elementBytes);
   }
   return uint64_t{wrong};
 }
@@ -336,24 +415,24 @@ Result<uint64_t> RankRun::checkOnce(const Call& call, const Side& side, PatternC
   const Expectation expectation =
       side.isInPlace ? expectInPlace(call, patterns, phase) : expect(call, patterns, phase);
   TUTTI_TRY(prepare(call, side, expectation));
-  TUTTI_TRY(session_->start(side.invocation, 1));
-  TUTTI_TRY(session_->finish());
+  TUTTI_TRY(side.session.start(side.invocation, 1));
+  TUTTI_TRY(side.session.finish());
   return inspect(call, side, expectation);
 }
 
 Status RankRun::iterate(const Side& side) {
   const PerfOptions& options = context_.options;
   if (options.blocking != Blocking::kEachCall) {
-    TUTTI_TRY(session_->start(side.invocation, options.aggregate));
+    TUTTI_TRY(side.session.start(side.invocation, options.aggregate));
   } else {
     for (int i = 0; i < options.aggregate; ++i) {
-      TUTTI_TRY(session_->start(side.invocation, 1));
-      TUTTI_TRY(session_->finish());
+      TUTTI_TRY(side.session.start(side.invocation, 1));
+      TUTTI_TRY(side.session.finish());
       TUTTI_TRY(team_->barrier(rank_));
     }
   }
   if (options.blocking != Blocking::kEachIteration) return {};
-  TUTTI_TRY(session_->finish());
+  TUTTI_TRY(side.session.finish());
   return team_->barrier(rank_);
 }
 
@@ -361,20 +440,20 @@ Result<double> RankRun::timeBlock(const Side& side, int iterations) {
   if (context_.options.blocking != Blocking::kNoBarrier) TUTTI_TRY(team_->barrier(rank_));
   const Instant start = steadyClock().now();
   for (int i = 0; i < iterations; ++i) TUTTI_TRY(iterate(side));
-  TUTTI_TRY(session_->finish());
+  TUTTI_TRY(side.session.finish());
   const Nanoseconds span = steadyClock().now() - start;
   return std::max(static_cast<double>(span.count()), 1.0) / kNanoseconds;
 }
 
 // This rank's seconds for the replays of a graph of `calls` calls, after one that is not counted.
 Result<double> RankRun::timeGraph(const Side& side, int calls) {
-  TUTTI_TRY(session_->capture(side.invocation, context_.options.aggregate, calls));
-  TUTTI_TRY(session_->replay());
-  TUTTI_TRY(session_->finish());
+  TUTTI_TRY(side.session.capture(side.invocation, context_.options.aggregate, calls));
+  TUTTI_TRY(side.session.replay());
+  TUTTI_TRY(side.session.finish());
   TUTTI_TRY(team_->barrier(rank_));
   const Instant start = steadyClock().now();
-  for (int i = 0; i < context_.options.graphLaunches; ++i) TUTTI_TRY(session_->replay());
-  TUTTI_TRY(session_->finish());
+  for (int i = 0; i < context_.options.graphLaunches; ++i) TUTTI_TRY(side.session.replay());
+  TUTTI_TRY(side.session.finish());
   const Nanoseconds span = steadyClock().now() - start;
   return std::max(static_cast<double>(span.count()), 1.0) / kNanoseconds;
 }
@@ -385,7 +464,7 @@ Result<int> RankRun::chooseIterations(const Side& side) {
   constexpr int kFewest = 3;
   // A GPU's launch queue holds some thousand; once it was full, each launch took 300 µs, whichever
   // the library (2026-11-21, 2 H200, driver 580).
-  const int most = session_->gpu() < 0 ? 10'000'000 : 500;
+  const int most = side.session.gpu() < 0 ? 10'000'000 : 500;
   constexpr int kGrowth = 4;
   constexpr double kTrialSeconds = 0.002;
   double seconds = 0;

@@ -39,9 +39,17 @@ class RankRun {
   int64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
+  // A library's call of a row, in that library's own buffers.
   struct Side {
+    Session& session;
     Invocation invocation;
     bool isInPlace = false;
+  };
+  // The ranks' seconds for one operation, by the choice of -a.
+  struct Timing {
+    double chosen = 0;
+    double fastest = 0;
+    double slowest = 0;
   };
   struct RowPlan {
     size_t bytes = 0;
@@ -49,16 +57,23 @@ class RankRun {
     ReduceOp op = ReduceOp::kSum;
     int root = 0;
     ncclRedOp_t libraryOp = ncclSum;
+    ncclRedOp_t peerOp = ncclSum;  // the same of the other library
   };
 
   Status join();
+  Result<std::unique_ptr<Session>> openSession(const Library& library);
   Result<std::vector<RankPlace>> gatherPlaces();
   Status openReport();
   Status runCycle();
   Status runType(DataType type, ReduceOp op, size_t& rowNumber, size_t rowCount);
   Result<Row> measureRow(const RowPlan& plan, PatternCache& patterns);
-  Side makeSide(const RowPlan& plan, const Call& call, bool isInPlace) const;
-  Result<Measurement> measureSide(const Call& call, const Side& side, PatternCache& patterns);
+  static Side makeSide(Session& session, const RowPlan& plan, const Call& call, bool isInPlace);
+  Result<Measurement> measureSide(const Call& call, const Side& side, const Side* peer,
+                                  PatternCache& patterns);
+  Status warmUp(const Call& call, const Side& side, PatternCache& patterns);
+  Result<int> iterationsFor(const Side& side);
+  Result<Timing> timeSide(const Side& side, int iterations);
+  Status timeRounds(const Side& side, const Side* peer, Measurement& measurement);
   Status prepare(const Call& call, const Side& side, const Expectation& expectation);
   Result<uint64_t> inspect(const Call& call, const Side& side,
                            const Expectation& expectation) const;
@@ -73,8 +88,11 @@ class RankRun {
 
   RankContext context_;
   int rank_;
+  Library library_ = Library::linked();
+  Library peerLibrary_;  // empty without --lib
   std::atomic<int64_t> progress_{-1};
   std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> peer_;  // null without --lib
   std::unique_ptr<LibraryTeam> libraryTeam_;
   Team* team_ = nullptr;
   std::unique_ptr<Report> report_;  // rank 0

@@ -28,8 +28,11 @@ std::string timeColumn(double seconds) {
 std::string measurementColumns(const Measurement& measurement) {
   const std::string wrong =
       measurement.wrong ? fmt::format("{}", *measurement.wrong) : std::string("N/A");
-  return fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", timeColumn(measurement.seconds),
-                     measurement.algorithmGBs, measurement.busGBs, wrong);
+  std::string peer;
+  if (measurement.peerSeconds)
+    peer = fmt::format("  {}  {:5.2f}", timeColumn(*measurement.peerSeconds), *measurement.ratio());
+  return fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}{}", timeColumn(measurement.seconds),
+                     measurement.algorithmGBs, measurement.busGBs, wrong, peer);
 }
 
 std::string_view opColumn(const Row& row) { return row.op ? columnName(*row.op) : "none"; }
@@ -48,6 +51,10 @@ nlohmann::ordered_json toJson(const Measurement& measurement) {
   json["algbw_gbs"] = measurement.algorithmGBs;
   json["busbw_gbs"] = measurement.busGBs;
   json["wrong"] = measurement.wrong ? nlohmann::ordered_json(*measurement.wrong) : nullptr;
+  if (measurement.peerSeconds) {
+    json["peer_time_us"] = *measurement.peerSeconds * kMicroseconds;
+    json["ratio"] = *measurement.ratio();
+  }
   return json;
 }
 
@@ -75,6 +82,9 @@ void writeCsvSide(std::FILE* file, const Measurement& measurement) {
   const std::string wrong = measurement.wrong ? fmt::format("{}", *measurement.wrong) : "";
   fmt::print(file, ",{:.4f},{:.6g},{:.6g},{}", measurement.seconds * kMicroseconds,
              measurement.algorithmGBs, measurement.busGBs, wrong);
+  if (measurement.peerSeconds)
+    fmt::print(file, ",{:.4f},{:.3f}", *measurement.peerSeconds * kMicroseconds,
+               *measurement.ratio());
 }
 
 }  // namespace
@@ -90,6 +100,10 @@ std::string headerOf(const PerfOptions& options, const RunInfo& info) {
       options.threads, options.minBytes, options.maxBytes, stepText(options), options.warmups,
       options.iterations == 0 ? "auto" : fmt::format("{}", options.iterations), options.aggregate,
       options.checks, options.graphLaunches);
+  if (info.peerVersion != 0) {
+    text += fmt::format("# peer (in turn, medians of rounds): {} nccl-library={}\n",
+                        options.peerLibrary, info.peerVersion);
+  }
   text += "#\n# Using devices\n";
   for (const RankPlace& place : info.places) {
     text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", place.rank,
@@ -97,14 +111,17 @@ std::string headerOf(const PerfOptions& options, const RunInfo& info) {
                         place.gpu < 0 ? "[cpu] CPU rank" : "[gpu] GPU rank");
   }
   text += "#\n";
-  text += fmt::format("# {:>73}{:>41}\n", "out-of-place", "in-place          ");
+  const bool hasPeer = info.peerVersion != 0;
+  text += fmt::format("# {:>73}{:>{}}\n", "out-of-place", "in-place          ", hasPeer ? 57 : 41);
   text += fmt::format("# {:>10}{:>14}{:>10}{:>8}{:>8}", "size", "count", "type", "redop", "root");
   for (int side = 0; side < 2; ++side) {
     text += fmt::format("  {:>7}  {:>6}  {:>6} {:>6}", "time", "algbw", "busbw", "#wrong");
+    if (hasPeer) text += fmt::format("  {:>7}  {:>5}", "peer", "ratio");
   }
   text += fmt::format("\n# {:>10}{:>14}{:26}", "(B)", "(elements)", "");
   for (int side = 0; side < 2; ++side) {
     text += fmt::format("  {:>7}  {:>6}  {:>6} {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
+    if (hasPeer) text += fmt::format("  {:>7}  {:>5}", "(us)", "");
   }
   return text;
 }
@@ -138,10 +155,13 @@ Result<std::unique_ptr<Report>> Report::open(const PerfOptions& options, const R
   if (!options.csvPath.empty()) {
     report->csv_ = options.csvPath == "-" ? stdout : std::fopen(options.csvPath.c_str(), "we");
     if (report->csv_ == nullptr) return systemError("create", options.csvPath, errno);
-    fmt::print(report->csv_,
-               "size,count,type,redop,root,out_of_place_us,out_of_place_algbw_gbs,"
-               "out_of_place_busbw_gbs,out_of_place_wrong,in_place_us,in_place_algbw_gbs,"
-               "in_place_busbw_gbs,in_place_wrong\n");
+    const bool hasPeer = info.peerVersion != 0;
+    fmt::print(report->csv_, "size,count,type,redop,root");
+    for (const char* side : {"out_of_place", "in_place"}) {
+      fmt::print(report->csv_, ",{0}_us,{0}_algbw_gbs,{0}_busbw_gbs,{0}_wrong", side);
+      if (hasPeer) fmt::print(report->csv_, ",{0}_peer_us,{0}_ratio", side);
+    }
+    fmt::print(report->csv_, "\n");
   }
   if (report->printsTable_) {
     fmt::print("{}\n", headerOf(options, info));
@@ -197,6 +217,10 @@ Status Report::writeJson(const Summary& summary) const {
   nlohmann::ordered_json json;
   json["tutti"] = kVersion;
   json["nccl_library"] = info_.libraryVersion;
+  if (info_.peerVersion != 0) {
+    json["peer"] = options_.peerLibrary;
+    json["peer_nccl_library"] = info_.peerVersion;
+  }
   json["collective"] = name(options_.operation);
   json["ranks"] = info_.rankCount;
   json["places"] = placesToJson(info_.places);

@@ -22,7 +22,14 @@ struct Measurement {
   int iterations = 0;
   double algorithmGBs = 0;
   double busGBs = 0;
-  std::optional<uint64_t> wrong = {};  // elements; none: not checked
+  std::optional<uint64_t> wrong = {};      // elements; none: not checked
+  std::optional<double> peerSeconds = {};  // of the library given by --lib
+
+  // Above 1: the peer is slower.
+  std::optional<double> ratio() const {
+    if (!peerSeconds) return std::nullopt;
+    return *peerSeconds / seconds;
+  }
 };
 
 struct Row {
@@ -45,6 +52,7 @@ struct RankPlace {
 struct RunInfo {
   int rankCount = 1;
   int libraryVersion = 0;
+  int peerVersion = 0;                 // 0: there is none
   std::vector<RankPlace> places = {};  // by rank
 };
 

@@ -8,12 +8,6 @@
 
 #include "tools/perf_check.h"
 #include "tools/perf_values.h"
-#include "tutti/host.h"
-
-// Not every library that this command measures has our additions.
-#pragma weak ncclTuttiStreamCreate
-#pragma weak ncclTuttiStreamDestroy
-#pragma weak ncclTuttiStreamSynchronize
 
 namespace tutti::tools {
 namespace {
@@ -22,10 +16,6 @@ static_assert(sizeof(ncclUniqueId) == kIdBytes);
 
 ncclDataType_t libraryType(DataType type) {
   return static_cast<ncclDataType_t>(type);  // wire/types.h has NCCL's numbers
-}
-
-Status check(const char* name, ncclResult_t result, ncclComm_t comm) {
-  return result == ncclSuccess ? Status() : libraryError(name, result, comm);
 }
 
 const char* callName(Operation operation) {
@@ -45,39 +35,33 @@ const char* callName(Operation operation) {
 
 }  // namespace
 
-Status libraryError(const char* call, ncclResult_t result, ncclComm_t comm) {
-  const char* detail = ncclGetLastError(comm);
-  const bool hasDetail = detail != nullptr && *detail != '\0';
-  return Status(static_cast<Code>(result),
-                fmt::format("{}: {}{}{}", call, ncclGetErrorString(result), hasDetail ? ": " : "",
-                            hasDetail ? detail : ""));
-}
-
-Result<IdBytes> makeId() {
+Result<IdBytes> makeId(const Library& library) {
   ncclUniqueId id;
-  TUTTI_TRY(check("ncclGetUniqueId", ncclGetUniqueId(&id), nullptr));
+  TUTTI_TRY(library.check("ncclGetUniqueId", library.getUniqueId(&id), nullptr));
   IdBytes bytes;
   std::memcpy(bytes.data(), id.internal, bytes.size());
   return bytes;
 }
 
-Result<int> libraryVersion() {
+Result<int> versionOf(const Library& library) {
   int version = 0;
-  TUTTI_TRY(check("ncclGetVersion", ncclGetVersion(&version), nullptr));
+  TUTTI_TRY(library.check("ncclGetVersion", library.getVersion(&version), nullptr));
   return int{version};
 }
 
-Result<std::unique_ptr<Session>> Session::open(const PerfOptions& options, const Place& place,
-                                               const IdBytes& id) {
-  std::unique_ptr<Session> session(new Session(options, place));
+Result<std::unique_ptr<Session>> Session::open(const Library& library, const PerfOptions& options,
+                                               const Place& place, const IdBytes& id) {
+  TUTTI_TRY(library.checkServes(options));
+  std::unique_ptr<Session> session(new Session(library, options, place));
   TUTTI_TRY(session->openGpu());
   ncclUniqueId unique;
   std::memcpy(unique.internal, id.data(), id.size());
-  TUTTI_TRY(check("ncclCommInitRank",
-                  ncclCommInitRank(&session->comm_, place.rankCount, unique, place.rank), nullptr));
+  TUTTI_TRY(library.check(
+      "ncclCommInitRank",
+      library.commInitRank(&session->comm_, place.rankCount, unique, place.rank), nullptr));
   if (options.hostStream && session->gpu_ == nullptr) {
-    TUTTI_TRY(
-        check("ncclTuttiStreamCreate", ncclTuttiStreamCreate(&session->stream_), session->comm_));
+    TUTTI_TRY(library.check("ncclTuttiStreamCreate", library.streamCreate(&session->stream_),
+                            session->comm_));
   }
   return session;
 }
@@ -89,9 +73,9 @@ Status Session::openGpu() {
   if (!gpu.ok()) return options_.gpus == PerfOptions::kAnyGpus ? Status() : gpu.takeStatus();
   gpu_ = std::move(gpu).value();
   void* probe = nullptr;
-  TUTTI_TRY(check("ncclMemAlloc", ncclMemAlloc(&probe, 1), nullptr));
+  TUTTI_TRY(library_.check("ncclMemAlloc", library_.memAlloc(&probe, 1), nullptr));
   const bool isOnGpu = gpu_->isDeviceMemory(probe);
-  TUTTI_TRY(check("ncclMemFree", ncclMemFree(probe), nullptr));
+  TUTTI_TRY(library_.check("ncclMemFree", library_.memFree(probe), nullptr));
   if (!isOnGpu) {
     gpu_.reset();
     if (options_.gpus == PerfOptions::kAnyGpus) return {};
@@ -105,14 +89,14 @@ Status Session::openGpu() {
 
 Session::~Session() {
   release();
-  if (comm_ != nullptr) ncclCommAbort(comm_);
-  if (stream_ != nullptr && gpu_ == nullptr) ncclTuttiStreamDestroy(stream_);
+  if (comm_ != nullptr) library_.commAbort(comm_);
+  if (stream_ != nullptr && gpu_ == nullptr) library_.streamDestroy(stream_);
 }
 
 Status Session::close() {
   release();
   ncclComm_t comm = std::exchange(comm_, nullptr);
-  return check("ncclCommDestroy", ncclCommDestroy(comm), nullptr);
+  return library_.check("ncclCommDestroy", library_.commDestroy(comm), nullptr);
 }
 
 Status Session::allocate(size_t maxBytes, size_t misalignBytes) {
@@ -143,7 +127,7 @@ Status Session::allocateOne(Buffer& buffer, size_t bytes) {
   if (isOrdinary) {
     TUTTI_TRY_ASSIGN(memory, gpu_->allocate(bytes));
   } else {
-    TUTTI_TRY(check("ncclMemAlloc", ncclMemAlloc(&memory, bytes), comm_));
+    TUTTI_TRY(library_.check("ncclMemAlloc", library_.memAlloc(&memory, bytes), comm_));
   }
   (gpu_ == nullptr ? buffer.base_ : buffer.device_) = static_cast<std::byte*>(memory);
   return registerBuffer(buffer, memory);
@@ -153,13 +137,14 @@ Status Session::registerBuffer(Buffer& buffer, void* memory) {
   switch (options_.registration) {
     case Registration::kNone: return {};
     case Registration::kRegister:
-      return check("ncclCommRegister",
-                   ncclCommRegister(comm_, memory, buffer.bytes_, &buffer.handle_), comm_);
+      return library_.check("ncclCommRegister",
+                            library_.commRegister(comm_, memory, buffer.bytes_, &buffer.handle_),
+                            comm_);
     case Registration::kWindow:
-      return check("ncclCommWindowRegister",
-                   ncclCommWindowRegister(comm_, memory, buffer.bytes_, &buffer.window_,
-                                          NCCL_WIN_COLL_SYMMETRIC),
-                   comm_);
+      return library_.check("ncclCommWindowRegister",
+                            library_.commWindowRegister(comm_, memory, buffer.bytes_,
+                                                        &buffer.window_, NCCL_WIN_COLL_SYMMETRIC),
+                            comm_);
   }
   return {};
 }
@@ -189,12 +174,14 @@ void Session::release() {
 
 // Failures here change nothing that was measured, and the memory goes back with the process.
 void Session::releaseOne(Buffer& buffer) {
-  if (buffer.window_ != nullptr) ncclCommWindowDeregister(comm_, std::exchange(buffer.window_, {}));
-  if (buffer.handle_ != nullptr) ncclCommDeregister(comm_, std::exchange(buffer.handle_, nullptr));
+  if (buffer.window_ != nullptr)
+    library_.commWindowDeregister(comm_, std::exchange(buffer.window_, {}));
+  if (buffer.handle_ != nullptr)
+    library_.commDeregister(comm_, std::exchange(buffer.handle_, nullptr));
   if (buffer.base_ == nullptr) return;
   const bool isOrdinary = options_.registration == Registration::kNone;
   void* library = gpu_ == nullptr ? buffer.base_ : buffer.device_;
-  if (!isOrdinary && library != nullptr) ncclMemFree(library);
+  if (!isOrdinary && library != nullptr) library_.memFree(library);
   if (isOrdinary && gpu_ != nullptr && library != nullptr) gpu_->free(library);
   if (isOrdinary || gpu_ != nullptr) ::munmap(buffer.base_, buffer.bytes_);
   buffer.device_ = nullptr;
@@ -207,12 +194,13 @@ ncclResult_t Session::callSendRecv(const Invocation& invocation) {
   const int next = (place_.rank + 1) % place_.rankCount;
   const int previous = (place_.rank + place_.rankCount - 1) % place_.rankCount;
   const ncclDataType_t type = libraryType(invocation.type);
-  ncclResult_t result = ncclGroupStart();
+  ncclResult_t result = library_.groupStart();
   if (result != ncclSuccess) return result;
-  const ncclResult_t sent = ncclSend(invocation.send, invocation.count, type, next, comm_, stream_);
+  const ncclResult_t sent =
+      library_.send(invocation.send, invocation.count, type, next, comm_, stream_);
   const ncclResult_t received =
-      ncclRecv(invocation.recv, invocation.count, type, previous, comm_, stream_);
-  result = ncclGroupEnd();
+      library_.recv(invocation.recv, invocation.count, type, previous, comm_, stream_);
+  result = library_.groupEnd();
   if (sent != ncclSuccess) return sent;
   return received != ncclSuccess ? received : result;
 }
@@ -225,16 +213,18 @@ ncclResult_t Session::call(const Invocation& invocation) {
   const int root = invocation.root;
   switch (invocation.operation) {
     case Operation::kAllReduce:
-      return ncclAllReduce(send, recv, count, type, invocation.op, comm_, stream_);
-    case Operation::kAllGather: return ncclAllGather(send, recv, count, type, comm_, stream_);
+      return library_.allReduce(send, recv, count, type, invocation.op, comm_, stream_);
+    case Operation::kAllGather: return library_.allGather(send, recv, count, type, comm_, stream_);
     case Operation::kReduceScatter:
-      return ncclReduceScatter(send, recv, count, type, invocation.op, comm_, stream_);
-    case Operation::kBroadcast: return ncclBroadcast(send, recv, count, type, root, comm_, stream_);
+      return library_.reduceScatter(send, recv, count, type, invocation.op, comm_, stream_);
+    case Operation::kBroadcast:
+      return library_.broadcast(send, recv, count, type, root, comm_, stream_);
     case Operation::kReduce:
-      return ncclReduce(send, recv, count, type, invocation.op, root, comm_, stream_);
-    case Operation::kAllToAll: return ncclAlltoAll(send, recv, count, type, comm_, stream_);
-    case Operation::kGather: return ncclGather(send, recv, count, type, root, comm_, stream_);
-    case Operation::kScatter: return ncclScatter(send, recv, count, type, root, comm_, stream_);
+      return library_.reduce(send, recv, count, type, invocation.op, root, comm_, stream_);
+    case Operation::kAllToAll: return library_.allToAll(send, recv, count, type, comm_, stream_);
+    case Operation::kGather: return library_.gather(send, recv, count, type, root, comm_, stream_);
+    case Operation::kScatter:
+      return library_.scatter(send, recv, count, type, root, comm_, stream_);
     case Operation::kSendRecv: return callSendRecv(invocation);
   }
   return ncclInvalidArgument;
@@ -242,13 +232,13 @@ ncclResult_t Session::call(const Invocation& invocation) {
 
 Status Session::start(const Invocation& invocation, int repeats) {
   const char* name = callName(invocation.operation);
-  if (repeats == 1) return check(name, call(invocation), comm_);
-  TUTTI_TRY(check("ncclGroupStart", ncclGroupStart(), comm_));
+  if (repeats == 1) return library_.check(name, call(invocation), comm_);
+  TUTTI_TRY(library_.check("ncclGroupStart", library_.groupStart(), comm_));
   ncclResult_t result = ncclSuccess;
   for (int i = 0; i < repeats && result == ncclSuccess; ++i) result = call(invocation);
-  const ncclResult_t ended = ncclGroupEnd();
-  TUTTI_TRY(check(name, result, comm_));
-  return check("ncclGroupEnd", ended, comm_);
+  const ncclResult_t ended = library_.groupEnd();
+  TUTTI_TRY(library_.check(name, result, comm_));
+  return library_.check("ncclGroupEnd", ended, comm_);
 }
 
 Status Session::capture(const Invocation& invocation, int repeats, int iterations) {
@@ -266,11 +256,13 @@ Status Session::finish() {
   if (gpu_ != nullptr) {
     TUTTI_TRY(gpu_->synchronize());
   } else {
-    TUTTI_TRY(check("ncclTuttiStreamSynchronize", ncclTuttiStreamSynchronize(stream_), comm_));
+    TUTTI_TRY(
+        library_.check("ncclTuttiStreamSynchronize", library_.streamSynchronize(stream_), comm_));
   }
   ncclResult_t asynchronous = ncclSuccess;
-  TUTTI_TRY(check("ncclCommGetAsyncError", ncclCommGetAsyncError(comm_, &asynchronous), comm_));
-  return check("the communicator", asynchronous, comm_);
+  TUTTI_TRY(library_.check("ncclCommGetAsyncError",
+                           library_.commGetAsyncError(comm_, &asynchronous), comm_));
+  return library_.check("the communicator", asynchronous, comm_);
 }
 
 Result<ncclRedOp_t> Session::openOp(ReduceOp op, DataType type, int scalar) {
@@ -278,16 +270,16 @@ Result<ncclRedOp_t> Session::openOp(ReduceOp op, DataType type, int scalar) {
   unsigned char element[8] = {};
   storeElement(type, scalar, element);
   ncclRedOp_t number = ncclSum;
-  TUTTI_TRY(check(
-      "ncclRedOpCreatePreMulSum",
-      ncclRedOpCreatePreMulSum(&number, element, libraryType(type), ncclScalarHostImmediate, comm_),
-      comm_));
+  TUTTI_TRY(library_.check("ncclRedOpCreatePreMulSum",
+                           library_.redOpCreatePreMulSum(&number, element, libraryType(type),
+                                                         ncclScalarHostImmediate, comm_),
+                           comm_));
   return ncclRedOp_t{number};
 }
 
 Status Session::closeOp(ReduceOp op, ncclRedOp_t number) {
   if (op != ReduceOp::kPreMulSum) return {};
-  return check("ncclRedOpDestroy", ncclRedOpDestroy(number, comm_), comm_);
+  return library_.check("ncclRedOpDestroy", library_.redOpDestroy(number, comm_), comm_);
 }
 
 Result<std::vector<std::byte>> Session::gatherOnGpu(std::span<const std::byte> mine) {
@@ -295,8 +287,9 @@ Result<std::vector<std::byte>> Session::gatherOnGpu(std::span<const std::byte> m
   TUTTI_TRY_ASSIGN(void* memory, gpu_->allocate(all.size()));
   std::byte* own = static_cast<std::byte*>(memory) + mine.size() * static_cast<size_t>(place_.rank);
   TUTTI_TRY(gpu_->copy(own, mine.data(), mine.size()));
-  TUTTI_TRY(check("ncclAllGather",
-                  ncclAllGather(own, memory, mine.size(), ncclUint8, comm_, stream_), comm_));
+  TUTTI_TRY(library_.check("ncclAllGather",
+                           library_.allGather(own, memory, mine.size(), ncclUint8, comm_, stream_),
+                           comm_));
   TUTTI_TRY(finish());
   TUTTI_TRY(gpu_->copy(all.data(), memory, all.size()));
   gpu_->free(memory);
@@ -306,9 +299,9 @@ Result<std::vector<std::byte>> Session::gatherOnGpu(std::span<const std::byte> m
 Result<std::vector<std::byte>> Session::gather(std::span<const std::byte> mine) {
   std::vector<std::byte> all(mine.size() * static_cast<size_t>(place_.rankCount));
   if (gpu_ != nullptr) return gatherOnGpu(mine);
-  TUTTI_TRY(check("ncclAllGather",
-                  ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm_, stream_),
-                  comm_));
+  TUTTI_TRY(library_.check(
+      "ncclAllGather",
+      library_.allGather(mine.data(), all.data(), mine.size(), ncclUint8, comm_, stream_), comm_));
   TUTTI_TRY(finish());
   return all;
 }

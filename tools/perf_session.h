@@ -10,21 +10,13 @@
 #include "tools/perf_board.h"
 #include "tools/perf_formulas.h"
 #include "tools/perf_gpu.h"
+#include "tools/perf_library.h"
 #include "tools/perf_options.h"
-
-// The measurement passes host memory only; CUDA's headers would cost seconds of build time.
-#ifndef TUTTI_WITHOUT_CUDA_HEADERS
-#define TUTTI_WITHOUT_CUDA_HEADERS
-#endif
-#include "nccl.h"
 
 namespace tutti::tools {
 
-// The library's result and its own words for it.
-Status libraryError(const char* call, ncclResult_t result, ncclComm_t comm);
-
-Result<IdBytes> makeId();  // ncclGetUniqueId
-Result<int> libraryVersion();
+Result<IdBytes> makeId(const Library& library);  // ncclGetUniqueId
+Result<int> versionOf(const Library& library);
 
 // Memory for guard, data, guard; page-aligned, registered as -R asks. Owned by a Session.
 class Buffer {
@@ -70,9 +62,9 @@ class Session {
     int rank = 0;
     int rankCount = 1;
   };
-  // Collective. REQUIRES: options outlives the session.
-  static Result<std::unique_ptr<Session>> open(const PerfOptions& options, const Place& place,
-                                               const IdBytes& id);
+  // Collective. REQUIRES: library and options outlive the session.
+  static Result<std::unique_ptr<Session>> open(const Library& library, const PerfOptions& options,
+                                               const Place& place, const IdBytes& id);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();  // collective after success; aborts the communicator otherwise
@@ -109,7 +101,8 @@ class Session {
   Status close();
 
  private:
-  Session(const PerfOptions& options, const Place& place) : options_(options), place_(place) {}
+  Session(const Library& library, const PerfOptions& options, const Place& place)
+      : library_(library), options_(options), place_(place) {}
   Status openGpu();
   Status allocateOne(Buffer& buffer, size_t bytes);
   Result<std::byte*> allocateHost(size_t bytes);
@@ -119,6 +112,7 @@ class Session {
   ncclResult_t call(const Invocation& invocation);
   ncclResult_t callSendRecv(const Invocation& invocation);
 
+  const Library& library_;
   const PerfOptions& options_;
   Place place_;
   ncclComm_t comm_ = nullptr;

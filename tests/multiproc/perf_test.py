@@ -65,6 +65,28 @@ class Perf(unittest.TestCase):
         if row_count is not None:
             self.assertEqual(len(rows(result.stdout)), row_count, result.stdout)
 
+    def test_another_library_is_timed_in_turn(self):
+        libraries = subprocess.run(["ldd", TUTTI], capture_output=True, text=True).stdout
+        if "libasan" in libraries:
+            raise unittest.SkipTest("ASan allows no library that binds deeply")
+        own = re.search(r"libnccl\.so\.2 => (\S+)", libraries)[1]
+        with tempfile.TemporaryDirectory() as folder:
+            other = os.path.join(folder, "libnccl.so.2")
+            shutil.copy(own, other)
+            for ranks in (["-n", "2"], ["-t", "2"]):
+                result = perf("all_reduce", *ranks, "-o", "mulsum", "-b", "64", "-e", "4K", "-f", "64", *QUICK, "--lib", other,
+                              "--json", "-")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                report = json.loads(result.stdout)
+                self.assertEqual(report["peer"], other)
+                self.assertEqual(report["out_of_bounds"], 0)
+                for row in report["results"]:
+                    side = row["out_of_place"]
+                    self.assertAlmostEqual(side["ratio"], side["peer_time_us"] / side["time_us"])
+            refused = perf("all_reduce", *QUICK, "--lib", __file__)
+            self.assertEqual(refused.returncode, 3)
+            self.assertIn("cannot load", refused.stderr)
+
     def test_every_collective_with_every_rank_count(self):
         for ranks in (1, 2, 3, 4, 8):
             for collective in COLLECTIVES:

@@ -39,6 +39,20 @@ TEST(PerfReport, HeaderStandsAboveItsColumns) {
   }
 }
 
+TEST(PerfReport, AnotherLibrarysTimesHaveTheirColumns) {
+  Row row = makeRow();
+  row.outOfPlace.peerSeconds = 2 * row.outOfPlace.seconds;
+  row.inPlace.peerSeconds = row.inPlace.seconds / 2;
+  const std::string line = lineOf(row);
+  EXPECT_THAT(line, HasSubstr("     0   1262.2   2.00"));
+  EXPECT_THAT(line, HasSubstr("     7   6087.0   0.50"));
+  const std::string header = headerOf({}, {.peerVersion = 22809});
+  const std::string title = header.substr(0, header.rfind('\n'));
+  const std::string names = title.substr(title.rfind('\n') + 1);
+  EXPECT_EQ(names.find("ratio") + 5, line.find("2.00") + 4) << names << '\n' << line;
+  EXPECT_EQ(names.rfind("ratio") + 5, line.size());
+}
+
 TEST(PerfReport, MovementHasNoReductionAndUncheckedIsNotZero) {
   Row row = makeRow();
   row.op.reset();

@@ -2,7 +2,8 @@
 //
 //   gpu_kernels_bench check [--ranks 2,4] [--gpus 1] [--short]
 //   gpu_kernels_bench time  [--ranks 4] [--gpus 4] [--ops all_reduce,…] [--min 1K] [--max 1G]
-//                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64]
+//                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64] [--chunk 64K]
+//                           [--line-bytes 65536]
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -69,7 +70,8 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .gpus = std::min(ranks, std::stoi(get(arguments, "gpus", "1"))),
           .timeoutMs = std::stoull(get(arguments, "timeout-ms", "3000")),
           .maxBlocks = std::stoi(get(arguments, "blocks", "64")),
-          .lineBytes = std::stoll(get(arguments, "line-bytes", "-1"))};
+          .lineBytes = std::stoll(get(arguments, "line-bytes", "-1")),
+          .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0")))};
 }
 
 int check(const Arguments& arguments) {

@@ -120,7 +120,12 @@ void Member::loadAll() {
   for (int image = 0; image < kernels::cuda::kImageCount; ++image) {
     const bool moves = image == kernels::cuda::kMoveImage;
     function(image, moves ? "tuttiMoveLines" : "tuttiFoldLines");
-    function(image, moves ? "tuttiMoveSlots" : "tuttiFoldSlots");
+    GpuRequest request{.collective = moves ? Collective::kAllGather : Collective::kAllReduce,
+                       .type = moves ? DataType::kInt8 : static_cast<DataType>(image),
+                       .count = 4,
+                       .rankCount = team_.ranks(),
+                       .lineBytes = 0};
+    function(image, kernels::cuda::choose(request)->kernel);
     if (moves) function(image, kernels::cuda::transferKernel().kernel);
   }
 }
@@ -146,6 +151,9 @@ void Member::launch(std::span<const Job> jobs) {
       if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
       choice.threads = std::max(choice.threads, next.threads);
       wire::GpuCall call = kernels::cuda::makeCall(request(jobs[i]), next);
+      if (const uint32_t most = team_.options().chunkBytes; most != 0 && next.protocol == "slots") {
+        call.chunkBytes = std::min(call.chunkBytes, most);
+      }
       call.input = jobs[i].input;
       call.output = jobs[i].output;
       call.root = static_cast<int16_t>(jobs[i].root);

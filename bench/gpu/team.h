@@ -26,6 +26,7 @@ struct TeamOptions {
   uint64_t timeoutMs = 3000;
   int maxBlocks = wire::kGpuMaxBlocks;
   int64_t lineBytes = -1;
+  uint32_t chunkBytes = 0;  // of slots, at most; 0: the catalog's
 };
 
 struct Job {  // one collective, as the API gives it

@@ -11,8 +11,9 @@
 // Two ways carry the bytes:
 //   lines   16 bytes: two words of payload, each beside the call's epoch. The receiver polls the
 //           data itself. For short calls of collectives. Two sets, used in turn.
-//   slots   per pair and block a ring of kGpuSlotCount staging slots: data, then a mark a slot;
-//           credits come back. For everything longer, and for send and receive.
+//   slots   rings of kGpuSlotCount staging slots: data, then a mark a slot; credits come back. Each
+//           pair and block has a ring for what is sent of the input, and one for what is passed on
+//           (second stage). For everything longer, and for send and receive.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +25,17 @@
 namespace tutti::wire {
 
 inline constexpr int32_t kGpuMaxRanks = 8;
-inline constexpr int32_t kGpuMaxBlocks = 64;  // of one rank, in collectives
-inline constexpr int32_t kGpuSlotCount = 4;  // two stages need all of them (kernels/cuda/slots.cuh)
+inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in collectives
+inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
+inline constexpr int32_t kGpuSlotCount = 4;  // kernels/cuda/slots.cuh needs all of them
 inline constexpr int32_t kGpuMaxCalls = 8;   // collectives in one launch, run one after the other
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 
 // ---- the segment
 // ---------------------------------------------------------------------------------
 
-// Written by this rank's kernels only, and only by block b in [b]; zero at the start. All counters
-// are 64-bit and only grow; what travels of them is 32 bits, compared modulo 2^32.
+// Written by this rank's kernels only; zero at the start. All counters are 64-bit and only grow;
+// what travels of them is 32 bits, compared modulo 2^32.
 struct GpuCounters {
   uint64_t sent;      // messages this rank has put into the peer's ring
   uint64_t received;  // messages it has taken out of its own ring from the peer
@@ -43,39 +45,47 @@ struct alignas(128) GpuControl {
   // entered[set][b][p], written by rank p's block b as it begins collective number e of that block
   // (set = e & 1): low 32 bits of e, and the call's signature above them. See kernels' stories.
   uint64_t entered[2][kGpuMaxBlocks][kGpuMaxRanks];
-  // mark[b][p][slot], written by rank p after the slot's data: message number + 1 (32 bits), and
-  // above it the signature.
-  uint64_t mark[kGpuMaxBlocks][kGpuMaxRanks][kGpuSlotCount];
-  // credit[b][p], written by rank p: how many of this rank's messages it has taken out (32 bits).
-  uint64_t credit[kGpuMaxBlocks][kGpuMaxRanks];
+  // mark[r][p][slot] of ring r, written by rank p after the slot's data: message number + 1 (32
+  // bits), and above it the signature.
+  uint64_t mark[kGpuMaxRings][kGpuMaxRanks][kGpuSlotCount];
+  // credit[r][p], written by rank p: how many of this rank's messages it has taken out (32 bits).
+  uint64_t credit[kGpuMaxRings][kGpuMaxRanks];
   // From here on this rank only.
-  GpuCounters counters[kGpuMaxBlocks][kGpuMaxRanks];
+  GpuCounters counters[kGpuMaxRings][kGpuMaxRanks];
   uint64_t epoch[kGpuMaxBlocks];  // collectives that block b has begun
   uint32_t dead;                  // a call failed or was aborted: every later one returns at once
 };
 
-inline constexpr size_t kGpuControlBytes = size_t{64} << 10;
+inline constexpr size_t kGpuControlBytes = size_t{128} << 10;
 static_assert(sizeof(GpuControl) <= kGpuControlBytes);
 
 inline constexpr size_t kGpuLineBytes = 16;
 inline constexpr size_t kGpuLinePayload = 8;
-inline constexpr size_t kGpuLinesPerBlock = 4096;  // of one set, shared by the ranks that write
+inline constexpr size_t kGpuLinesPerBlock = 2048;  // of one set, shared by the ranks that write
                                                    // there
 inline constexpr size_t kGpuLineAreaBytes =
     2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
-inline constexpr size_t kGpuStagingBytes = size_t{16} << 20;
+inline constexpr size_t kGpuStagingBytes = size_t{27} << 20;
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
   return kGpuLinesPerBlock / static_cast<size_t>(rankCount > 1 ? rankCount : 2) / 8 * 8;
 }
 
-// Payload of a slot. A multiple of 8 KiB, so that 512 threads fill it in whole passes of 16 bytes.
+// Rings of a pair that have slots: two ranks need no second stage.
+constexpr int32_t gpuRings(int32_t rankCount) {
+  return rankCount > 2 ? kGpuMaxRings : kGpuMaxBlocks;
+}
+
+// Payload of a slot.
 constexpr size_t gpuSlotBytes(int32_t rankCount) {
   const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
-  return kGpuStagingBytes / peers / kGpuMaxBlocks / kGpuSlotCount / 8192 * 8192;
+  const size_t slots = peers * static_cast<size_t>(gpuRings(rankCount)) * kGpuSlotCount;
+  constexpr size_t kMost = size_t{64} << 10;
+  const size_t bytes = kGpuStagingBytes / slots / 1024 * 1024;
+  return bytes < kMost ? bytes : kMost;
 }
-static_assert(gpuSlotBytes(kGpuMaxRanks) >= 8192);
+static_assert(gpuSlotBytes(kGpuMaxRanks) >= 4096);
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
 inline constexpr size_t kGpuStagingOffset = kGpuLineOffset + kGpuLineAreaBytes;

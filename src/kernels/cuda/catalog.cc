@@ -11,10 +11,12 @@ namespace {
 using enum Collective;
 using wire::GpuAlgorithm;
 
-constexpr int32_t kThreads = 512;
+constexpr int32_t kThreads = 512;          // of a block of a collective
+constexpr int32_t kTransferThreads = 256;  // of a transfer's
 // Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
 // One on each multiprocessor; an A100 has 108.
 constexpr int32_t kResidentBlocks = 104;
+constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 
 bool folds(Collective collective) {
   return collective == kAllReduce || collective == kReduceScatter || collective == kReduce;
@@ -30,11 +32,28 @@ size_t messageBytes(const GpuRequest& request) {
   return static_cast<size_t>(request.count) * sizeOf(request.type);
 }
 
-// Up to here lines are faster. Predicted, not measured: a line doubles the bytes on the wire, a
-// slot costs a fence and a second trip (together some 2 µs).
+// Up to here lines are faster: a line doubles the bytes on the wire, a slot costs a fence, a second
+// trip and more barriers (together some 4 µs). 2 and 4 × H200, 2026-11-21; more ranks are
+// predicted.
 size_t lineLimit(const GpuRequest& request) {
   if (request.lineBytes >= 0) return static_cast<size_t>(request.lineBytes);
-  return request.rankCount <= 2 ? 256_KiB : 64_KiB;
+  if (request.rankCount <= 2) return 512_KiB;
+  return request.rankCount <= 4 ? 256_KiB : 64_KiB;
+}
+
+// The longest message: whole passes of all movers of a block (kernels/cuda/pump.cuh). Longer ones
+// were slower: all-reduce of 256 MB on 2 × H200 took 797 µs with 32 KiB and 915 with 64
+// (2026-11-21).
+size_t longestMessage(int32_t rankCount) {
+  constexpr size_t kPass = 224 * 16;
+  const size_t most = std::min(wire::gpuSlotBytes(rankCount), 8 * kPass);
+  return most / kPass * kPass;
+}
+
+const char* slotKernel(bool fold, int32_t rankCount) {
+  if (rankCount <= 2) return fold ? "tuttiFoldSlots2" : "tuttiMoveSlots2";
+  if (rankCount <= 4) return fold ? "tuttiFoldSlots4" : "tuttiMoveSlots4";
+  return fold ? "tuttiFoldSlots8" : "tuttiMoveSlots8";
 }
 
 // Messages that one call makes of the vector: an owner each.
@@ -94,8 +113,8 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
       static_cast<int32_t>(std::min(divideUp(part, kLeast), size_t{wire::kGpuMaxBlocks}));
   choice.blocks = std::clamp(wanted, 1, blockLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
-  choice.chunkBytes = static_cast<uint32_t>(
-      std::clamp(perBlock, size_t{16}, wire::gpuSlotBytes(request.rankCount)));
+  choice.chunkBytes =
+      static_cast<uint32_t>(std::clamp(perBlock, size_t{16}, longestMessage(request.rankCount)));
 }
 
 }  // namespace
@@ -115,7 +134,7 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
     choice.kernel = fold ? "tuttiFoldLines" : "tuttiMoveLines";
     shapeLines(request, choice);
   } else {
-    choice.kernel = fold ? "tuttiFoldSlots" : "tuttiMoveSlots";
+    choice.kernel = slotKernel(fold, request.rankCount);
     shapeSlots(request, choice);
   }
   return choice;
@@ -125,8 +144,9 @@ int32_t transferBlocks(uint64_t bytes, const GpuRequest& request) {
   constexpr uint64_t kLeast = 8_KiB;
   // Every peer may have a send and a receive in the same launch.
   const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
-  const int32_t most = std::clamp(kResidentBlocks / std::max(1, request.ranksPerDevice) / pairs, 1,
-                                  std::min(request.maxBlocks, 32));
+  const int32_t resident = kResidentTransferBlocks / std::max(1, request.ranksPerDevice);
+  const int32_t most =
+      std::clamp(std::min(resident / pairs, request.maxBlocks), 1, wire::kGpuMaxBlocks);
   return static_cast<int32_t>(
       std::clamp<uint64_t>((bytes + kLeast - 1) / kLeast, 1, static_cast<uint64_t>(most)));
 }
@@ -136,7 +156,7 @@ GpuChoice transferKernel() {
           .protocol = "slots",
           .kernel = "tuttiTransfers",
           .image = kMoveImage,
-          .threads = kThreads,
+          .threads = kTransferThreads,
           .blocks = 1,
           .chunkBytes = 0,
           .shape = GpuAlgorithm::kDirect};

@@ -60,7 +60,8 @@ class Arrivals {
       if ((peers & bit(p)) == 0) continue;
       Patience patience;
       while (!isHere(lines_[p])) {
-        if (patience.isOver(view_, {p, epoch_, call_.signature, call_.collective})) return false;
+        if (patience.isOver(view_, {p, epoch_, call_.signature, call_.collective, epoch_}))
+          return false;
         lines_[p] = loadLine(at(p, line));
       }
     }
@@ -145,7 +146,7 @@ class LineCall {
   };
 
   __device__ __forceinline__ Awaited awaited(int peer, uint64_t number) const {
-    return {peer, number, call_.signature, call_.collective};
+    return {peer, number, call_.signature, call_.collective, epoch_};
   }
   __device__ __forceinline__ bool sendsTo(int peer) const {
     return peer < view_.rankCount && (roles_.sends & bit(peer)) != 0;
@@ -168,7 +169,7 @@ class LineCall {
     epoch_ = entry.epoch;
     bool isFine = entry.dead == 0;
     if (epoch_ % kClearEvery < 2) clearLines(view_, epoch_);
-    if (isFine) announce(view_, call_, epoch_);
+    if (isFine) announce(view_, call_, epoch_, static_cast<int>(threadIdx.x));
     const int peer = static_cast<int>(threadIdx.x);
     if (isFine && sendsTo(peer)) {
       const uint64_t before = epoch_ - 1;

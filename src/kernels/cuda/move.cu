@@ -1,8 +1,8 @@
 // What only moves bytes, of whatever type.
 //
-// tuttiMoveLines and tuttiMoveSlots execute the schedules AllGather/direct, AlltoAll/pairwise,
-// Broadcast/direct, Gather/direct and Scatter/direct, tuttiMoveSlots also Broadcast/twoshot;
-// tuttiTransfers Send/direct and Recv/direct.
+// tuttiMoveLines and tuttiMoveSlots2, 4, 8 execute the schedules AllGather/direct,
+// AlltoAll/pairwise, Broadcast/direct, Gather/direct and Scatter/direct, the latter also
+// Broadcast/twoshot; tuttiTransfers Send/direct and Recv/direct.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/policies.cuh"
 #include "kernels/cuda/transfers.cuh"
@@ -12,12 +12,12 @@ extern "C" __global__ void __launch_bounds__(512, 1)
   tutti::kernels::cuda::runLineCalls<tutti::kernels::cuda::Moving>(launch);
 }
 
-extern "C" __global__ void __launch_bounds__(512, 2)
-    tuttiMoveSlots(const __grid_constant__ tutti::wire::GpuLaunch launch) {
-  tutti::kernels::cuda::runSlotCalls<tutti::kernels::cuda::Moving>(launch);
-}
+TUTTI_SLOT_KERNEL(tuttiMoveSlots, 2, tutti::kernels::cuda::Moving)
+TUTTI_SLOT_KERNEL(tuttiMoveSlots, 4, tutti::kernels::cuda::Moving)
+TUTTI_SLOT_KERNEL(tuttiMoveSlots, 8, tutti::kernels::cuda::Moving)
 
-extern "C" __global__ void __launch_bounds__(512, 2)
+extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 3)
     tuttiTransfers(const __grid_constant__ tutti::wire::GpuTransfers transfers) {
-  tutti::kernels::cuda::runTransfers(transfers);
+  __shared__ tutti::kernels::cuda::TransferStep tables[2];
+  tutti::kernels::cuda::runTransfers(transfers, tables);
 }

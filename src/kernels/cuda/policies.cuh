@@ -45,6 +45,8 @@ class Folding {
     factor_ = Element::widen(scalar.bits);
   }
 
+  __device__ __forceinline__ bool scales() const { return scales_; }
+
   // My input as peers and I fold it.
   template <typename W>
   __device__ __forceinline__ W outgoing(const W& raw) const {

@@ -37,6 +37,7 @@ struct Awaited {
   uint64_t number;
   uint32_t signature;
   Collective collective;
+  uint64_t epoch;  // the block's collective at hand; sends and receives have none
 };
 
 // First one in writes; the communicator is over, so nobody clears it.
@@ -87,10 +88,9 @@ class Patience {
       return false;
     }
     const GpuControl* own = controlOf(view, view.rank);
-    const uint64_t epoch = loadRelaxed(&own->epoch[blockIdx.x]);
-    const uint64_t seen = loadRelaxed(&own->entered[epoch & 1][blockIdx.x][awaited.peer]);
+    const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][blockIdx.x][awaited.peer]);
     const auto theirs = static_cast<uint32_t>(seen >> 32);
-    if (static_cast<uint32_t>(seen) != static_cast<uint32_t>(epoch) || epoch == 0) return false;
+    if (static_cast<uint32_t>(seen) != static_cast<uint32_t>(awaited.epoch)) return false;
     if (theirs == awaited.signature) return false;
     report(view, awaited, GpuFault::kMismatch, theirs);
     return true;
@@ -207,8 +207,8 @@ __device__ __forceinline__ int partOf(const GpuCall& call, int rank, int rankCou
 //   most one collective ahead of another that it writes to, and two sets of lines are enough.
 // 32 bits of e, compared modulo 2^32: at most two values apart. The signature rides along.
 // Nothing simpler: a broadcast's root hears nothing back from the data itself.
-__device__ inline void announce(const GpuView& view, const GpuCall& call, uint64_t epoch) {
-  const int peer = static_cast<int>(threadIdx.x);
+__device__ inline void announce(const GpuView& view, const GpuCall& call, uint64_t epoch,
+                                int peer) {
   if (peer >= view.rankCount || peer == view.rank) return;
   storeRelaxed(&controlOf(view, peer)->entered[epoch & 1][blockIdx.x][view.rank],
                stamped(call.signature, epoch));

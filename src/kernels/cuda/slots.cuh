@@ -1,333 +1,445 @@
 // Collectives of any length through rings of slots.
 //
-// A call is cut into chunks; block b takes chunks b, b + blocks, … and is a pipeline over them. In
-// step k it sends chunk k of its input (first stage), folds or keeps chunk k-L of what came and
-// passes it on where the schedule has a second stage, and copies chunk k-2L of the second stage to
-// its output. One pair of barriers and one fence a step serve all three.
+// A call is cut into chunks; block b takes chunks b, b + blocks, … and has two pumps that run by
+// themselves. The sender sends chunk k of the input (first stage) and, where the schedule has a
+// second stage, copies chunk k - kLag of what comes of it to the output. The worker folds or keeps
+// chunk k of the first stage's messages and passes it on where there is a second stage. First and
+// second stage have rings of their own.
 //
-// No deadlock: with two stages (L = 1) step k waits only for what peers do in step k-1, their
-// messages and, with four slots, their credits; a ring's messages are made and taken in the same
-// order, first stage before second. With one stage L is 2, so that a step rarely has to wait.
+// No deadlock. A pump at step k has told its peers of all steps before k - 1 and waits for step k's
+// needs. Take the least step k that any worker waits in: what it needs is that all senders have
+// sent chunk k, and (second stage) that the message of k - kGpuSlotCount was collected, in some
+// sender's step k - kGpuSlotCount + kLag. A sender's step j needs credit for chunk j -
+// kGpuSlotCount, and what the workers made of chunk j - kLag: for j up to k + 1 the workers have
+// done both. As a pump prepares one step ahead, this takes kLag > 2 and kGpuSlotCount > kLag.
+//
+// In place, the worker's output is the sender's input: the worker waits until the sender is through
+// with the chunk (SlotShared::sent).
 #pragma once
 
-#include <new>
-
+#include "kernels/cuda/pump.cuh"
+#include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/rings.cuh"
 #include "kernels/cuda/session.cuh"
-#include "kernels/cuda/spread.cuh"
 
 namespace tutti::kernels::cuda {
 
-static_assert(wire::kGpuSlotCount >= 4, "two stages keep four messages of a pair under way");
+inline constexpr int kLag = 3;
+static_assert(kLag > 2 && wire::kGpuSlotCount > kLag);
+
+inline constexpr int kSlotThreads = 2 * kPumpThreads;
+inline constexpr int64_t kAllSent = int64_t{1} << 62;
+
+// What a pump's movers do in one step, where bytes say so. Entry j is the peer j + 1 after this
+// rank, so that each begins with another and none is a hot spot.
+struct SlotStep {
+  Spread<wire::kGpuMaxRanks - 1> same;  // sender: input to all; worker: the fold or what it passes
+                                        // on
+  Range each[wire::kGpuMaxRanks - 1];   // sender: input to each; worker: messages to the output
+  Range own[wire::kGpuMaxRanks - 1];    // sender: input to the output, part by part
+  Range collects[wire::kGpuMaxRanks - 1];      // sender: second stage's messages to the output
+  const std::byte* folds[wire::kGpuMaxRanks];  // worker: by rank, the own input too
+  bool hasEach, hasOwn, hasCollects;
+  bool isFine;
+};
 
 // What the threads of a block share.
 struct SlotShared {
-  RingTable table;
-  alignas(Ring) unsigned char rings[wire::kGpuMaxRanks][sizeof(Ring)];
+  SlotStep sender[2];
+  SlotStep worker[2];
+  int64_t sent;  // chunks that the sender is through with; kAllSent where it has none, or failed
 };
 
-template <typename Policy>
-class SlotCall {
- public:
-  __device__ SlotCall(const GpuView& view, const GpuCall& call, SlotShared& shared)
-      : view_(view),
-        call_(call),
-        shared_(shared),
-        roles_(rolesOf(call, view.rank, view.rankCount)),
-        policy_(call, view.rank, view.rankCount),
-        blockBytes_(call.count * sizeOf(call.type)) {
-    const size_t stride = static_cast<size_t>(call.chunkBytes) * roles_.parts;
-    const size_t chunks = (blockBytes_ + stride - 1) / stride;
+// A call as the keepers see it: who, and which bytes.
+struct SlotCall {
+  const GpuView& view;
+  const GpuCall& call;
+  const Roles roles;
+  const size_t blockBytes;  // of the call: a rank's block, or the whole vector
+  int64_t chunks;           // of this thread block
+  uint64_t epoch;
+
+  __device__ SlotCall(const GpuView& itsView, const GpuCall& itsCall, uint64_t itsEpoch)
+      : view(itsView),
+        call(itsCall),
+        roles(rolesOf(itsCall, itsView.rank, itsView.rankCount)),
+        blockBytes(itsCall.count * sizeOf(itsCall.type)),
+        epoch(itsEpoch) {
+    const size_t stride = static_cast<size_t>(call.chunkBytes) * roles.parts;
+    const size_t all = (blockBytes + stride - 1) / stride;
     const size_t blocks = call.blocks;
-    steps_ = static_cast<int64_t>((chunks + blocks - 1 - blockIdx.x) / blocks);
+    chunks = static_cast<int64_t>((all + blocks - 1 - blockIdx.x) / blocks);
   }
 
-  // All threads of the block; false when the communicator is over.
-  __device__ bool run() {
-    if (!begin()) return false;
-    const int lag = roles_.isSplit ? 1 : 2;
-    const int64_t last = steps_ + (roles_.isSplit ? 2 : 1) * lag;
-    for (int64_t k = 0; k < last; ++k) {
-      if (!step({.send = k, .work = k - lag, .collect = roles_.isSplit ? k - 2 * lag : -1})) {
-        return false;
-      }
+  __device__ __forceinline__ bool sends() const { return roles.sends != 0 || roles.copiesOwn; }
+  // How far the sender's second stage is behind.
+  __device__ __forceinline__ int64_t lag() const {
+    return sends() && roles.collects != 0 ? kLag : 0;
+  }
+  __device__ __forceinline__ int64_t senderSteps() const {
+    return sends() || roles.collects != 0 ? chunks + lag() : 0;
+  }
+  __device__ __forceinline__ int64_t workerSteps() const { return roles.works ? chunks : 0; }
+
+  __device__ __forceinline__ Awaited awaited(int peer) const {
+    return {peer, 0, call.signature, call.collective, epoch};
+  }
+  // Where a step's table has that peer.
+  __device__ __forceinline__ int place(int peer) const {
+    const int place = peer - view.rank - 1;
+    return place < 0 ? place + view.rankCount : place;
+  }
+  static __device__ __forceinline__ int firstRing() { return static_cast<int>(blockIdx.x); }
+  static __device__ __forceinline__ int secondRing() { return wire::kGpuMaxBlocks + firstRing(); }
+
+  // ---- ranges, in bytes of one rank's block (or of the whole vector)
+  __device__ __forceinline__ size_t offset(int64_t chunk, int part) const {
+    const size_t number = static_cast<size_t>(chunk) * call.blocks + blockIdx.x;
+    return (number * roles.parts + part) * call.chunkBytes;
+  }
+  __device__ __forceinline__ uint32_t bytesAt(size_t offset) const {
+    const size_t rest = blockBytes > offset ? blockBytes - offset : 0;
+    return static_cast<uint32_t>(min(rest, static_cast<size_t>(call.chunkBytes)));
+  }
+  __device__ __forceinline__ int part(int rank) const {
+    return roles.isSplit ? partOf(call, rank, view.rankCount) : 0;
+  }
+  const __device__ __forceinline__ std::byte* input(int peer, size_t offset) const {
+    const size_t block = roles.inputByPeer ? static_cast<size_t>(peer) * blockBytes : 0;
+    return static_cast<const std::byte*>(call.input) + block + offset;
+  }
+  __device__ __forceinline__ std::byte* output(int peer, size_t offset) const {
+    const size_t block = roles.outputByPeer ? static_cast<size_t>(peer) * blockBytes : 0;
+    return static_cast<std::byte*>(call.output) + block + offset;
+  }
+};
+
+// Keeper of the first pump: input to peers; and second-stage messages to the output.
+class SenderKeeper {
+ public:
+  __device__ SenderKeeper(const SlotCall& call, SlotShared& shared, int lane)
+      : call_(call),
+        shared_(shared),
+        lane_(lane),
+        lag_(call.lag()),
+        sendsHere_((call.roles.sends >> lane & 1) != 0),
+        collectsHere_((call.roles.collects >> lane & 1) != 0) {
+    if (sendsHere_) out_ = OutRing(call.view, call.awaited(lane), SlotCall::firstRing());
+    if (collectsHere_) {
+      in_ = InRing(call.view, call.awaited(lane), SlotCall::secondRing(), call.chunks);
     }
-    if (hasRing()) ring().save();
-    return true;
   }
 
- private:
-  // The chunks that a step handles; those outside of 0 … steps_-1 do not exist.
-  struct Step {
-    int64_t send;
-    int64_t work;
-    int64_t collect;
-  };
-
-  __device__ __forceinline__ bool exists(int64_t chunk) const {
-    return chunk >= 0 && chunk < steps_;
-  }
-  __device__ __forceinline__ bool hasRing() const {
-    const int peer = static_cast<int>(threadIdx.x);
-    return peer < view_.rankCount && peer != view_.rank;
-  }
-  __device__ __forceinline__ Ring& ring() const {
-    return *reinterpret_cast<Ring*>(shared_.rings[threadIdx.x]);
-  }
-  __device__ __forceinline__ bool isMine(uint32_t mask) const {
-    return (mask & bit(static_cast<int>(threadIdx.x))) != 0;
-  }
-
-  __device__ bool begin() {
-    GpuControl* own = controlOf(view_, view_.rank);
-    const uint64_t epoch = loadRelaxed(&own->epoch[blockIdx.x]) + 1;
-    const uint32_t dead = loadRelaxed(&own->dead);
-    if (hasRing()) {  // loads first, so that their latencies overlap
-      const int peer = static_cast<int>(threadIdx.x);
-      new (&ring()) Ring(view_, {peer, 0, call_.signature, call_.collective},
-                         static_cast<int>(blockIdx.x), Ring::Side::kBoth);
-    }
-    if (dead == 0) announce(view_, call_, epoch);
-    if (hasRing()) {
-      const int64_t messages =
-          (isMine(roles_.receives) ? steps_ : 0) + (isMine(roles_.collects) ? steps_ : 0);
-      ring().begin(static_cast<uint64_t>(messages));
-    }
-    if (__syncthreads_or(static_cast<int>(dead)) != 0) return false;
-    if (threadIdx.x == 0) own->epoch[blockIdx.x] = epoch;
-    return true;
-  }
-
-  __device__ bool step(const Step& at) {
-    const bool sends = exists(at.send) && (roles_.sends != 0 || roles_.copiesOwn);
-    const bool works = exists(at.work) && roles_.works;
-    const bool collects = exists(at.collect) && roles_.collects != 0;
-    if (!sends && !works && !collects) return true;
-    const bool isFine = !hasRing() || prepare(at);
-    if (works && threadIdx.x == static_cast<unsigned>(view_.rank)) {
-      shared_.table.in[0][view_.rank] = ownWork(at.work);
-    }
-    if (__syncthreads_or(isFine ? 0 : 1) != 0) return false;
-    if (sends) sendChunk(at.send);
-    if (works) workOn(at.work);
-    if (collects) collectChunk(at.collect);
-    __syncthreads();
-    if (hasRing()) complete(at);
-    return true;
-  }
-
-  // Thread p: waits for rank p's messages and free slots.
-  __device__ bool prepare(const Step& at) {
-    const int peer = static_cast<int>(threadIdx.x);
-    RingTable& table = shared_.table;
-    int out = 0;
-    int in = 0;
+  __device__ bool prepare(int64_t step, SlotStep& table) {
+    const bool sends = call_.sends() && step < call_.chunks;
+    const bool collects = call_.roles.collects != 0 && step >= lag_;
+    const bool isSame = !call_.roles.inputByPeer && !call_.roles.isSplit;
+    table.same.bytes = 0;
+    table.hasEach = sends && !isSame;
+    table.hasOwn = sends && !isSame && call_.roles.copiesOwn;
+    table.hasCollects = collects;
+    if (sends && isSame) prepareSame(step, table);
+    if (table.hasOwn) prepareOwn(step, table);
     bool isFine = true;
-    if (exists(at.send) && isMine(roles_.sends)) {
-      table.out[0][peer] = ring().awaitSlot(out++);
-      isFine = table.out[0][peer] != nullptr;
+    if (sends && sendsHere_) {
+      std::byte* slot = out_.awaitSlot(call_.view, step);
+      isFine = slot != nullptr;
+      const size_t at = call_.offset(step, call_.part(lane_));
+      table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
+      table.each[call_.place(lane_)] = {call_.input(lane_, at), slot, call_.bytesAt(at)};
     }
-    if (isFine && exists(at.work) && isMine(roles_.forwards)) {
-      table.out[1][peer] = ring().awaitSlot(out++);
-      isFine = table.out[1][peer] != nullptr;
-    }
-    if (isFine && exists(at.work) && isMine(roles_.receives)) {
-      table.in[0][peer] = ring().awaitMessage(in++);
-      isFine = table.in[0][peer] != nullptr;
-    }
-    if (isFine && exists(at.collect) && isMine(roles_.collects)) {
-      table.in[1][peer] = ring().awaitMessage(in++);
-      isFine = table.in[1][peer] != nullptr;
+    if (isFine && collects && collectsHere_) {
+      const std::byte* message = in_.await(call_.view, step - lag_);
+      isFine = message != nullptr;
+      const size_t at = call_.offset(step - lag_, call_.part(lane_));
+      table.collects[call_.place(lane_)] = {message, call_.output(lane_, at), call_.bytesAt(at)};
     }
     return isFine;
   }
 
-  // Thread p: tells rank p what the block has written to it and read from it.
-  __device__ void complete(const Step& at) {
-    const int made = (exists(at.send) && isMine(roles_.sends) ? 1 : 0) +
-                     (exists(at.work) && isMine(roles_.forwards) ? 1 : 0);
-    const int taken = (exists(at.work) && isMine(roles_.receives) ? 1 : 0) +
-                      (exists(at.collect) && isMine(roles_.collects) ? 1 : 0);
-    if (made > 0) fenceSystem();
-    for (int i = 0; i < made; ++i) ring().mark();
-    ring().take(taken);
+  __device__ void complete(int64_t step) {
+    if (call_.sends() && step < call_.chunks) {
+      if (lane_ == 0) *static_cast<volatile int64_t*>(&shared_.sent) = step + 1;
+      if (call_.roles.sends != 0) fenceSystem();
+      if (sendsHere_) out_.mark(call_.view, step);
+    }
+    if (collectsHere_ && step >= lag_) in_.take(call_.view, step - lag_);
   }
 
-  // ---- ranges, in bytes of one rank's block (or of the whole vector)
-  __device__ __forceinline__ size_t offset(int64_t chunk, int part) const {
-    const size_t number = static_cast<size_t>(chunk) * call_.blocks + blockIdx.x;
-    return (number * roles_.parts + part) * call_.chunkBytes;
-  }
-  __device__ __forceinline__ size_t bytesAt(size_t offset) const {
-    const size_t rest = blockBytes_ > offset ? blockBytes_ - offset : 0;
-    return min(rest, static_cast<size_t>(call_.chunkBytes));
-  }
-  __device__ __forceinline__ int part(int rank) const {
-    return roles_.isSplit ? partOf(call_, rank, view_.rankCount) : 0;
-  }
-  const __device__ __forceinline__ std::byte* input(int peer, size_t offset) const {
-    const size_t block = roles_.inputByPeer ? static_cast<size_t>(peer) * blockBytes_ : 0;
-    return static_cast<const std::byte*>(call_.input) + block + offset;
-  }
-  __device__ __forceinline__ std::byte* output(int peer, size_t offset) const {
-    const size_t block = roles_.outputByPeer ? static_cast<size_t>(peer) * blockBytes_ : 0;
-    return static_cast<std::byte*>(call_.output) + block + offset;
-  }
-  const __device__ __forceinline__ std::byte* ownWork(int64_t chunk) const {
-    return input(view_.rank, offset(chunk, part(view_.rank)));
-  }
-  __device__ __forceinline__ int next() const {
-    return view_.rank + 1 < view_.rankCount ? view_.rank + 1 : 0;
+  __device__ void save() const {
+    if (sendsHere_) out_.save(call_.view, call_.chunks);
+    if (collectsHere_) in_.save(call_.view);
   }
 
-  __device__ void sendChunk(int64_t chunk) {
-    const auto outgoing = [&](const uint4& raw) { return policy_.outgoing(raw); };
-    if (!roles_.inputByPeer && !roles_.isSplit) {
-      const size_t at = offset(chunk, 0);
-      cuda::run({input(0, at), bytesAt(at), nullptr, roles_.sends, shared_.table.out[0], next(),
-                 view_.rankCount},
-                outgoing);
-    } else {
-      for (int step = 1; step < view_.rankCount; ++step) {
-        int peer = view_.rank + step;
-        if (peer >= view_.rankCount) peer -= view_.rankCount;
-        if ((roles_.sends & bit(peer)) == 0) continue;
-        const size_t at = offset(chunk, part(peer));
-        cuda::run({input(peer, at), bytesAt(at), nullptr, bit(peer), shared_.table.out[0], peer,
-                   view_.rankCount},
-                  outgoing);
+ private:
+  // All lanes write the same.
+  __device__ void prepareSame(int64_t chunk, SlotStep& table) const {
+    const size_t at = call_.offset(chunk, 0);
+    const std::byte* from = call_.input(0, at);
+    std::byte* own = call_.output(call_.view.rank, at);
+    table.same.from = from;
+    table.same.to = call_.roles.copiesOwn && own != from ? own : nullptr;
+    table.same.bytes = call_.bytesAt(at);
+  }
+  __device__ void prepareOwn(int64_t chunk, SlotStep& table) const {
+    if (lane_ >= call_.roles.parts) return;
+    const size_t at = call_.offset(chunk, lane_);
+    const std::byte* from = call_.input(call_.view.rank, at);
+    std::byte* to = call_.output(call_.view.rank, at);
+    table.own[lane_] = {from, to, from == to ? 0 : call_.bytesAt(at)};
+  }
+
+  const SlotCall& call_;
+  SlotShared& shared_;
+  const int lane_;
+  const int64_t lag_;
+  const bool sendsHere_;
+  const bool collectsHere_;
+  OutRing out_;
+  InRing in_;
+};
+
+// Keeper of the second pump: what comes in the first stage is folded or kept, and passed on.
+template <bool kFolds>
+class WorkerKeeper {
+ public:
+  __device__ WorkerKeeper(const SlotCall& call, SlotShared& shared, int lane)
+      : call_(call),
+        shared_(shared),
+        lane_(lane),
+        receivesHere_((call.roles.receives >> lane & 1) != 0),
+        forwardsHere_((call.roles.forwards >> lane & 1) != 0) {
+    if (receivesHere_) {
+      in_ = InRing(call.view, call.awaited(lane), SlotCall::firstRing(), call.chunks);
+    }
+    if (forwardsHere_) out_ = OutRing(call.view, call.awaited(lane), SlotCall::secondRing());
+  }
+
+  __device__ bool prepare(int64_t step, SlotStep& table) {
+    const size_t at = call_.offset(step, call_.part(call_.view.rank));
+    const uint32_t bytes = call_.bytesAt(at);
+    const bool isSame = kFolds || call_.roles.forwards != 0;
+    bool isFine = true;
+    table.same.bytes = isSame ? bytes : 0;
+    table.hasEach = !isSame;
+    if (kFolds) {
+      table.same.to = call_.roles.writes ? call_.output(call_.view.rank, at) : nullptr;
+      if (lane_ == call_.view.rank) {
+        table.folds[lane_] = call_.input(lane_, at);
+        table.same.from = table.folds[lane_];  // whose alignment counts
       }
     }
-    if (roles_.copiesOwn) copyOwn(chunk);
-  }
-
-  __device__ void copyOwn(int64_t chunk) {
-    for (int p = 0; p < roles_.parts; ++p) {
-      const size_t at = offset(chunk, p);
-      const std::byte* from = input(view_.rank, at);
-      std::byte* to = output(view_.rank, at);
-      if (from != to) cuda::run({from, bytesAt(at), to, 0, nullptr, 0, 0}, Keep());
-    }
-  }
-
-  __device__ void collectChunk(int64_t chunk) {
-    for (int step = 1; step < view_.rankCount; ++step) {
-      int peer = view_.rank + step;
-      if (peer >= view_.rankCount) peer -= view_.rankCount;
-      if ((roles_.collects & bit(peer)) == 0) continue;
-      const size_t at = offset(chunk, part(peer));
-      cuda::run({shared_.table.in[1][peer], bytesAt(at), output(peer, at), 0, nullptr, 0, 0},
-                Keep());
-    }
-  }
-
-  __device__ void workOn(int64_t chunk) {
-    if constexpr (Policy::kFolds) {
-      if (view_.rankCount <= 2) {
-        fold<2, 4>(chunk);
-      } else if (view_.rankCount <= 4) {
-        fold<4, 2>(chunk);
+    if (receivesHere_) {
+      const std::byte* message = in_.await(call_.view, step);
+      isFine = message != nullptr;
+      std::byte* to = call_.output(lane_, at);
+      if (kFolds) {
+        table.folds[lane_] = message;
+      } else if (isSame) {  // from one rank, to all
+        table.same.from = message;
+        table.same.to = to;
       } else {
-        fold<wire::kGpuMaxRanks, 1>(chunk);
+        table.each[call_.place(lane_)] = {message, to, bytes};
       }
+    }
+    if (isFine && forwardsHere_) {
+      std::byte* slot = out_.awaitSlot(call_.view, step);
+      isFine = slot != nullptr;
+      table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
+    }
+    while (*static_cast<volatile int64_t*>(&shared_.sent) <= step) {
+    }
+    return isFine;
+  }
+
+  __device__ void complete(int64_t step) {
+    if (call_.roles.forwards != 0) {
+      fenceSystem();
+      if (forwardsHere_) out_.mark(call_.view, step);
+    }
+    if (receivesHere_) in_.take(call_.view, step);
+  }
+
+  __device__ void save() const {
+    if (receivesHere_) in_.save(call_.view);
+    if (forwardsHere_) out_.save(call_.view, call_.chunks);
+  }
+
+ private:
+  const SlotCall& call_;
+  SlotShared& shared_;
+  const int lane_;
+  const bool receivesHere_;
+  const bool forwardsHere_;
+  InRing in_;
+  OutRing out_;
+};
+
+// The movers. kMost bounds the rank count, so that what is done for each peer is unrolled.
+template <int kMost, typename Policy>
+class Movers {
+ public:
+  static constexpr int kPeers = kMost - 1;
+  // Loads under way, of each peer's bytes.
+  static constexpr int kVectors = kMost == 2 ? 8 : kMost == 4 ? 3 : 1;
+  static constexpr int kFoldVectors = kMost == 2 ? 4 : kMost == 4 ? 2 : 1;
+
+  __device__ Movers(const GpuCall& call, const GpuView& view, uint32_t mover)
+      : policy_(call, view.rank, view.rankCount),
+        mover_(mover),
+        rank_(view.rank),
+        rankCount_(view.rankCount) {}
+
+  __device__ __forceinline__ void send(const SlotStep& table) const {
+    const auto outgoing = [&](const uint4& raw) { return policy_.outgoing(raw); };
+    if (table.same.bytes != 0) spread<8>(peersOf(table.same), mover_, outgoing);
+    if (table.hasEach) copy<kVectors, kPeers>(table.each, mover_, outgoing);
+    if (table.hasOwn) copyOwn(table);
+    if (table.hasCollects) copy<kVectors, kPeers>(table.collects, mover_, AsIs());
+  }
+
+  __device__ __forceinline__ void work(const SlotStep& table) const {
+    if constexpr (Policy::kFolds) {
+      fold(table);
     } else {
-      for (int step = 1; step < view_.rankCount; ++step) {
-        int peer = view_.rank + step;
-        if (peer >= view_.rankCount) peer -= view_.rankCount;
-        if ((roles_.receives & bit(peer)) == 0) continue;
-        const size_t at = offset(chunk, part(view_.rank));
-        cuda::run({shared_.table.in[0][peer], bytesAt(at), output(peer, at), roles_.forwards,
-                   shared_.table.out[1], next(), view_.rankCount},
-                  Keep());
-      }
+      if (table.same.bytes != 0) spread<4>(peersOf(table.same), mover_, AsIs());
+      if (table.hasEach) copy<kVectors, kPeers>(table.each, mover_, AsIs());
     }
   }
 
-  // Folds a chunk of all ranks, kMost of them at most: all are loaded before the first is folded,
-  // kVectors of each a thread.
-  template <int kMost, int kVectors>
-  __device__ __forceinline__ void fold(int64_t chunk) {
-    const size_t at = offset(chunk, part(view_.rank));
-    const size_t bytes = bytesAt(at);
-    const std::byte* own = shared_.table.in[0][view_.rank];
-    const Spread result{nullptr,
-                        bytes,
-                        roles_.writes ? output(view_.rank, at) : nullptr,
-                        roles_.forwards,
-                        shared_.table.out[1],
-                        next(),
-                        view_.rankCount};
-    const bool isAlignedAll =
-        isAligned<uint4>(own) && (result.to == nullptr || isAligned<uint4>(result.to));
-    const size_t whole = isAlignedAll ? bytes / sizeof(uint4) : 0;
-    for (size_t base = threadIdx.x; base < whole; base += kVectors * blockDim.x) {
-      uint4 raw[kVectors][kMost];
+ private:
+  static __device__ __forceinline__ Spread<kPeers> peersOf(
+      const Spread<wire::kGpuMaxRanks - 1>& all) {
+    Spread<kPeers> some{all.from, all.to, all.bytes, {}};
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const size_t vector = base + static_cast<size_t>(i) * blockDim.x;
-        if (vector < whole) loadAll<kMost>(raw[i], vector);
-      }
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const size_t vector = base + static_cast<size_t>(i) * blockDim.x;
-        if (vector >= whole) break;
-        const uint4 value = foldAll<kMost>(raw[i]);
-        if (result.to != nullptr) reinterpret_cast<uint4*>(result.to)[vector] = value;
-        storeEach(result, vector, value);
-      }
-    }
-    foldRest<kMost>(result, own, whole);
+    for (int j = 0; j < kPeers; ++j) some.slots[j] = all.slots[j];
+    return some;
   }
 
-  // What is left at the end, and everything where a buffer is not aligned.
-  template <int kMost>
-  __device__ __forceinline__ void foldRest(const Spread& result, const std::byte* own,
-                                           size_t whole) {
-    for (size_t vector = whole + threadIdx.x; vector * sizeof(uint4) < result.bytes;
-         vector += blockDim.x) {
-      const size_t start = vector * sizeof(uint4);
-      const auto rest = static_cast<int>(min(result.bytes - start, sizeof(uint4)));
-      uint4 raw[kMost];
-#pragma unroll
-      for (int p = 0; p < kMost; ++p) {
-        if (p >= view_.rankCount) break;
-        raw[p] = p == view_.rank
-                     ? loadAny<uint4>(own + start, rest)
-                     : loadStaged(reinterpret_cast<const uint4*>(shared_.table.in[0][p]) + vector);
-      }
-      const uint4 value = foldAll<kMost>(raw);
-      if (result.to != nullptr) storeAny(result.to + start, value, rest);
-      storeEach(result, vector, value);
+  __device__ __forceinline__ void copyOwn(const SlotStep& table) const {
+#pragma unroll 1
+    for (int part = 0; part < kPeers; ++part) {
+      const Range& own = table.own[part];
+      spread<8>(Spread<1>{own.from, own.to, own.bytes, {}}, mover_, AsIs());
     }
   }
 
-  template <int kMost>
-  __device__ __forceinline__ void loadAll(uint4 (&raw)[kMost], size_t vector) const {
+  // Folds a chunk of all ranks: all are loaded before the first is folded.
+  __device__ __forceinline__ void fold(const SlotStep& table) const {
+    const Spread<kPeers> result = peersOf(table.same);
+    const uint4* folds[kMost];
+#pragma unroll
+    for (int p = 0; p < kMost; ++p) folds[p] = reinterpret_cast<const uint4*>(table.folds[p]);
+    const uint32_t whole = result.wholeVectors();
+    auto* to = reinterpret_cast<uint4*>(result.to);
+    eachBatch<kFoldVectors>(whole, mover_, [&](uint32_t base, auto isWhole) {
+      uint4 raw[kFoldVectors][kMost];
+#pragma unroll
+      for (int i = 0; i < kFoldVectors; ++i) {
+        if (!isWhole && base + i * kMovers >= whole) break;
+#pragma unroll
+        for (int p = 0; p < kMost; ++p) {
+          if (p < rankCount_) raw[i][p] = loadStaged((folds[p] + base) + i * kMovers);
+        }
+      }
+      if (policy_.scales()) scaleOwn(raw);
+#pragma unroll
+      for (int i = 0; i < kFoldVectors; ++i) {
+        if (!isWhole && base + i * kMovers >= whole) break;
+        const uint4 value = foldAll(raw[i]);
+        result.template storeSlots<kMovers>(base, i, value);
+        if (to != nullptr) (to + base)[i * kMovers] = value;
+      }
+    });
+    // What is left at the end, and everything where a buffer is not aligned.
+#pragma unroll 1
+    for (uint32_t at = whole + mover_; at * sizeof(uint4) < result.bytes; at += kMovers) {
+      foldOne(table, result, at);
+    }
+  }
+
+  __device__ __noinline__ void foldOne(const SlotStep& table, const Spread<kPeers>& result,
+                                       uint32_t at) const {
+    const size_t start = at * sizeof(uint4);
+    const auto rest = static_cast<int>(min(result.bytes - start, sizeof(uint4)));
+    uint4 raw[1][kMost];
 #pragma unroll
     for (int p = 0; p < kMost; ++p) {
-      if (p < view_.rankCount) {
-        raw[p] = loadStaged(reinterpret_cast<const uint4*>(shared_.table.in[0][p]) + vector);
+      if (p < rankCount_) raw[0][p] = loadAny<uint4>(table.folds[p] + start, rest);
+    }
+    if (policy_.scales()) scaleOwn(raw);
+    const uint4 value = foldAll(raw[0]);
+    result.template storeSlots<0>(at, 0, value);
+    if (result.to != nullptr) storeAny(result.to + start, value, rest);
+  }
+
+  __device__ __forceinline__ uint4 foldAll(const uint4 (&raw)[kMost]) const {
+    return policy_.template fold<kMost>([&](int p) { return raw[p]; });
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void scaleOwn(uint4 (&raw)[kCount][kMost]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int p = 0; p < kMost; ++p) {
+        if (p == rank_) raw[i][p] = policy_.outgoing(raw[i][p]);
       }
     }
   }
 
-  template <int kMost>
-  __device__ __forceinline__ uint4 foldAll(const uint4 (&raw)[kMost]) const {
-    return policy_.template fold<kMost>(
-        [&](int p) { return p == view_.rank ? policy_.outgoing(raw[p]) : raw[p]; });
-  }
-
-  struct Keep {
-    __device__ __forceinline__ uint4 operator()(const uint4& raw) const { return raw; }
-  };
-
-  const GpuView& view_;
-  const GpuCall& call_;
-  SlotShared& shared_;
-  const Roles roles_;
   const Policy policy_;
-  const size_t blockBytes_;  // of the call: a rank's block, or the whole vector
-  int64_t steps_;            // chunks of this thread block
+  const uint32_t mover_;
+  const int rank_;
+  const int rankCount_;
 };
+
+// No peer, no bytes: what no step writes.
+__device__ __forceinline__ void clearSteps(SlotShared& shared) {
+  auto* words = reinterpret_cast<uint32_t*>(&shared);
+  for (uint32_t i = threadIdx.x; i < sizeof(shared) / 4; i += blockDim.x) words[i] = 0;
+  __syncthreads();
+}
+
+// All threads of the block: movers of the sender, movers of the worker, then the two keepers. False
+// when the communicator is over, to the keepers at least.
+template <int kMost, typename Policy>
+__device__ __forceinline__ bool runSlotCall(const GpuView& view, const GpuCall& call,
+                                            SlotShared& shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  GpuControl* own = controlOf(view, view.rank);
+  const uint64_t epoch = loadRelaxed(&own->epoch[blockIdx.x]) + 1;
+  const uint32_t dead = loadRelaxed(&own->dead);
+  clearSteps(shared);
+  const int keeper = thread - 2 * kMovers;
+  const SlotCall slots(view, call, epoch);
+  if (thread == 0) shared.sent = slots.sends() ? 0 : kAllSent;
+  if (keeper >= 0 && keeper < kKeepers && dead == 0) announce(view, call, epoch, keeper);
+  if (__syncthreads_or(static_cast<int>(dead)) != 0) return false;
+  if (thread == 0) own->epoch[blockIdx.x] = epoch;
+  if (keeper < 0) {
+    const Movers<kMost, Policy> movers(call, view, static_cast<uint32_t>(thread % kMovers));
+    if (thread < kMovers) {
+      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, 1,
+           slots.senderSteps());
+    } else {
+      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, 2,
+           slots.workerSteps());
+    }
+    return true;
+  }
+  if (keeper < kKeepers) {
+    SenderKeeper sender(slots, shared, keeper);
+    const bool isFine = keep(sender, shared.sender, 1, slots.senderSteps());
+    // The worker must not wait for a sender that gave up.
+    if (!isFine) *static_cast<volatile int64_t*>(&shared.sent) = kAllSent;
+    if (isFine) sender.save();
+    return isFine;
+  }
+  WorkerKeeper<Policy::kFolds> worker(slots, shared, keeper - kKeepers);
+  const bool isFine = keep(worker, shared.worker, 2, slots.workerSteps());
+  if (isFine) worker.save();
+  return isFine;
+}
 
 }  // namespace tutti::kernels::cuda

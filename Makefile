@@ -11,7 +11,7 @@ SEED ?= 1
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak bench bench-peers install lint format asan tsan clean
+.PHONY: help build demo test soak bench bench-peers install package lint format asan tsan clean
 
 # $(call configure,preset,extra arguments): quiet unless it fails.
 define configure
@@ -26,6 +26,7 @@ help:
 	@echo 'make bench     build and run the micro benchmarks'
 	@echo 'make bench-peers  time CPU ranks against the MPIs and Gloo of this machine: build/peers/peers.html'
 	@echo 'make install   install to PREFIX=$(PREFIX), staged under DESTDIR when that is set'
+	@echo 'make package   deb, rpm and an archive: build/release/packages'
 	@echo 'make build     build the library, the command and the examples (build/release)'
 	@echo 'make lint      clang-format and tidy.py as checks, then clang-tidy over all sources'
 	@echo 'make format    lay out the sources with clang-format'
@@ -77,6 +78,13 @@ install:
 	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
 	@cmake --build build/release -j $(JOBS)
 	@DESTDIR='$(DESTDIR)' cmake --install build/release --prefix '$(PREFIX)' --strip
+
+package:
+	@scripts/install-deps.sh package
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS)
+	@cd build/release && cpack > cpack.log 2>&1 || { cat cpack.log; exit 1; }
+	@ls -l build/release/packages
 
 asan tsan:
 	@scripts/install-deps.sh test

@@ -29,5 +29,7 @@ void addDoctor(CLI::App& app, int& exitCode);
 void addWhy(CLI::App& app, int& exitCode);
 void addTopo(CLI::App& app, int& exitCode);
 void addVersion(CLI::App& app, int& exitCode);
+void addCompletion(CLI::App& app, int& exitCode);
+void addManual(CLI::App& app, int& exitCode);
 
 }  // namespace tutti::tools

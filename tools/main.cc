@@ -37,6 +37,8 @@ void addSubcommands(CLI::App& app, int& exitCode) {
 #if TUTTI_HAS_VERSION
   addVersion(app, exitCode);
 #endif
+  addCompletion(app, exitCode);
+  addManual(app, exitCode);
 }
 
 int runCommand(int argc, char** argv) {

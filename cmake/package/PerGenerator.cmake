@@ -1,0 +1,10 @@
+# Read by cpack for each kind of package: the archive is a home that can be moved, deb and rpm are laid out below /.
+if(CPACK_GENERATOR MATCHES "^(DEB|RPM)$")
+  set(CPACK_COMPONENTS_ALL system_runtime system_development system_command)
+  set(CPACK_PACKAGING_INSTALL_PREFIX /)
+else()
+  set(CPACK_COMPONENTS_ALL home_runtime home_development home_command)
+  set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+  set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+  set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+endif()

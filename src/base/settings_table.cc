@@ -103,6 +103,15 @@ constexpr SettingInfo kTable[] = {
      "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
      "there as copies: mapping takes as long as copying them. 0: with the first message."},
 
+    // The machine
+    {"NCCL_TOPO_FILE", kPath, "", "", "",
+     "A topology XML, or hwloc's, to take instead of looking at the machine; the first rank of "
+     "each "
+     "host reads it. One that is no machine is warned of."},
+    {"NCCL_TOPO_DUMP_FILE", kPath, "", "", "",
+     "Write the host's topology here, as XML that NCCL_TOPO_FILE takes."},
+    {"NCCL_TOPO_DUMP_FILE_RANK", kInteger, "", "0", "0..2147483647", "Which rank writes it."},
+
     // Communicators, files
     {"NCCL_COMM_BLOCKING", kInteger, "", "", "0..1",
      "Overrules the program's choice: 1 makes calls wait, 0 makes them return ncclInProgress."},
@@ -234,9 +243,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_IB_MQP_RETRY_SLEEP_MSEC", "pause between", kNoVerbs),
     idle("NCCL_IB_RESILIENCY_PORT_FAILOVER", "go on over another port", kNoVerbs),
     idle("NCCL_IB_RESILIENCY_PORT_RECOVERY", "return to a mended port", kNoVerbs),
-    idle("NCCL_TOPO_FILE", "topology to use instead of the machine's", kNoTopology),
-    idle("NCCL_TOPO_DUMP_FILE", "write the topology here", kNoTopology),
-    idle("NCCL_TOPO_DUMP_FILE_RANK", "which rank does", kNoTopology),
     idle("NCCL_GRAPH_FILE", "channels to use instead of a search", kNoTopology),
     idle("NCCL_GRAPH_DUMP_FILE", "write the channels here", kNoTopology),
     idle("NCCL_GRAPH_DUMP_FILE_RANK", "which rank does", kNoTopology),

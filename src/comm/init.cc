@@ -11,11 +11,13 @@
 #include "base/version.h"
 #include "comm/communicator.h"
 #include "comm/hash.h"
+#include "comm/machine.h"
 #include "comm/process.h"
 #include "device/accelerator.h"
 #include "device/host_streams.h"
 #include "kernels/remote_read.h"
 #include "launch/join_board.h"
+#include "topology/bus_id.h"
 
 namespace tutti::comm {
 namespace {
@@ -28,10 +30,11 @@ struct InitRecord {
   std::array<char, 128> algorithms{};  // its beginning, zero-terminated, for messages
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
-  int32_t unused = 0;
-  uint64_t idsHash = 0;       // of the ids given to ncclCommInitRankScalable
-  uint64_t probeAddress = 0;  // a word of this process ...
-  uint64_t probeValue = 0;    // ... that holds this: who reads it there may read references
+  int32_t wantsMachine = 0;         // somebody wants to see the host's topology
+  std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
+  uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
+  uint64_t probeAddress = 0;        // a word of this process ...
+  uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
 };
 
 // Whether this process can, and should, read the memory of every rank: its own always; that of
@@ -120,6 +123,31 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
   return {};
 }
 
+// The host's machine, where one of its ranks wants it known.
+Status shareHost(Process& process, bootstrap::Bootstrap& bootstrap, const std::atomic<bool>& abort,
+                 const std::vector<InitRecord>& records) {
+  const InitRecord& own = records[static_cast<size_t>(index(bootstrap.rank()))];
+  MachineParts parts{
+      .bootstrap = bootstrap,
+      .abort = &abort,
+      .timeout = process.networkOptions().timeout,
+      .find = [&process, hasGpu = own.gpuHash != 0] { return process.machine(hasGpu); }};
+  bool isWanted = false;
+  for (const InitRecord& record : records) {
+    if (record.peer.hostHash != own.peer.hostHash) continue;
+    const std::string_view busId(record.gpuBusId.data(),
+                                 strnlen(record.gpuBusId.data(), record.gpuBusId.size()));
+    parts.host.push_back({Rank{record.peer.rank}, topology::normalBusId(busId).value_or("")});
+    isWanted = isWanted || record.wantsMachine != 0;
+  }
+  if (!isWanted) return {};
+  TUTTI_TRY_ASSIGN(const std::optional<topology::Description> machine, shareMachine(parts));
+  if (machine)
+    showMachine(process.settings(), *machine, parts.host.front().rank == bootstrap.rank(),
+                bootstrap.rank());
+  return {};
+}
+
 }  // namespace
 
 Status Communicator::initialise() {
@@ -199,8 +227,10 @@ Status Communicator::agree() {
   std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
   own.idsHash = idsHash_;
   own.maxBlocks = config_.maxBlocks;
+  own.wantsMachine = wantsMachine(process_.settings());
   if (device::Accelerator* accelerator = device_.accelerator(); accelerator != nullptr) {
     own.peer.deviceIndex = device_.caps().index;
+    accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
     own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
   }
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
@@ -233,7 +263,8 @@ Status Communicator::agree() {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
-  return {};
+  // Children are of the same machine.
+  return derivation_ ? Status() : shareHost(process_, *bootstrap_, abort_, records);
 }
 
 Status Communicator::prepareToRun() {

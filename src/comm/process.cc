@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "comm/communicator.h"
 #include "comm/host_identity.h"
+#include "comm/machine.h"
 #include "device/accelerator.h"
 #include "device/registry.h"
 #include "device/shared_memory.h"
@@ -79,6 +80,15 @@ Status Process::checkNotForked() const {
   return Status(Code::kInvalidUsage,
                 "this process was forked from one that had used the library: its communicators "
                 "stay there; fork before the first call, or exec");
+}
+
+Result<topology::Description> Process::machine(bool hasGpus) {
+  const std::lock_guard lock(machineMutex_);
+  const auto known = machines_.find(hasGpus);
+  if (known != machines_.end()) return known->second;
+  TUTTI_TRY_ASSIGN(const uint64_t host, hostHash(settings_.text("NCCL_HOSTID")));
+  TUTTI_TRY_ASSIGN(topology::Description found, findMachine(settings_, hasGpus, host));
+  return machines_.emplace(hasGpus, std::move(found)).first->second;
 }
 
 Result<device::Device*> Process::chooseDevice(std::optional<int32_t> gpu) {

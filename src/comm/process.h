@@ -19,6 +19,7 @@
 #include "device/device.h"
 #include "launch/gpu_watcher.h"
 #include "observe/recorder.h"
+#include "topology/description.h"
 #include "transport/registry.h"
 
 namespace tutti::comm {
@@ -53,6 +54,9 @@ class Process {
   // A random number at an address that peers try to read from outside.
   const uint64_t& probeWord() const { return probeWord_; }
 
+  // The machine as this process sees it, found out once; see machine.h.
+  Result<topology::Description> machine(bool hasGpus);
+
   // This process as a peer of rank `rank`.
   Result<bootstrap::PeerInfo> describe(Rank rank);
 
@@ -67,6 +71,9 @@ class Process {
 
   std::mutex gpuMutex_;                                      // guards gpus_
   std::map<int32_t, std::unique_ptr<device::Device>> gpus_;  // by number, opened at first use
+
+  std::mutex machineMutex_;                         // guards machines_
+  std::map<bool, topology::Description> machines_;  // by whether GPUs were looked for
 
   // Thread-safe by themselves.
   bootstrap::Directory directory_;

@@ -43,23 +43,9 @@ class TreePrinter {
     text_ += topology_.hosts.size() > 1 ? fmt::format("host {}", host) : std::string("host");
     if (topology_.hosts[static_cast<size_t>(host)].hash != 0)
       text_ += fmt::format(" 0x{:x}", topology_.hosts[static_cast<size_t>(host)].hash);
-    text_ += fmt::format(": {}\n", summary(host));
+    text_ += fmt::format(": {}\n", summaryOf(topology_, host));
     const std::vector<NodeId> cpus = nodesOf(topology_, NodeKind::kCpu, host);
     for (const NodeId cpu : cpus) printNode(cpu, kNoLink, "", cpu == cpus.back());
-  }
-
-  std::string summary(int32_t host) const {
-    std::string text;
-    for (const NodeKind kind : {NodeKind::kCpu, NodeKind::kGpu, NodeKind::kNet}) {
-      const size_t count = nodesOf(topology_, kind, host).size();
-      if (count == 0) continue;
-      const std::string_view what =
-          kind == NodeKind::kNet ? "network port" : topology::nameOf(kind);
-      text +=
-          fmt::format("{}{} {}{}", text.empty() ? "" : ", ", count, what, count == 1 ? "" : "s");
-    }
-    if (!nodesOf(topology_, NodeKind::kNvSwitch, host).empty()) text += ", NVSwitch";
-    return text;
   }
 
   void printNode(NodeId id, LinkId from, const std::string& indent, bool isLast) {
@@ -182,6 +168,18 @@ std::string table(const Topology& topology, const Paths& paths, const std::vecto
 }  // namespace
 
 std::string printTree(const Topology& topology) { return TreePrinter(topology).print(); }
+
+std::string summaryOf(const Topology& topology, int32_t host) {
+  std::string text;
+  for (const NodeKind kind : {NodeKind::kCpu, NodeKind::kGpu, NodeKind::kNet}) {
+    const size_t count = nodesOf(topology, kind, host).size();
+    if (count == 0) continue;
+    const std::string_view what = kind == NodeKind::kNet ? "network port" : nameOf(kind);
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", count, what, count == 1 ? "" : "s");
+  }
+  if (!nodesOf(topology, NodeKind::kNvSwitch, host).empty()) text += ", NVSwitch";
+  return text;
+}
 
 std::string printPaths(const Topology& topology, const Paths& paths) {
   const std::vector<NodeId> gpus = nodesOf(topology, NodeKind::kGpu);

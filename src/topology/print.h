@@ -12,6 +12,9 @@ namespace tutti::topology {
 // One line a node, links in GB/s a direction; behind it what was assumed.
 std::string printTree(const Topology& topology);
 
+// "2 CPUs, 8 GPUs, 8 network ports, NVSwitch".
+std::string summaryOf(const Topology& topology, int32_t host);
+
 // Closeness and GB/s between each two GPUs, from each GPU (without GPUs: each CPU) to each port,
 // with the relay where there is one.
 std::string printPaths(const Topology& topology, const Paths& paths);

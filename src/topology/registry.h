@@ -9,13 +9,16 @@
 namespace tutti::topology {
 
 struct DiscoverOptions {
-  std::string root = "";                          // before /sys and /proc: a machine made of files
+  std::string root = "";  // before /sys and /proc: a machine made of files
+  // A topology XML or hwloc's in place of /sys and /proc; NVML still tells the GPUs that it leaves
+  // bare.
+  std::string file = "";
   std::string nvmlLibrary = "libnvidia-ml.so.1";  // "": do not look for GPUs
   uint64_t hostHash = 0;
 };
 
 // This machine. What cannot be found out is left out or assumed, with a line in `assumptions`; an
-// error only where NVML breaks off in the middle.
+// error where NVML breaks off in the middle, or the file is no machine.
 Result<Description> discover(const DiscoverOptions& options = {});
 
 // A topology XML (<system>) or hwloc's (<topology>).
@@ -24,6 +27,9 @@ Result<Description> readDescription(const std::string& path);
 // With the profile's GPUs and NICs; see profile.h.
 Result<Description> completeFromFile(const Description& description,
                                      const std::string& profilePath);
+
+// Whether there is such a file, readable or not.
+bool isThere(const std::string& path);
 
 Status writeDescription(const Description& description, const std::string& path);
 

@@ -54,6 +54,14 @@ void dropUnnamedGpus(Description& description) {
         fmt::format("{}: a display or accelerator that NVML does not name: left out", busId));
 }
 
+void dropGpus(Description& description) {
+  std::vector<std::string> dropped;
+  for (CpuNode& cpu : description.cpus) drop(cpu.devices, dropped);
+  if (!dropped.empty())
+    description.assumptions.push_back(fmt::format(
+        "{} displays and accelerators are left out: no rank runs on a GPU", dropped.size()));
+}
+
 void joinBridges(Description& description) {
   for (CpuNode& cpu : description.cpus) {
     for (PciDevice& device : cpu.devices) join(device);

@@ -192,6 +192,37 @@ class RefusesWithOneLine(unittest.TestCase):
         self.assertIn("0000:99:00.0: the profile has a GPU, the machine nothing", result.stderr)
 
 
+class InARunningJob(unittest.TestCase):
+    def job(self, **settings):
+        if "perf" not in subprocess.run([TUTTI, "--help"], capture_output=True, text=True, check=False).stdout:
+            self.skipTest("this command was built without the library")
+        with tempfile.TemporaryDirectory() as folder:
+            dump = pathlib.Path(folder, "dump.xml")
+            clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
+            clean.update({"TUTTI_DEVICE": "host", "NCCL_TOPO_DUMP_FILE": str(dump)}, **settings)
+            command = [TUTTI, "perf", "all_reduce", "-n", "4", "-b", "8", "-e", "8", "--iters", "2"]
+            result = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=100, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stdout + result.stderr, dump.read_text("utf-8") if dump.exists() else ""
+
+    def test_one_line_says_what_there_is_and_what_was_assumed(self):
+        log, dump = self.job(NCCL_DEBUG="INFO", NCCL_TOPO_DUMP_FILE_RANK="2")
+        lines = re.findall(r"topology from this machine: (.*CPU.*); assumed: (.*)", log)
+        self.assertEqual(len(lines), 1, log)
+        self.assertIn("<cpu ", dump)
+
+    def test_the_file_is_taken_and_written(self):
+        log, dump = self.job(NCCL_DEBUG="INFO", NCCL_TOPO_FILE=golden("cpu_2_numa"))
+        self.assertRegex(log, "topology from .*cpu_2_numa.xml: 2 CPUs, 1 network port; assumed: nothing")
+        self.assertEqual(dump.count("<cpu "), 2)
+
+    def test_a_file_that_is_no_machine_is_warned_of(self):
+        log, dump = self.job(NCCL_DEBUG="WARN", NCCL_TOPO_FILE=str(SOURCE / "README.md"))
+        self.assertRegex(log, r"README.md:\d+:\d+: ")
+        self.assertIn("is not used: this machine's own topology is taken instead", log)
+        self.assertIn("<cpu ", dump)
+
+
 if __name__ == "__main__":
     TUTTI, SOURCE, SANITIZERS = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -73,6 +73,39 @@ TEST(Discovery, MakesAMachineOfFilesAndNvml) {
   ::dlclose(library);
 }
 
+// What a virtual machine's provider describes, and what its driver knows.
+TEST(Discovery, CompletesAFileWithWhatNvmlKnows) {
+  void* library = ::dlopen(TUTTI_FAKE_NVML, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr);
+  nvml::FakeMachine& nvml =
+      *reinterpret_cast<nvml::FakeMachineAccess>(::dlsym(library, "fakeNvmlMachine"))();
+  nvml = {.gpus = {{.busId = "00000001:00:00.0"}}};
+  sysfs::FakeMachine folder;
+  const std::string path = folder.root() + "/machine.xml";
+  std::ofstream(path) << "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0001:00:00.0\" "
+                         "class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"/>"
+                         "</cpu></system>";
+  const Description whole = discover({.file = path, .nvmlLibrary = TUTTI_FAKE_NVML}).value();
+  EXPECT_EQ(whole.cpus.at(0).devices.at(0).gpu->smVersion, 90);
+  EXPECT_TRUE(buildTopology(whole).ok());
+  const Description bare = discover({.file = path, .nvmlLibrary = ""}).value();
+  EXPECT_FALSE(bare.cpus.at(0).devices.at(0).gpu);
+  ::dlclose(library);
+}
+
+TEST(Discovery, WithoutGpusLeavesThemOut) {
+  nvml::FakeMachine unused;
+  sysfs::FakeMachine machine;
+  makeServer(machine, unused);
+  const Description found = discover({.root = machine.root(), .nvmlLibrary = ""}).value();
+  const Topology topology = buildTopology(found).value();
+  EXPECT_TRUE(nodesOf(topology, NodeKind::kGpu).empty());
+  EXPECT_EQ(nodesOf(topology, NodeKind::kNet).size(), 2u);
+  EXPECT_THAT(
+      found.assumptions,
+      testing::ElementsAre("3 displays and accelerators are left out: no rank runs on a GPU"));
+}
+
 TEST(Discovery, OfFilesTellsTheKindsApart) {
   sysfs::FakeMachine folder;
   const std::string path = folder.root() + "/machine.xml";

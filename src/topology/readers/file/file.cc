@@ -43,6 +43,8 @@ Result<std::string> read(const std::string& path, size_t maxBytes) {
   return readAll(fd.get(), path, maxBytes);
 }
 
+bool isThere(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
 Status write(const std::string& path, std::string_view text) {
   const std::string temporary = fmt::format("{}.{}.new", path, ::getpid());
   {

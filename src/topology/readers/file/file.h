@@ -9,6 +9,7 @@
 namespace tutti::topology::file {
 
 Result<std::string> read(const std::string& path, size_t maxBytes);
+bool isThere(const std::string& path);
 // Written beside and renamed, so that a reader never sees half of it.
 Status write(const std::string& path, std::string_view text);
 

@@ -5,6 +5,7 @@
 // docs/ALGORITHMS.md draws it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -55,8 +56,10 @@ wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice);
 inline constexpr int32_t kMoveImage = kDataTypeCount;
 inline constexpr int32_t kImageCount = kDataTypeCount + 1;
 
-// The kernels that an image holds.
-std::span<const char* const> kernelNames(int32_t image);
+// The kernels of an image that a communicator of so many ranks may run: all names that choose() and
+// transferKernel() give. Null at the end where there are fewer.
+using KernelNames = std::array<const char*, 3>;
+KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.
 std::span<const unsigned char> image(int32_t which);

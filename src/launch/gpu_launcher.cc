@@ -59,7 +59,8 @@ Status GpuLauncher::initialise() {
 // GPU. All images took 9 to 13 ms and 4 MB, once a process and GPU (2026-11-21, H200, driver 580).
 Status GpuLauncher::loadKernels() {
   for (int32_t image = 0; image < kernels::cuda::kImageCount; ++image) {
-    for (const char* name : kernels::cuda::kernelNames(image)) {
+    for (const char* name : kernels::cuda::kernelNames(image, parts_.options.limits.rankCount)) {
+      if (name == nullptr) continue;
       kernels::cuda::GpuChoice choice{};
       choice.image = image;
       choice.kernel = name;

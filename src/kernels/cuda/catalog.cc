@@ -162,11 +162,10 @@ GpuChoice transferKernel() {
           .shape = GpuAlgorithm::kDirect};
 }
 
-std::span<const char* const> kernelNames(int32_t image) {
-  static constexpr std::array kFold = {"tuttiFoldLines", "tuttiFoldSlots"};
-  static constexpr std::array kMove = {"tuttiMoveLines", "tuttiMoveSlots", "tuttiTransfers"};
-  if (image == kMoveImage) return kMove;
-  return kFold;
+KernelNames kernelNames(int32_t image, int32_t rankCount) {
+  if (image == kMoveImage)
+    return {"tuttiMoveLines", slotKernel(false, rankCount), transferKernel().kernel};
+  return {"tuttiFoldLines", slotKernel(true, rankCount), nullptr};
 }
 
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {

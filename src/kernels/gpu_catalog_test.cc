@@ -1,0 +1,37 @@
+#include "kernels/gpu_catalog.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace tutti::kernels::cuda {
+namespace {
+
+bool isNamed(const GpuChoice& choice, int32_t rankCount) {
+  return std::ranges::any_of(kernelNames(choice.image, rankCount), [&](const char* name) {
+    return name != nullptr && std::string_view(name) == choice.kernel;
+  });
+}
+
+// What is not loaded at init would be loaded by a call, which may wait for kernels that wait for
+// it.
+TEST(GpuCatalog, EveryKernelThatACallMayNeedIsNamed) {
+  for (int32_t rankCount = 1; rankCount <= wire::kGpuMaxRanks; ++rankCount) {
+    for (int32_t collective = 0; collective < kCollectiveCount; ++collective) {
+      for (uint64_t count = 1; count <= uint64_t{1} << 30; count *= 8) {
+        const GpuRequest request{.collective = static_cast<Collective>(collective),
+                                 .count = count,
+                                 .rankCount = rankCount};
+        const auto choice = choose(request);
+        if (choice) {
+          EXPECT_TRUE(isNamed(*choice, rankCount)) << choice->kernel << ", " << rankCount;
+        }
+      }
+    }
+    EXPECT_TRUE(isNamed(transferKernel(), rankCount));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::kernels::cuda

@@ -12,7 +12,8 @@ packages_for() {
                 libhwloc-dev libpugixml-dev nlohmann-json3-dev ;;
     test) packages_for build
           echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3
-          echo dpkg-dev file rpm groff-base zsh fish ;;  # what packages are tested with
+          echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with
+          echo python3-numpy python3-pytest ;;
     package) packages_for build; echo dpkg-dev file rpm ;;
     bench) packages_for build; echo libbenchmark-dev ;;
     lint) packages_for test; echo clang-format clang-tidy-16 ;;

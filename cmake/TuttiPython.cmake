@@ -1,0 +1,40 @@
+# The Python package: staged under the build folder with the library and the command in it, as the wheel holds them
+# (component `python`, which python/pyproject.toml installs), and its tests.
+if(NOT TARGET nccl OR NOT TARGET tutti)
+  return()
+endif()
+set(python_source ${CMAKE_CURRENT_SOURCE_DIR}/python)
+set(python_stage ${CMAKE_BINARY_DIR}/python)
+install(DIRECTORY ${python_source}/tutti/ DESTINATION tutti COMPONENT python EXCLUDE_FROM_ALL
+        PATTERN __pycache__ EXCLUDE)
+# A wheel holds no links: the library goes in under the name by which it is loaded.
+install(FILES $<TARGET_FILE:nccl> DESTINATION tutti/lib RENAME libnccl.so.2 COMPONENT python EXCLUDE_FROM_ALL)
+install(TARGETS tutti RUNTIME DESTINATION tutti/bin COMPONENT python EXCLUDE_FROM_ALL)
+
+# Tests want a Python that has pytest and NumPy: the one of the build, or else the system's.
+if(NOT TUTTI_TESTS OR TUTTI_SANITIZE OR CMAKE_CROSSCOMPILING)
+  return()
+endif()
+set(python_with_numpy "")
+foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
+  execute_process(COMMAND ${candidate} -c "import numpy, pytest" RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+  if(result EQUAL 0)
+    set(python_with_numpy ${candidate})
+    break()
+  endif()
+endforeach()
+if(python_with_numpy)
+  file(MAKE_DIRECTORY ${python_stage}/tutti/lib ${python_stage}/tutti/bin)
+  add_custom_target(python_stage ALL
+    COMMAND ${CMAKE_COMMAND} -E copy_directory ${python_source}/tutti ${python_stage}/tutti
+    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:nccl> ${python_stage}/tutti/lib/libnccl.so.2
+    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:tutti> ${python_stage}/tutti/bin/tutti
+    COMMENT "Staging the Python package" VERBATIM)
+  add_dependencies(python_stage nccl tutti)
+  add_test(NAME python.package COMMAND ${python_with_numpy} -m pytest -q ${python_source}/tests)
+  set_tests_properties(python.package PROPERTIES TIMEOUT 300
+    ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host")
+else()
+  add_test(NAME python.package COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with numpy and pytest found")
+  set_tests_properties(python.package PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
+endif()

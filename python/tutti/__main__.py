@@ -1,0 +1,35 @@
+"""python -m tutti: the tutti command. `python -m tutti run -n 4 script.py` starts ranks of a Python script."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ._library import command_path
+
+
+def with_interpreter(arguments: list[str]) -> list[str]:
+    """For `run`: puts this interpreter before a script, and -- before the program."""
+    if not arguments or arguments[0] != "run":
+        return arguments
+    takes_value = {"-n", "--ranks", "--timeout"}
+    at = 1
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("--", "-m", "-c"):
+        at += 2 if arguments[at] in takes_value else 1
+    program = arguments[at:]
+    if program[:1] == ["--"]:
+        program = program[1:]
+    if not program:
+        return arguments
+    if program[0].endswith(".py") or program[0] in ("-m", "-c"):
+        program = [sys.executable, *program]
+    return [*arguments[:at], "--", *program]
+
+
+def main() -> None:
+    command = os.fspath(command_path())
+    os.execv(command, ["tutti", *with_interpreter(sys.argv[1:])])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds the Python wheel, installs it into a fresh virtual environment and uses it there:
+#   scripts/wheel_check.sh [PYTHON]
+# Needs a package index for scikit-build-core, NumPy and pytest; exits 77 where there is none.
+set -euo pipefail
+python=${1:-python3}
+source=$(realpath "$(dirname "$0")/..")
+work=$(mktemp -d /tmp/tutti-wheel.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+"$python" -m venv "$work/venv"
+venv=$work/venv/bin
+"$venv/pip" install -q numpy pytest scikit-build-core || { echo "no package index" >&2; exit 77; }
+"$venv/pip" wheel -q --no-deps --no-build-isolation -w "$work/dist" "$source/python"
+ls -l "$work/dist"
+"$venv/pip" install -q --no-deps "$work"/dist/tutti-*.whl
+"$venv/pip" uninstall -q -y scikit-build-core
+cd "$work" # nothing of the source tree is in sight
+export TUTTI_DEVICE=host PYTHONDONTWRITEBYTECODE=1
+"$venv/tutti" version
+"$venv/python" -m tutti run -n 4 "$source/examples/train.py"
+"$venv/python" -m pytest -q -p no:cacheprovider "$source/python/tests"
+echo "== all good"

@@ -31,10 +31,11 @@ if ! command -v dpkg-query >/dev/null; then
   exit 0
 fi
 
+native=$(dpkg --print-architecture)  # a package may be there for another architecture, too
 missing=()
 for package in $(printf '%s\n' $wanted | sort -u); do
-  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  [[ $state == installed ]] || missing+=("$package")
+  states=$(dpkg-query -W -f ' ${Architecture}:${db:Status-Status} ' "$package" 2>/dev/null || true)
+  [[ $states == *" $native:installed "* || $states == *" all:installed "* ]] || missing+=("$package")
 done
 ((${#missing[@]})) || exit 0
 

@@ -1,6 +1,6 @@
 // For each pair of limits on how far routes may go, closest first, and for each speed that divides
 // what the links can carry: how many channels of that speed fit (packing.h)? The reference tries a
-// fixed list of speeds; speeds made from the machine's own links waste nothing (decision 5).
+// fixed list of speeds; speeds made from the machine's own links waste nothing (decision 6).
 #include "graph/search.h"
 
 #include <algorithm>

@@ -376,13 +376,16 @@ Status Operation::openLinks(BoundPlan& plan) {
   return {};
 }
 
+// All of them each time: a link whose offer has come, and was not looked at, would be told to the
+// others as one that we wait for.
 Result<Progress> Operation::connectLinks(BoundPlan& plan) {
-  for (channel::Link* link : plan.outgoing) {
-    TUTTI_TRY_ASSIGN(const Progress progress, launcher_.parts_.links.pollConnect(*link));
-    if (progress != Progress::kDone) return Progress::kIdle;
-  }
   plan.isConnected = true;
-  return Progress::kDone;
+  for (channel::Link* link : plan.outgoing) {
+    if (link->isConnected()) continue;
+    TUTTI_TRY_ASSIGN(const Progress progress, launcher_.parts_.links.pollConnect(*link));
+    if (progress != Progress::kDone) plan.isConnected = false;
+  }
+  return plan.isConnected ? Progress::kDone : Progress::kIdle;
 }
 
 void Operation::begin(Run& run) {

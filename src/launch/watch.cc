@@ -89,10 +89,19 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds) {
   const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
   if (idleNanoseconds >= cycleAge) {
     const auto cycle = observe::findCycle(ranks, static_cast<int64_t>(now), cycleAge);
-    if (!cycle.empty()) return give(observe::cycleVerdict(ranks, cycle));
+    if (!cycle.empty() && areAlive(ranks, cycle)) return give(observe::cycleVerdict(ranks, cycle));
   }
   if (idleNanoseconds >= parts_.timeout.count() / 2) warnOnce(ranks, idleNanoseconds);
   return {};
+}
+
+// What a stopped or dead rank waits for is old news.
+bool Watch::areAlive(const std::vector<RankView>& ranks, std::span<const int32_t> some) const {
+  return std::ranges::all_of(some, [&](int32_t rank) {
+    const ProcessState state =
+        observe::stateOf(ranks[static_cast<size_t>(rank)].process, parts_.recorder.pidNamespace());
+    return state != ProcessState::kStopped && state != ProcessState::kDead;
+  });
 }
 
 std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Instant now) {
@@ -102,23 +111,25 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
     if (peer.life == Life::kAbsent) continue;
     const OperationNote* waiting = self.operation(wait.number);
     const ProcessState state = observe::stateOf(peer.process, parts_.recorder.pidNamespace());
-    if (state == ProcessState::kDead) return observe::deathVerdict(peer, self, waiting);
-    if (auto verdict = judgeLife(peer, waiting)) return verdict;
+    if (auto verdict = judgeLife(peer, self, {.state = state, .waiting = waiting})) return verdict;
     if (auto verdict = judgeStop(peer, state, now)) return verdict;
   }
   return std::nullopt;
 }
 
-// A rank that has left sends nothing more. What it sent before may have come after our last poll,
-// so the judgement falls at the second look.
-std::optional<Verdict> Watch::judgeLife(const RankView& peer, const OperationNote* waiting) {
+// A rank that has left or died sends nothing more. What it sent before, to us or to those we wait
+// for, may have come after our last poll, so the judgement falls at the second look.
+std::optional<Verdict> Watch::judgeLife(const RankView& peer, const RankView& self,
+                                        const Seen& seen) {
+  const OperationNote* waiting = seen.waiting;
+  const bool isDead = seen.state == ProcessState::kDead;
   const std::string_view how = howLeft(peer.life);
-  const auto found = std::ranges::find(gone_, peer.rank, &Suspect::rank);
-  if (how.empty()) return std::nullopt;
-  if (found == gone_.end()) {
+  if (how.empty() && !isDead) return std::nullopt;
+  if (std::ranges::find(gone_, peer.rank, &Suspect::rank) == gone_.end()) {
     gone_.push_back({.rank = peer.rank});
     return std::nullopt;
   }
+  if (isDead) return observe::deathVerdict(peer, self, waiting);
   return Verdict{.code = Code::kRemoteError,
                  .guilty = peer.rank,
                  .text = fmt::format("{} has {} its communicator while rank {} waits for it{}; {}",

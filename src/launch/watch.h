@@ -57,8 +57,13 @@ class Watch {
   Status tell(Status error, const observe::RankView& self, const observe::OperationNote* own);
   std::optional<observe::Verdict> judgePeers(const std::vector<observe::RankView>& ranks,
                                              Instant now);
+  bool areAlive(const std::vector<observe::RankView>& ranks, std::span<const int32_t> some) const;
+  struct Seen {
+    observe::ProcessState state = observe::ProcessState::kUnknown;  // of the peer
+    const observe::OperationNote* waiting = nullptr;                // for it
+  };
   std::optional<observe::Verdict> judgeLife(const observe::RankView& peer,
-                                            const observe::OperationNote* waiting);
+                                            const observe::RankView& self, const Seen& seen);
   std::optional<observe::Verdict> judgeStop(const observe::RankView& peer,
                                             observe::ProcessState state, Instant now);
   void warnOnce(const std::vector<observe::RankView>& ranks, int64_t idleNanoseconds);
@@ -72,7 +77,7 @@ class Watch {
   Instant nextLook_{};
   uint64_t warnedNumber_ = 0;     // the operation that was warned about
   std::vector<Suspect> stopped_;  // awaited ranks that were stopped at every look since
-  std::vector<Suspect> gone_;     // awaited ranks that had left the communicator at the last look
+  std::vector<Suspect> gone_;     // awaited ranks that had left or died at an earlier look
 };
 
 }  // namespace tutti::launch

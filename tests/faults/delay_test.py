@@ -43,6 +43,14 @@ class Delay(FaultCase):
         told = "given up by the others: " + text
         self.expect([ranks[1]], "loop", REMOTE, told, time.monotonic(), name="the_stopped_rank_is_told_when_it_wakes")
 
+    def test_of_a_rank_that_stopped_while_it_waited_is_no_circle(self):
+        ranks = self.launch("line allreduce:100000", "allreduce:100000")
+        time.sleep(0.4)  # rank 1 waits, and has said so
+        stopped = time.monotonic()
+        ranks[1].child.send_signal(signal.SIGSTOP)
+        ranks[0].say("go")
+        self.expect([ranks[0]], "allreduce", REMOTE, r"rank 1 \(.*\) not responding for \S+ s \(alive, stopped\)", stopped)
+
     def test_by_user_code_that_computes_is_no_death(self):
         ranks = self.launch("allreduce:8", f"spin:{int(T * 2000)} allreduce:8")
         self.expect_success(ranks, "allreduce")

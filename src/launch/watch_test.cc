@@ -1,0 +1,131 @@
+#include "launch/watch.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace tutti::launch {
+namespace {
+
+using observe::Board;
+using observe::Life;
+using observe::WaitNote;
+using testing::HasSubstr;
+
+constexpr std::chrono::milliseconds kTimeout{1000};
+constexpr int64_t kLongIdle = 10 * Nanoseconds(kTimeout).count();
+
+// A process that does nothing until it is killed.
+class Child {
+ public:
+  Child() {
+    int ends[2];
+    if (::pipe(ends) != 0) std::abort();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const observe::ProcessIdentity own = observe::thisProcess();
+      if (::write(ends[1], &own, sizeof own) != sizeof own) ::_exit(1);
+      for (;;) ::pause();
+    }
+    if (::read(ends[0], &identity_, sizeof identity_) != sizeof identity_) std::abort();
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void end() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  void stop() {
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
+  const observe::ProcessIdentity& identity() const { return identity_; }
+
+ private:
+  pid_t pid_ = 0;
+  observe::ProcessIdentity identity_;
+};
+
+// Rank 0 watches; rank 1 is the child.
+class WatchTest : public testing::Test {
+ protected:
+  WatchTest()
+      : board_(Board::create(2, "job", Nanoseconds(kTimeout).count()).value()),
+        recorder_(open(), 0, "node0", exits_),
+        peer_(open(), 1, "node1", exits_),
+        watch_({.recorder = recorder_, .clock = clock_, .timeout = kTimeout}) {
+    observe::Page& page = board_.page(1);
+    page.processId = child_.identity().processId;
+    page.processStart = child_.identity().start;
+    clock_.advance(std::chrono::hours(1));
+    operation_ = recorder_.begin({.count = 8, .sequence = 1});
+  }
+
+  Board open() { return Board::open(UniqueFd(::fcntl(board_.fd(), F_DUPFD_CLOEXEC, 0))).value(); }
+  Status look() {
+    clock_.advance(std::chrono::milliseconds(200));
+    const WaitNote wait{.peer = 1, .number = operation_};
+    return watch_.look({&wait, 1}, kLongIdle);
+  }
+
+  Child child_;  // first: it is to have a copy of nothing
+  ManualClock clock_;
+  observe::ExitMarks exits_;
+  Board board_;
+  observe::Recorder recorder_;
+  observe::Recorder peer_;
+  Watch watch_;
+  uint64_t operation_ = 0;
+};
+
+// Its last message may have come between our last poll and our look.
+TEST_F(WatchTest, JudgesADeadRankAtTheSecondLook) {
+  ASSERT_TRUE(look().ok());
+  child_.end();
+  EXPECT_TRUE(look().ok());
+  const Status verdict = look();
+  EXPECT_EQ(verdict.code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(verdict.message()), HasSubstr("rank 1"));
+}
+
+TEST_F(WatchTest, JudgesARankThatLeftAtTheSecondLook) {
+  peer_.setLife(Life::kDestroyed);
+  EXPECT_TRUE(look().ok());
+  EXPECT_THAT(std::string(look().message()), HasSubstr("destroyed"));
+}
+
+TEST_F(WatchTest, TakesNoCircleThroughAStoppedRankForOne) {
+  peer_.begin({.count = 8, .sequence = 1});
+  const WaitNote back{.peer = 0, .number = 1, .since = 1};
+  peer_.publishWaits(&back, 1);
+  child_.stop();
+  EXPECT_TRUE(look().ok()) << "the stop is no longer than a moment yet";
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(look().ok());
+  const Status verdict = look();
+  EXPECT_EQ(verdict.code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(verdict.message()), HasSubstr("alive, stopped"));
+}
+
+TEST_F(WatchTest, NamesACircleOfLivingRanks) {
+  peer_.begin({.count = 8, .sequence = 1});
+  const WaitNote back{.peer = 0, .number = 1, .since = 1};
+  peer_.publishWaits(&back, 1);
+  const Status verdict = look();
+  EXPECT_EQ(verdict.code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(verdict.message()), HasSubstr("in a circle"));
+}
+
+}  // namespace
+}  // namespace tutti::launch

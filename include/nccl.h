@@ -398,7 +398,8 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
 /* What a thread calls between start and end, operations, initialisations, splits and ends of
  * communicators, is done as one at the end of the outermost group: the way to drive several ranks
  * from one thread. Groups belong to their thread and nest. ncclGroupEnd returns the first error
- * of what was called inside; then nothing of the group was started. */
+ * of what was called inside; then nothing of the group was started. Finalize and destroy are done
+ * at the end too, after the rest, and destroy even after an error; abort at once. */
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 /* Ends the group without running its operations, and estimates how long they would take. */

@@ -162,6 +162,12 @@ Status checkRankKnown(const Communicator& communicator) {
 // thread of its own.
 constexpr Nanoseconds kAbortPatience = std::chrono::milliseconds(500);
 
+Status destroy(ncclComm_t handle) {
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, removeHandle(handle));
+  communicator->shutDown();
+  return {};
+}
+
 Status abortCommunicator(ncclComm_t handle) {
   TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, closeHandle(handle));
   communicator->requestAbort();
@@ -228,16 +234,24 @@ TUTTI_EXPORT ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int
 TUTTI_WEAK_TWIN(ncclCommInitAll);
 
 TUTTI_EXPORT ncclResult_t pncclCommFinalize(ncclComm_t comm) {
-  return abiCommCall("ncclCommFinalize", comm,
-                     [](const auto& communicator) { return communicator->finalize(); });
+  return abiCommCall("ncclCommFinalize", comm, [](const auto& communicator) -> Status {
+    group::Group& group = group::Group::current();
+    if (!group.isOpen()) return communicator->finalize();
+    group.addEnding({.run = [communicator] { return communicator->finalize(); }});
+    return {};
+  });
 }
 TUTTI_WEAK_TWIN(ncclCommFinalize);
 
 TUTTI_EXPORT ncclResult_t pncclCommDestroy(ncclComm_t comm) {
   return abiCall("ncclCommDestroy", [&]() -> Status {
     if (comm == nullptr) return {};  // as free(NULL)
-    TUTTI_TRY_ASSIGN(std::shared_ptr<Communicator> communicator, removeHandle(comm));
-    communicator->shutDown();
+    group::Group& group = group::Group::current();
+    if (!group.isOpen()) return destroy(comm);
+    TUTTI_TRY_ASSIGN(const auto communicator, findCommunicator(comm));
+    // One that this group was to make is none that it ends.
+    if (group.willInitialise(*communicator)) return destroy(comm);
+    group.addEnding({.run = [comm] { return destroy(comm); }, .isOwed = true});
     return {};
   });
 }

@@ -74,7 +74,6 @@ Status Group::end() {
   if (depth_ == 0) return invalidUsage("ncclGroupEnd was called without a matching ncclGroupStart");
   if (--depth_ > 0) return {};
   const Emptied emptied(*this);
-  TUTTI_TRY(std::move(error_));
   return run();
 }
 
@@ -86,6 +85,11 @@ Status Group::endWithoutRunning() {
   return std::move(error_);
 }
 
+bool Group::willInitialise(const comm::Communicator& communicator) const {
+  return std::ranges::any_of(initialisations_,
+                             [&](const auto& one) { return one.get() == &communicator; });
+}
+
 void Group::clear() {
   for (const Prepared& prepared : prepared_) {
     if (prepared.task != nullptr) prepared.communicator->launcher().cancel(prepared.task);
@@ -93,10 +97,27 @@ void Group::clear() {
   error_ = {};
   calls_.clear();
   initialisations_.clear();
+  endings_.clear();
   prepared_.clear();
 }
 
 Status Group::run() {
+  Status status = error_.ok() ? runCalls() : std::move(error_);
+  return endings_.empty() ? std::move(status) : runEndings(std::move(status));
+}
+
+// The first error, of the calls or the endings.
+Status Group::runEndings(Status status) {
+  for (const Ending& ending : endings_) {
+    const bool isGood = status.ok() || status.code() == Code::kInProgress;
+    if (!isGood && !ending.isOwed) continue;
+    Status ended = ending.run();
+    if (status.ok() || (isGood && !ended.ok())) status = std::move(ended);
+  }
+  return status;
+}
+
+Status Group::runCalls() {
   TUTTI_TRY(initialiseAll());
   TUTTI_TRY(launchAll());
   TUTTI_TRY(prepareAll());

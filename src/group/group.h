@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,6 +52,15 @@ class Group {
   // Otherwise at once.
   Status addInitialisation(std::shared_ptr<comm::Communicator> communicator);
 
+  // Inside a group: at its end, after the calls and in this order.
+  struct Ending {
+    std::function<Status()> run;
+    bool isOwed = false;  // also after an error: its caller counts on what it frees
+  };
+  void addEnding(Ending ending) { endings_.push_back(std::move(ending)); }
+  // Initialised at the end of this group.
+  bool willInitialise(const comm::Communicator& communicator) const;
+
   // Remembers the first error of a call inside an open group: its end returns it and runs nothing.
   void noteError(const Status& status);
 
@@ -63,6 +73,8 @@ class Group {
   };
 
   Status run();
+  Status runCalls();
+  Status runEndings(Status status);
   Status initialiseAll();
   Status launchAll();
   Status prepareAll();
@@ -77,6 +89,7 @@ class Group {
   Status error_;
   std::vector<PendingCall> calls_;
   std::vector<std::shared_ptr<comm::Communicator>> initialisations_;
+  std::vector<Ending> endings_;
   std::vector<launch::Call> scratchCalls_;
   std::vector<launch::StreamCall> scratchStreamCalls_;
   std::vector<Prepared> prepared_;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes sure that Debian 12's packages for the named uses are there:
-#   install-deps.sh build|test|bench|lint|package ...
+#   install-deps.sh build|test|bench|lint|package|fuzz ...
 # Quick and silent when nothing is missing. Otherwise installs through apt, as root or by sudo; when
 # it may not, it prints the line that would do it and exits 3. On a system without dpkg it checks
 # nothing: CMake says what it misses.
@@ -11,13 +11,14 @@ packages_for() {
     build) echo g++ cmake ninja-build make pkg-config libsodium-dev libfmt-dev libcli11-dev \
                 libhwloc-dev libpugixml-dev nlohmann-json3-dev ;;
     test) packages_for build
-          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3
+          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin
           echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with
           echo python3-numpy python3-pytest ;;
     package) packages_for build; echo dpkg-dev file rpm ;;
     bench) packages_for build; echo libbenchmark-dev ;;
     lint) packages_for test; echo clang-format clang-tidy-16 ;;
-    *) echo "install-deps.sh: unknown use '$1'; known are build, test, bench, lint, package" >&2; exit 2 ;;
+    fuzz) packages_for test; echo clang-16 libclang-rt-16-dev ;;
+    *) echo "install-deps.sh: unknown use '$1'; known are build, test, bench, lint, package, fuzz" >&2; exit 2 ;;
   esac
 }
 

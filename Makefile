@@ -6,12 +6,13 @@ DEMO ?= perf all_reduce -n 4 -b 8 -e 16M -f 8
 CTEST_ARGS ?=
 PEERS_ARGS ?= --quick
 MINUTES ?= 10
+SECONDS_EACH ?= 100
 SEED ?= 1
 # ThreadSanitizer of GCC 12 cannot cope with the widest address randomisation of newer kernels.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak bench bench-peers install package lint format asan tsan clean
+.PHONY: help build demo test soak fuzz bench bench-peers install package lint format asan tsan clean
 
 # $(call configure,preset,extra arguments): quiet unless it fails.
 define configure
@@ -23,6 +24,7 @@ help:
 	@echo 'make demo      build the library and the command, time an all-reduce of four CPU ranks'
 	@echo 'make test      build everything and run all tests'
 	@echo 'make soak      random work, faults and endings for MINUTES=$(MINUTES), seeds from SEED=$(SEED) on'
+	@echo 'make fuzz      libFuzzer on what reads foreign bytes, SECONDS_EACH=$(SECONDS_EACH) each (needs clang)'
 	@echo 'make bench     build and run the micro benchmarks'
 	@echo 'make bench-peers  time CPU ranks against the MPIs and Gloo of this machine: build/peers/peers.html'
 	@echo 'make install   install to PREFIX=$(PREFIX), staged under DESTDIR when that is set'
@@ -53,6 +55,12 @@ test:
 	@rm -f build/release/faults-table.tsv
 	@ctest --preset release -j $(JOBS) $(CTEST_ARGS); result=$$?; \
 	  python3 tests/faults/table.py build/release/faults-table.tsv; exit $$result
+
+fuzz:
+	@scripts/install-deps.sh fuzz
+	$(call configure,fuzz)
+	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
+	python3 tests/fuzz/run.py --programs build/fuzz/bin --seconds $(SECONDS_EACH)
 
 soak:
 	@scripts/install-deps.sh test

@@ -34,6 +34,8 @@ else()
   target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::PUGIXML>)
 endif()
 
+# Its threads outlive a dlclose: nodelete keeps the code they run.
+target_link_options(nccl PRIVATE LINKER:-z,nodelete)
 # The names of archives stay inside even where exports.map's patterns would let one out.
 target_link_options(nccl PRIVATE
   LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/api/exports.map LINKER:--exclude-libs,ALL LINKER:--as-needed

@@ -16,6 +16,15 @@ tutti::device::HostStreams& streams() {
   return *tutti::comm::Process::get().hostDevice().hostStreams();
 }
 
+// The threads of a forked child's streams are its parent's.
+template <typename Body>
+ncclResult_t streamCall(std::string_view function, Body&& body) noexcept {
+  return abiCall(function, [&]() -> Status {
+    TUTTI_TRY(tutti::comm::Process::get().checkNotForked());
+    return body();
+  });
+}
+
 Status progress(bool isDone) {
   return isDone ? Status() : Status(Code::kInProgress, "work is not done yet");
 }
@@ -23,7 +32,7 @@ Status progress(bool isDone) {
 }  // namespace
 
 TUTTI_EXPORT ncclResult_t pncclTuttiStreamCreate(cudaStream_t* stream) {
-  return abiCall("ncclTuttiStreamCreate", [&]() -> Status {
+  return streamCall("ncclTuttiStreamCreate", [&]() -> Status {
     TUTTI_TRY(checkPointer(stream, "stream"));
     TUTTI_TRY_ASSIGN(void* made, streams().createStream());
     *stream = static_cast<cudaStream_t>(made);
@@ -33,17 +42,18 @@ TUTTI_EXPORT ncclResult_t pncclTuttiStreamCreate(cudaStream_t* stream) {
 TUTTI_WEAK_TWIN(ncclTuttiStreamCreate);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiStreamDestroy(cudaStream_t stream) {
-  return abiCall("ncclTuttiStreamDestroy", [&] { return streams().destroyStream(stream); });
+  return streamCall("ncclTuttiStreamDestroy", [&] { return streams().destroyStream(stream); });
 }
 TUTTI_WEAK_TWIN(ncclTuttiStreamDestroy);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiStreamSynchronize(cudaStream_t stream) {
-  return abiCall("ncclTuttiStreamSynchronize", [&] { return streams().synchronizeStream(stream); });
+  return streamCall("ncclTuttiStreamSynchronize",
+                    [&] { return streams().synchronizeStream(stream); });
 }
 TUTTI_WEAK_TWIN(ncclTuttiStreamSynchronize);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiStreamQuery(cudaStream_t stream) {
-  return abiCall("ncclTuttiStreamQuery", [&]() -> Status {
+  return streamCall("ncclTuttiStreamQuery", [&]() -> Status {
     TUTTI_TRY_ASSIGN(const bool isDone, streams().isStreamDone(stream));
     return progress(isDone);
   });
@@ -52,7 +62,7 @@ TUTTI_WEAK_TWIN(ncclTuttiStreamQuery);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiLaunchHostFunc(cudaStream_t stream, void (*function)(void*),
                                                    void* argument) {
-  return abiCall("ncclTuttiLaunchHostFunc", [&]() -> Status {
+  return streamCall("ncclTuttiLaunchHostFunc", [&]() -> Status {
     if (function == nullptr) return tutti::invalidArgument("function is NULL");
     return streams().launchHostFunction(stream, function, argument);
   });
@@ -60,7 +70,7 @@ TUTTI_EXPORT ncclResult_t pncclTuttiLaunchHostFunc(cudaStream_t stream, void (*f
 TUTTI_WEAK_TWIN(ncclTuttiLaunchHostFunc);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiEventCreate(ncclTuttiEvent_t* event) {
-  return abiCall("ncclTuttiEventCreate", [&]() -> Status {
+  return streamCall("ncclTuttiEventCreate", [&]() -> Status {
     TUTTI_TRY(checkPointer(event, "event"));
     TUTTI_TRY_ASSIGN(void* made, streams().createEvent());
     *event = static_cast<ncclTuttiEvent_t>(made);
@@ -70,27 +80,27 @@ TUTTI_EXPORT ncclResult_t pncclTuttiEventCreate(ncclTuttiEvent_t* event) {
 TUTTI_WEAK_TWIN(ncclTuttiEventCreate);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiEventDestroy(ncclTuttiEvent_t event) {
-  return abiCall("ncclTuttiEventDestroy", [&] { return streams().destroyEvent(event); });
+  return streamCall("ncclTuttiEventDestroy", [&] { return streams().destroyEvent(event); });
 }
 TUTTI_WEAK_TWIN(ncclTuttiEventDestroy);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiEventRecord(ncclTuttiEvent_t event, cudaStream_t stream) {
-  return abiCall("ncclTuttiEventRecord", [&] { return streams().recordEvent(event, stream); });
+  return streamCall("ncclTuttiEventRecord", [&] { return streams().recordEvent(event, stream); });
 }
 TUTTI_WEAK_TWIN(ncclTuttiEventRecord);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiStreamWaitEvent(cudaStream_t stream, ncclTuttiEvent_t event) {
-  return abiCall("ncclTuttiStreamWaitEvent", [&] { return streams().waitEvent(stream, event); });
+  return streamCall("ncclTuttiStreamWaitEvent", [&] { return streams().waitEvent(stream, event); });
 }
 TUTTI_WEAK_TWIN(ncclTuttiStreamWaitEvent);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiEventSynchronize(ncclTuttiEvent_t event) {
-  return abiCall("ncclTuttiEventSynchronize", [&] { return streams().synchronizeEvent(event); });
+  return streamCall("ncclTuttiEventSynchronize", [&] { return streams().synchronizeEvent(event); });
 }
 TUTTI_WEAK_TWIN(ncclTuttiEventSynchronize);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiEventQuery(ncclTuttiEvent_t event) {
-  return abiCall("ncclTuttiEventQuery", [&]() -> Status {
+  return streamCall("ncclTuttiEventQuery", [&]() -> Status {
     TUTTI_TRY_ASSIGN(const bool isDone, streams().isEventDone(event));
     return progress(isDone);
   });
@@ -99,7 +109,7 @@ TUTTI_WEAK_TWIN(ncclTuttiEventQuery);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiEventElapsedTime(float* milliseconds, ncclTuttiEvent_t start,
                                                      ncclTuttiEvent_t end) {
-  return abiCall("ncclTuttiEventElapsedTime", [&]() -> Status {
+  return streamCall("ncclTuttiEventElapsedTime", [&]() -> Status {
     TUTTI_TRY(checkPointer(milliseconds, "milliseconds"));
     TUTTI_TRY_ASSIGN(*milliseconds, streams().elapsedMilliseconds(start, end));
     return {};

@@ -91,6 +91,7 @@ TUTTI_EXPORT ncclResult_t pncclMemAlloc(void** ptr, size_t size) {
   return abiCall("ncclMemAlloc", [&]() -> Status {
     TUTTI_TRY(checkPointer(ptr, "ptr"));
     if (size == 0) return tutti::invalidArgument("size is 0");
+    TUTTI_TRY(Process::get().checkNotForked());
     TUTTI_TRY_ASSIGN(tutti::device::Device * device, Process::get().chooseDevice());
     TUTTI_TRY_ASSIGN(*ptr, device->allocate(size));
     return {};
@@ -101,6 +102,7 @@ TUTTI_WEAK_TWIN(ncclMemAlloc);
 TUTTI_EXPORT ncclResult_t pncclMemFree(void* ptr) {
   return abiCall("ncclMemFree", [&]() -> Status {
     if (ptr == nullptr) return {};
+    TUTTI_TRY(Process::get().checkNotForked());
     return Process::get().freeMemory(ptr);
   });
 }

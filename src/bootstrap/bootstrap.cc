@@ -38,6 +38,7 @@ UniqueId makeRandomId(Rng& rng) {
   UniqueId id;
   rng.fill(std::as_writable_bytes(std::span(id.job)));
   rng.fill(std::as_writable_bytes(std::span(id.secret)));
+  id.createdSeconds = static_cast<uint64_t>(wallClockSeconds());
   return id;
 }
 
@@ -254,6 +255,7 @@ Result<Answer> Bootstrap::Impl::askForPeers(const SocketAddress& address, const 
                   .key = &key,
                   .job = jobName(options.id.job),
                   .report = report,
+                  .createdSeconds = options.id.createdSeconds,
                   .isReusable = isFixed,
                   .abort = options.abort,
                   .clock = options.clock,

@@ -55,6 +55,7 @@ class RootClient {
   Outcome pause(std::chrono::milliseconds span) const;
   bool mayRetry(Outcome outcome);
   Status explain(Outcome outcome) const;
+  std::string age() const;
 
   const RootCall& call_;
   const Instant deadline_;
@@ -194,6 +195,13 @@ Outcome RootClient::pause(std::chrono::milliseconds span) const {
   return wait(0, std::min(deadline_, call_.clock->now() + span));
 }
 
+// " (made 95 s ago)", when that says something: clocks of hosts differ a little.
+std::string RootClient::age() const {
+  const int64_t seconds = wallClockSeconds() - static_cast<int64_t>(call_.createdSeconds);
+  if (call_.createdSeconds == 0 || seconds < 10) return "";
+  return fmt::format(" (made {} s ago)", seconds);
+}
+
 Status RootClient::explain(Outcome outcome) const {
   const std::string where = call_.address.text();
   const int rank = index(call_.report.rank);
@@ -204,9 +212,9 @@ Status RootClient::explain(Outcome outcome) const {
       char text[128] = "";
       return remoteError(
           "rank {} reached nobody at {}, where job {} should meet, within {} ms ({}): the process "
-          "that made the id has ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
+          "that made the id{} has ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
           rank, where, call_.job, call_.report.timeout.count(),
-          strerror_r(lastErrno_, text, sizeof text));
+          strerror_r(lastErrno_, text, sizeof text), age());
     }
     case Outcome::kTurnedAway:
       return remoteError(
@@ -220,9 +228,10 @@ Status RootClient::explain(Outcome outcome) const {
           where, rank, call_.job);
     case Outcome::kImpostor:
       return remoteError(
-          "the process at {} does not know the secret of job {}: the id is stale, and its port now "
+          "the process at {} does not know the secret of job {}: the id{} is stale, and its port "
+          "now "
           "belongs to somebody else",
-          where, call_.job);
+          where, call_.job, age());
     case Outcome::kGarbled:
       return remoteError("the root at {} of job {} broke the protocol", where, call_.job);
     case Outcome::kTimeout:

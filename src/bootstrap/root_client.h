@@ -17,8 +17,9 @@ namespace tutti::bootstrap {
 struct RootCall {
   SocketAddress address;
   const Key* key = nullptr;
-  std::string job;          // its public name, for messages
-  Report report;            // report.timeout: how long to try
+  std::string job;              // its public name, for messages
+  Report report;                // report.timeout: how long to try
+  uint64_t createdSeconds = 0;  // when the id was made, by its maker's clock; 0: unknown
   bool isReusable = false;  // NCCL_COMM_ID: a closed door may belong to the previous job, so try
                             // again
   const std::atomic<bool>* abort = nullptr;  // may be null

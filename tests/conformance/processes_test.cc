@@ -3,6 +3,7 @@
 #include "processes.h"
 
 #include <signal.h>
+#include <tutti/host.h>
 
 #include <chrono>
 
@@ -143,9 +144,14 @@ TEST(Processes, FindOutThatTheirAlgorithmsDifferInTheTail) {
 TEST(Processes, AForkedChildIsRefusedAndItsParentUnharmed) {
   std::vector<ncclComm_t> comms(1);
   ASSERT_EQ(ncclCommInitAll(comms.data(), 1, nullptr), ncclSuccess);
+  void* held = nullptr;
+  EXPECT_NCCL(ncclMemAlloc(&held, 64));
+  cudaStream_t stream = nullptr;
+  EXPECT_NCCL(ncclTuttiStreamCreate(&stream));
   const pid_t child = ::fork();
   if (child == 0) {
     int count = 0;
+    void* memory = nullptr;
     ncclUniqueId id;
     ncclComm_t comm = nullptr;
     float value = 1;
@@ -155,7 +161,11 @@ TEST(Processes, AForkedChildIsRefusedAndItsParentUnharmed) {
                                          nullptr) == ncclInvalidUsage &&
                            ncclGetUniqueId(&id) == ncclInvalidUsage &&
                            ncclCommInitAll(&comm, 1, nullptr) == ncclInvalidUsage &&
-                           ncclCommDestroy(comms[0]) == ncclInvalidUsage;
+                           ncclCommDestroy(comms[0]) == ncclInvalidUsage &&
+                           ncclMemAlloc(&memory, 64) == ncclInvalidUsage &&
+                           ncclMemFree(held) == ncclInvalidUsage &&
+                           ncclTuttiStreamCreate(&stream) == ncclInvalidUsage &&
+                           ncclTuttiStreamSynchronize(stream) == ncclInvalidUsage;
     ::_exit(isRefused ? 0 : 1);
   }
   int status = -1;
@@ -163,6 +173,8 @@ TEST(Processes, AForkedChildIsRefusedAndItsParentUnharmed) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(sumOver(comms[0], 7), 7);
+  EXPECT_NCCL(ncclTuttiStreamDestroy(stream));
+  EXPECT_NCCL(ncclMemFree(held));
   EXPECT_NCCL(ncclCommDestroy(comms[0]));
 }
 

@@ -34,6 +34,25 @@ class Death(FaultCase):
         self.expect_success(survivors, "shrink")
         self.expect_success(survivors, "allreduce")
 
+    def test_of_two_and_then_of_all_but_one_leaves_the_rest_able_to_go_on(self):
+        steps = "loop shrink:1,2:abort allreduce:100 loop shrink:1:abort allreduce:100 destroy"
+        ranks = self.launch(steps, "loop", "loop", steps)
+        time.sleep(0.2)
+        killed = time.monotonic()
+        for rank in ranks[1:3]:
+            rank.child.kill()
+        self.expect([ranks[0], ranks[3]], "loop", REMOTE, "rank [12] .* died while rank", killed)
+        self.expect_success([ranks[0], ranks[3]], "allreduce")
+        time.sleep(0.1)
+        killed = time.monotonic()
+        ranks[3].child.kill()
+        code, moment, message = ranks[0].result("loop", nth=1)
+        self.assertEqual(code, REMOTE, message)
+        self.assertRegex(message, "rank 1 .* died while rank 0")
+        self.keep_time(moment - killed, BOUND, "of all but one")
+        self.expect_success([ranks[0]], "allreduce", nth=1)
+        self.expect_success([ranks[0]], "destroy")
+
     def test_in_each_algorithm(self):
         for loop, algorithm in ALGORITHMS:
             with self.subTest(loop=loop, algorithm=algorithm):

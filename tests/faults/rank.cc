@@ -19,7 +19,8 @@
 //   place, and its ranks' numbers count from there) destroy   finalize   revoke   abort
 //   abortafter:MS        from another thread; prints its own line "aborted"
 // The process:
-//   sleep:MS   spin:MS   line (waits for a line on stdin)   exit (without destroy)   crash   throw
+//   sleep:MS   spin:MS   line (waits for a line on stdin)   crash   throw
+//   exit (without destroy)   exitlate (a destructor of a static object destroys it)
 //   limit:nofile|as|nproc|memlock|stack:N (soft)   timer:HZ (SIGALRM)   idle (SCHED_IDLE)
 //   inject:malloc|mmap|memfd|truncate|thread|death|reset:N[:all]   clock:SECONDS   (see inject.h)
 //   fds   threads        how many there are, as the message
@@ -158,6 +159,18 @@ Outcome goIdle(const Step&) {
   return {::sched_setscheduler(0, SCHED_IDLE, &none) == 0 ? 0 : errno, ""};
 }
 
+// As a program does whose objects live to the end.
+[[noreturn]] void destroyAtExit(ncclComm_t comm) {
+  struct Owner {
+    ncclComm_t comm;
+    ~Owner() {
+      if (ncclCommDestroy(comm) != ncclSuccess) std::_Exit(4);
+    }
+  };
+  static const Owner owner{comm};
+  std::exit(0);
+}
+
 void spin(Clock::duration span) {
   const auto end = Clock::now() + span;
   while (Clock::now() < end) {
@@ -220,6 +233,7 @@ class Rank {
     if (verb == "times") return outcomeOf(repeat(step, 2, std::stoul(step.at(1))));
     if (verb == "slow") return outcomeOf(slow(step));
     if (verb == "abortafter") return abortLater(step);
+    if (verb == "exitlate") destroyAtExit(comm_);
     return outcomeOf(call(step));
   }
 

@@ -135,9 +135,13 @@ TEST(Lives, LeaveNothingBehind) {
   const auto start = Clock::now();
   for (int i = 0; i < lives && !testing::Test::HasFatalFailure(); ++i) oneLife();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  // The last root's thread may still be on its way out.
-  for (int i = 0; i < 100 && countEntries("/proc/self/task") > threads; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // The last root's thread may still be on its way out, and service threads close the last
+  // connections on their own time.
+  const auto hasMore = [&] {
+    return countEntries("/proc/self/task") > threads || countEntries("/proc/self/fd") > descriptors;
+  };
+  for (int i = 0; i < 500 && hasMore(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_LE(countEntries("/proc/self/fd"), descriptors);
   EXPECT_LE(countEntries("/proc/self/task"), threads);
   EXPECT_LE(countEntries("/proc/self/map_files"), mappings + 4);

@@ -407,9 +407,11 @@ TEST(Bootstrap, AStaleIdNamesTheAddressAndTheLikelyCause) {
     TestJob job(2, 1, loopback(milliseconds(300)));
     options = job.optionsOf(1);
   }
+  options.id.createdSeconds -= 100;
   Directory directory;
   const auto result = Bootstrap::connect(directory, options);
   EXPECT_EQ(result.status().code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("made the id (made 1"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("reached nobody at 127.0.0.1:"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("the id is stale"));
 }

@@ -10,3 +10,7 @@ set_tests_properties(house.tidy house.tidy_test house.format PROPERTIES TIMEOUT 
 # The described machines are what their script writes.
 add_test(NAME golden.topologies
          COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/golden/topologies/make.py --check)
+
+# Links between the pages lead somewhere.
+add_test(NAME house.links COMMAND Python3::Interpreter ${scripts}/check_links.py)
+set_tests_properties(house.links PROPERTIES TIMEOUT 60)

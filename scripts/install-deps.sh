@@ -11,7 +11,7 @@ packages_for() {
     build) echo g++ cmake ninja-build make pkg-config libsodium-dev libfmt-dev libcli11-dev \
                 libhwloc-dev libpugixml-dev nlohmann-json3-dev ;;
     test) packages_for build
-          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin
+          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin iproute2
           echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with
           echo python3-numpy python3-pytest ;;
     package) packages_for build; echo dpkg-dev file rpm ;;

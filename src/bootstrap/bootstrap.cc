@@ -429,6 +429,11 @@ Result<Progress> Bootstrap::tryReceive(Rank from, Tag tag, std::vector<std::byte
       {rank(), from, FrameType::kMessage, static_cast<uint64_t>(tag)}, message);
 }
 
+Result<std::optional<Instant>> Bootstrap::probe(Rank peer) {
+  TUTTI_TRY(impl_->checkPeer(peer));
+  return impl_->endpoint->probe(rank(), peer);
+}
+
 Status Bootstrap::receive(Rank from, Tag tag, std::vector<std::byte>& message) {
   TUTTI_TRY(impl_->checkPeer(from));
   const std::string what = fmt::format("receive with tag {}", static_cast<uint64_t>(tag));

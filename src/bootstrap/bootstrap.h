@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -109,6 +110,10 @@ class Bootstrap {
 
   // The rank fails for a reason of its own: whoever waits for it hears that when it is destroyed.
   void noteFailure(std::string_view why);
+
+  // Asks the peer's process for a sign of life and says when the last one came, if any did. Its
+  // service thread answers, whatever its user does. An error: it cannot be asked any more.
+  Result<std::optional<Instant>> probe(Rank peer);
 
   Rank rank() const;
   int32_t rankCount() const;

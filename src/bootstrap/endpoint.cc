@@ -88,6 +88,7 @@ void Endpoint::detach(Rank rank, bool isHasty) noexcept {
                 [&](const auto& entry) { return entry.second.introduction.target == rank; });
   mailboxes_.erase(rank);
   faultsMet_.erase(rank);
+  std::erase_if(signs_, [&](const auto& entry) { return entry.first.first == rank; });
   try {
     for (auto& [other, mailbox] : mailboxes_) {
       mailbox->close(rank, name(rank) + " has left");
@@ -197,6 +198,18 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
   }
 }
 
+Result<std::optional<Instant>> Endpoint::probe(Rank self, Rank peer) {
+  std::lock_guard lock(mutex_);
+  if (mailboxes_.contains(peer)) return std::optional(options_.clock->now());
+  TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor({.self = self, .peer = peer}));
+  if (!outgoing->fault().empty() || !outgoing->send(FrameType::kProbe, 0, {})) {
+    return Status(Code::kRemoteError, name(peer) + " takes no message any more");
+  }
+  if (outgoing->nextTime()) poller_->wake();
+  const auto sign = signs_.find({self, peer});
+  return sign == signs_.end() ? std::nullopt : std::optional(sign->second);
+}
+
 std::string Endpoint::describe(Rank rank) const {
   std::lock_guard lock(mutex_);
   return name(rank);
@@ -295,7 +308,10 @@ void Endpoint::onReadable(uint64_t key) {
 
 // Sets `why` when the connection has to be dropped.
 void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
+  signs_[{from.introduction.target, from.introduction.rank}] = options_.clock->now();
   if (frame.type == FrameType::kFarewell) return hearFarewell(from, frame.payload);
+  if (frame.type == FrameType::kProbe) return answerProbe(from);
+  if (frame.type == FrameType::kSign) return;
   const bool isMessage = frame.type == FrameType::kMessage || frame.type == FrameType::kCollective;
   if (!isMessage || frame.payload.size() < sizeof(uint64_t)) {
     why = "sent a frame that no rank sends to another";
@@ -309,6 +325,13 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
     return;
   }
   mailbox.changed.notify_all();
+}
+
+void Endpoint::answerProbe(const Incoming& from) {
+  const Introduction& who = from.introduction;
+  const Result<Outgoing*> outgoing = outgoingFor({.self = who.target, .peer = who.rank});
+  if (!outgoing.ok() || !outgoing.value()->fault().empty()) return;
+  [[maybe_unused]] const bool isTaken = outgoing.value()->send(FrameType::kSign, 0, {});
 }
 
 void Endpoint::hearFarewell(const Incoming& from, std::span<const std::byte> payload) {

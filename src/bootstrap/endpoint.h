@@ -85,6 +85,10 @@ class Endpoint {
   Result<Progress> tryReceive(const Slot& slot, std::vector<std::byte>& message);
   Status receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message);
 
+  // Asks the peer's process for a sign of life, and says when the last one came, if any did. Does
+  // not wait. An error when nothing can be asked any more: the peer has left, or cannot be reached.
+  Result<std::optional<Instant>> probe(Rank self, Rank peer);
+
   // "rank 3 (host:pid)".
   std::string describe(Rank rank) const;
 
@@ -104,6 +108,7 @@ class Endpoint {
   void admit(Accepted accepted);
   void onReadable(uint64_t key);
   void deliver(const Incoming& from, Frame frame, std::string& why);
+  void answerProbe(const Incoming& from);
   void drop(uint64_t key, std::string_view why);
   bool mayStillHear(Rank self, Rank peer) const;
   void noteFault(const std::pair<Rank, Rank>& pair, const Outgoing& outgoing);
@@ -125,6 +130,7 @@ class Endpoint {
   std::unordered_map<int32_t, Contact> contacts_;
   std::unordered_map<int32_t, std::string> causes_;  // by rank that left: the fault it named
   std::map<Rank, std::string> faultsMet_;            // by rank of ours: why a peer failed it
+  std::map<std::pair<Rank, Rank>, Instant> signs_;   // by ours and peer: its last sign of life
   uint64_t epoch_ = 0;                               // 0: not known yet
   std::vector<Accepted> early_;  // came before the epoch was known; not read until then
   uint32_t scope_ = 0;           // of our own link-local address

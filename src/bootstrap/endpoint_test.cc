@@ -226,6 +226,29 @@ TEST_F(EndpointTest, AFarewellOfNothingIsHarmless) {
   EXPECT_EQ(text(), "still here");
 }
 
+TEST_F(EndpointTest, AProbeHearsOfThePeerAsSoonAsItSaysAnything) {
+  endpoint->setEpoch(kEpoch);
+  const UniqueFd silent = listenOn(SocketAddress::parse("127.0.0.1:0").value()).value();
+  endpoint->learn(Rank{1},
+                  {.address = localAddress(silent.get()), .processHash = 2, .who = "other:5"});
+  auto before = endpoint->probe(Rank{0}, Rank{1});
+  ASSERT_TRUE(before.ok());
+  EXPECT_FALSE(before.value().has_value());
+  Peer other = peer();
+  std::vector<std::byte> wire;
+  other.encoder->append(FrameType::kSign, std::array<std::byte, 8>{}, {}, wire);
+  other.client.send(wire);
+  other.client.send(other.frame("and more"));
+  ASSERT_TRUE(receive().ok());
+  EXPECT_TRUE(endpoint->probe(Rank{0}, Rank{1}).value().has_value());
+}
+
+TEST_F(EndpointTest, ARankOfThisProcessIsAlive) {
+  ASSERT_TRUE(endpoint->attach(Rank{2}));
+  EXPECT_TRUE(endpoint->probe(Rank{0}, Rank{2}).value().has_value());
+  endpoint->detach(Rank{2}, true);
+}
+
 TEST_F(EndpointTest, AThousandSlowConnectionsDoNotKeepAPeerOut) {
   if (descriptorLimit() < 2500) GTEST_SKIP() << "needs 2500 descriptors";
   endpoint->setEpoch(kEpoch);

@@ -42,6 +42,8 @@ size_t maxPayloadBytes(FrameType type) {
     case FrameType::kMessage: return 1_MiB + 16;
     case FrameType::kCollective: return 1_MiB + 16;
     case FrameType::kFarewell: return 1_KiB;
+    case FrameType::kProbe:
+    case FrameType::kSign: return sizeof(uint64_t);
   }
   return 0;
 }

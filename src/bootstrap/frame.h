@@ -28,6 +28,8 @@ enum class FrameType : uint16_t {
   kMessage = 4,     // rank → rank: tag and bytes
   kCollective = 5,  // rank → rank: a step of an all-gather
   kFarewell = 6,    // rank → rank: why I leave before my time
+  kProbe = 7,       // rank → rank: is your process there? Its service answers, not its user
+  kSign = 8,        // rank → rank: it is
 };
 
 struct Frame {

@@ -299,6 +299,7 @@ Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
                               .clock = process_.clock(),
                               .timeout = process_.networkOptions().timeout,
                               .recorder = std::move(recorder),
+                              .bootstrap = bootstrap_.get(),
                               .segments = launch::SegmentCache(sharedMemory())});
   runner_ = launcher_.get();
   if (!isBlocking()) {

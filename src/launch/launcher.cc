@@ -73,7 +73,11 @@ Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
 
 Launcher::Launcher(Parts parts)
     : parts_(std::move(parts)),
-      watch_({.recorder = *parts_.recorder, .clock = parts_.clock, .timeout = parts_.timeout}) {}
+      watch_({.recorder = *parts_.recorder,
+              .clock = parts_.clock,
+              .timeout = parts_.timeout,
+              .bootstrap = parts_.bootstrap,
+              .peers = &parts_.peers}) {}
 
 // From here on nobody needs to wait for this rank.
 Launcher::~Launcher() { parts_.recorder->setLife(observe::Life::kDestroyed); }

@@ -116,6 +116,7 @@ class Launcher final : public Runner {
     Clock& clock;
     Nanoseconds timeout;  // TUTTI_TIMEOUT_MS
     std::unique_ptr<observe::Recorder> recorder;
+    bootstrap::Bootstrap* bootstrap = nullptr;  // null: no rank is of another host
     SegmentCache segments{nullptr};
   };
   explicit Launcher(Parts parts);

@@ -108,7 +108,10 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   for (const WaitNote& wait : self.waits) {
     const RankView& peer = ranks[static_cast<size_t>(wait.peer)];
-    if (peer.life == Life::kAbsent) continue;
+    if (peer.life == Life::kAbsent) {
+      if (auto verdict = judgeSilence(wait.peer, now)) return verdict;
+      continue;
+    }
     const OperationNote* waiting = self.operation(wait.number);
     const ProcessState state = observe::stateOf(peer.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeLife(peer, self, {.state = state, .waiting = waiting})) return verdict;
@@ -152,6 +155,26 @@ std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state
   const Nanoseconds seen = now - found->since + kLookInterval;
   if (seen < parts_.timeout) return std::nullopt;
   return stopVerdict(peer, seen);
+}
+
+// Of another host: its service thread answers while its process runs and the network carries.
+std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
+  if (parts_.bootstrap == nullptr) return std::nullopt;
+  auto found = std::ranges::find(silent_, rank, &Suspect::rank);
+  if (found == silent_.end()) found = silent_.insert(found, {.rank = rank, .since = now});
+  auto sign = parts_.bootstrap->probe(Rank{rank});
+  if (sign.ok() && *sign && **sign - found->since > Nanoseconds(0)) found->since = **sign;
+  const Nanoseconds silence = now - found->since + kLookInterval;
+  if (silence < parts_.timeout) return std::nullopt;
+  const bootstrap::PeerInfo& peer = (*parts_.peers)[static_cast<size_t>(rank)];
+  return Verdict{
+      .code = Code::kRemoteError,
+      .guilty = rank,
+      .text = fmt::format(
+          "rank {} ({}, pid {}) gave rank {} no sign of life for {:.1f} s: its process "
+          "stands still, or the network between the hosts is cut; TUTTI_TIMEOUT_MS sets "
+          "how long that may last",
+          rank, peer.hostName.data(), peer.processId, parts_.recorder.rank(), seconds(silence))};
 }
 
 void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds) {

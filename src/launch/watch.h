@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/peer_info.h"
 #include "observe/board.h"
 #include "observe/diagnosis.h"
 #include "observe/recorder.h"
@@ -25,12 +27,18 @@ class Watch {
   struct Parts {
     observe::Recorder& recorder;
     Clock& clock;
-    Nanoseconds timeout;  // T: how long a rank may be stopped, or a circle stand
+    Nanoseconds timeout;  // T: how long a rank may be stopped or silent, or a circle stand
+    // For ranks whose pages cannot be read here, those of other hosts; null: there are none.
+    bootstrap::Bootstrap* bootstrap = nullptr;
+    const std::vector<bootstrap::PeerInfo>* peers = nullptr;
   };
   explicit Watch(const Parts& parts) : parts_(parts) {}
 
   // Before an operation may wait, and whenever one advances.
-  void advanced() { parts_.recorder.clearWaits(); }
+  void advanced() {
+    parts_.recorder.clearWaits();
+    if (!silent_.empty()) silent_.clear();
+  }
 
   // The verdict as this rank's error; ok while there is none. One load.
   Status verdict() const;
@@ -66,6 +74,7 @@ class Watch {
                                             const observe::RankView& self, const Seen& seen);
   std::optional<observe::Verdict> judgeStop(const observe::RankView& peer,
                                             observe::ProcessState state, Instant now);
+  std::optional<observe::Verdict> judgeSilence(int32_t peer, Instant now);
   void warnOnce(const std::vector<observe::RankView>& ranks, int64_t idleNanoseconds);
 
   struct Suspect {
@@ -78,6 +87,7 @@ class Watch {
   uint64_t warnedNumber_ = 0;     // the operation that was warned about
   std::vector<Suspect> stopped_;  // awaited ranks that were stopped at every look since
   std::vector<Suspect> gone_;     // awaited ranks that had left or died at an earlier look
+  std::vector<Suspect> silent_;   // awaited ranks of other hosts, since they were first asked
 };
 
 }  // namespace tutti::launch

@@ -23,13 +23,13 @@ SYSTEM, ARGUMENT, USAGE, REMOTE = 2, 4, 5, 6  # codes of nccl.h
 class Process:
     """One rank. `results` holds (step, code, moment, message) in order, `log` what else it printed."""
 
-    def __init__(self, rank, count, steps, environment):
+    def __init__(self, rank, count, steps, environment, prefix=()):
         self.rank = rank
         self.results = []
         self.log = ""
         self.arrived = threading.Condition()
         self.child = subprocess.Popen(
-            [RANK, str(rank), str(count), *steps],
+            [*prefix, RANK, str(rank), str(count), *steps],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -99,10 +99,11 @@ def record(name, seconds, bound):
 
 
 class FaultCase(unittest.TestCase):
-    def launch(self, *steps_by_rank, timeout_ms=int(T * 1000), expect_init=True, inject=False, each=(), **settings):
+    def launch(self, *steps_by_rank, timeout_ms=int(T * 1000), expect_init=True, inject=False, each=(), prefixes=(), **settings):
         """Starts the ranks together, once all of them are ready, and waits for their init unless told not to.
 
-        `settings` are for all ranks, each[rank] for one. `inject` preloads FAULT_INJECT.
+        `settings` are for all ranks, each[rank] for one. `inject` preloads FAULT_INJECT. prefixes[rank]: words before
+        the command, which end in its place.
         """
         environment = dict(os.environ, TUTTI_TIMEOUT_MS=str(timeout_ms), NCCL_DEBUG="WARN")
         if inject:
@@ -114,7 +115,7 @@ class FaultCase(unittest.TestCase):
         ranks = []
         for rank, steps in enumerate(steps_by_rank):
             own = environment | (each[rank] if each else {})
-            ranks.append(Process(rank, count, steps.split(), own))
+            ranks.append(Process(rank, count, steps.split(), own, prefixes[rank] if prefixes else ()))
             self.addCleanup(ranks[-1].end)
         ids = [rank.wait_until_ready() for rank in ranks]
         for rank in ranks:

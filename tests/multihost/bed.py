@@ -1,0 +1,106 @@
+"""Hosts for tests: network namespaces, each with one interface, on one bridge. All of it lives in a namespace of the
+test process, so nothing is left behind and nothing outside is touched."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+SKIPPED = 77  # what CTest takes for "skipped"
+LIFETIME = "900"  # seconds: a host ends by itself when its test was killed
+
+
+def enter():
+    """Goes on in a network namespace of its own, as root in there; ends with SKIPPED where that is not to be had."""
+    if os.environ.get("MULTIHOST_INSIDE"):
+        run("ip", "link", "set", "lo", "up")
+        return
+    for flags in (["--net"], ["--user", "--map-root-user", "--net"]):
+        if subprocess.run(["unshare", *flags, "ip", "link", "add", "wires", "type", "bridge"], capture_output=True).returncode == 0:
+            os.environ["MULTIHOST_INSIDE"] = "1"
+            os.execvp("unshare", ["unshare", *flags, sys.executable, *sys.argv])
+    print("skipped: this system lets us make no network namespace with a bridge (needs root or user namespaces, and ip)")
+    sys.exit(SKIPPED)
+
+
+def run(*words):
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Host:
+    """Host number i has 10.77.0.(i+1) and fd77::(i+1) on its eth0; the other end of that wire is `port`."""
+
+    def __init__(self, number):
+        self.number = number
+        self.port = f"port{number}"
+        self.holder = subprocess.Popen(["unshare", "--net", "sleep", LIFETIME])
+        own = os.readlink("/proc/self/ns/net")
+        for _ in range(1000):
+            if os.readlink(f"/proc/{self.holder.pid}/ns/net") != own:
+                break
+            time.sleep(0.01)
+        self.prefix = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
+        run("ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", str(self.holder.pid))
+        run("ip", "link", "set", self.port, "master", "wires", "up")
+        self.inside("ip", "link", "set", "lo", "up")
+        self.inside("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
+        self.inside("ip", "-6", "addr", "add", f"fd77::{number + 1}/64", "dev", "eth0", "nodad")
+        self.inside("ip", "link", "set", "eth0", "up")
+
+    @property
+    def address(self):
+        return f"10.77.0.{self.number + 1}"
+
+    def inside(self, *words):
+        return run(*self.prefix, *words)
+
+    def cut(self):
+        """Nothing gets through any more, and nobody is told."""
+        run("ip", "link", "set", self.port, "nomaster")
+
+    def mend(self):
+        run("ip", "link", "set", self.port, "master", "wires")
+
+    def deafen(self):
+        """What is sent to the host is lost; what it sends arrives: the bridge forgets where it is."""
+        run("ip", "link", "set", self.port, "type", "bridge_slave", "learning", "off", "flood", "off", "fdb_flush")
+
+    def slow_down(self, rate):
+        """rate: as tc has it, "50mbit"."""
+        run("tc", "qdisc", "add", "dev", self.port, "root", "tbf", "rate", rate, "burst", "32kb", "latency", "400ms")
+        self.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "32kb", "latency", "400ms")
+
+    def listening_ports(self):
+        """TCP ports that somebody on the host listens at."""
+        found = set()
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/{self.holder.pid}/net/{table}") as lines:
+                for line in lines:
+                    match = re.match(r"\s*\d+: \w+:(\w{4}) \w+:\w{4} 0A ", line)
+                    if match:
+                        found.add(int(match[1], 16))
+        return found
+
+    def end(self):
+        self.holder.kill()
+        self.holder.wait()
+        subprocess.run(["ip", "link", "del", self.port], capture_output=True)
+
+
+class Hosts:
+    def __init__(self, count):
+        run("ip", "link", "add", "wires", "type", "bridge")
+        run("ip", "link", "set", "wires", "up")
+        self.all = [Host(number) for number in range(count)]
+
+    def __getitem__(self, number):
+        return self.all[number]
+
+    def end(self):
+        for host in self.all:
+            host.end()
+        subprocess.run(["ip", "link", "del", "wires"], capture_output=True)

@@ -10,10 +10,10 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
 
   # `perf` calls the library by its C interface; the other subcommands do without the library.
   if(NOT TARGET nccl)
-    list(FILTER sources EXCLUDE REGEX "/perf[^/]*\\.cc$")
+    list(FILTER sources EXCLUDE REGEX "/(perf|tune)[^/]*\\.cc$")
   endif()
   set(commands "")
-  foreach(command perf run explain doctor settings topo why version)
+  foreach(command perf run explain doctor settings topo tune why version)
     list(FIND sources ${TUTTI_TOOLS_ROOT}/${command}.cc found)
     if(NOT found EQUAL -1)
       string(TOUPPER ${command} upper)

@@ -88,6 +88,10 @@ constexpr SettingInfo kTable[] = {
      "Algorithms to choose from: a list, ^ in front for all but these, or by collective: "
      "allreduce:oneshot;broadcast:ring. Names that this library lacks are known and never match. "
      "Must agree on all ranks."},
+    {"TUTTI_TUNING_FILE", kPath, "", "", "",
+     "What hops, messages and bytes take on this machine, as tutti tune measured it: algorithms of "
+     "CPU ranks are chosen by these prices instead of the built-in table. Must agree on all "
+     "ranks."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
      "Memory of one link between two ranks. More helps large messages until it leaves the cache. "
      "Must agree on all ranks."},

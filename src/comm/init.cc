@@ -13,6 +13,7 @@
 #include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
+#include "comm/tuning_file.h"
 #include "device/accelerator.h"
 #include "device/host_streams.h"
 #include "kernels/remote_read.h"
@@ -28,6 +29,7 @@ struct InitRecord {
   wire::LinkGeometry geometry;
   uint64_t algorithmsHash = 0;         // of NCCL_ALGO
   std::array<char, 128> algorithms{};  // its beginning, zero-terminated, for messages
+  uint64_t tuningHash = 0;             // of the tuning file; 0: none
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
@@ -118,6 +120,12 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
           "it alike on all",
           i, other.peer.hostName.data(), other.algorithms.data(), own.peer.rank,
           own.peer.hostName.data(), own.algorithms.data());
+    }
+    if (other.tuningHash != own.tuningHash) {
+      return invalidUsage(
+          "the prices of TUTTI_TUNING_FILE differ between rank {} ({}) and rank {} ({}): give all "
+          "ranks the same file, or none",
+          i, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
     }
   }
   return {};
@@ -225,6 +233,9 @@ Status Communicator::agree() {
   const std::string& algorithms = process_.settings().text("NCCL_ALGO");
   own.algorithmsHash = hashOf(algorithms);
   std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
+  // A file that cannot be used is told after the others have heard from us: they need not wait.
+  Result<TuningFile> tuning = readTuningFile(process_.settings().text("TUTTI_TUNING_FILE"));
+  own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
   own.idsHash = idsHash_;
   own.maxBlocks = config_.maxBlocks;
   own.wantsMachine = wantsMachine(process_.settings());
@@ -236,6 +247,7 @@ Status Communicator::agree() {
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord)));
+  if (!tuning.ok()) return tuning.takeStatus();
   TUTTI_TRY(checkPeers(records, own));
   if (own.gpuHash != 0) {
     TUTTI_TRY(checkGpus(records, own));
@@ -252,7 +264,8 @@ Status Communicator::agree() {
                             .geometry = own.geometry,
                             .algorithms = algorithms,
                             .readsPeers = std::ranges::find(readsAll, 0) == readsAll.end(),
-                            .isCrowded = isCrowded(records)};
+                            .isCrowded = isCrowded(records),
+                            .tuning = tuning->tuning};
   for (const InitRecord& record : records) {
     agreement.geometry.slotBytes =
         std::min(agreement.geometry.slotBytes, record.geometry.slotBytes);

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "plan/algorithm_filter.h"
 #include "plan/choice_table.h"
+#include "plan/cost_model.h"
 #include "schedule/catalog.h"
 #include "schedule/references.h"
 
@@ -25,11 +26,10 @@ using schedule::Algorithm;
 constexpr size_t kWantedPieces = 8;
 constexpr size_t kMinPieceBytes = 8_KiB;
 
-// From this length on, reading a message from the sender's buffer beats a copy into a slot and out
-// of it; pieces are as long as keeps a folded piece in the caches until its readers come. Threads
-// of one process, 2 and 4 ranks on 2 CPUs of an EPYC VM, 2026-11-20: at 16 KiB references
+// From kDirectMinBytes on, reading a message from the sender's buffer beats a copy into a slot and
+// out of it; pieces are as long as keeps a folded piece in the caches until its readers come.
+// Threads of one process, 2 and 4 ranks on 2 CPUs of an EPYC VM, 2026-11-20: at 16 KiB references
 // take 1.0-1.6 times as long, at 128 KiB 0.4-0.9, at 8 MiB 0.5-0.9.
-constexpr size_t kDirectMinBytes = 32_KiB;
 constexpr size_t kDirectMaxPieceBytes = 512_KiB;
 
 bool isDirect(const CallShape& shape, const Algorithm& algorithm, size_t chunkBytes,
@@ -123,6 +123,26 @@ Choice chooseByTable(const CallShape& shape, int32_t rankCount,
   return {allowed[0], reason};
 }
 
+// The cheapest by the prices, and the one that comes next.
+Choice chooseByPrices(const CallShape& shape, const Agreement& agreement, const CostPrices& prices,
+                      std::span<const std::string_view> allowed) {
+  const CostedCall call{.rankCount = agreement.rankCount,
+                        .cpuCount = agreement.tuning->cpuCount,
+                        .bytes = vectorBytes(shape, agreement.rankCount),
+                        .readsPeers = agreement.readsPeers};
+  std::vector<std::pair<double, std::string_view>> costs;
+  for (const std::string_view each : allowed) {
+    const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, each);
+    costs.emplace_back(predictUs(prices, countTerms(algorithm, call)), each);
+  }
+  std::ranges::stable_sort(costs, {}, [](const auto& each) { return each.first; });
+  return {
+      costs[0].second,
+      fmt::format("{} bytes on {} ranks: {} {:.2f} us, {} {:.2f} us by the machine's prices of {}",
+                  call.bytes, call.rankCount, costs[0].second, costs[0].first, costs[1].second,
+                  costs[1].first, agreement.tuning->date)};
+}
+
 // Eight slots keep a sender busy while the receiver folds. Half a mebibyte, so slots of 64 KiB,
 // stays inside a core's L2 cache.
 constexpr uint32_t kSlotCount = 8;
@@ -196,6 +216,10 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
                         agreement.algorithms, name(shape.collective), listNames(all));
   }
   if (allowed.size() == 1) return Choice{allowed[0], "the only one NCCL_ALGO allows"};
+  if (agreement.tuning != nullptr) {
+    const CostPrices* prices = agreement.tuning->pricesOf(shape.collective, agreement.readsPeers);
+    if (prices != nullptr) return chooseByPrices(shape, agreement, *prices, allowed);
+  }
   return chooseByTable(shape, agreement.rankCount, allowed);
 }
 

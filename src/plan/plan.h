@@ -18,8 +18,14 @@
 
 namespace tutti::plan {
 
+struct Tuning;  // cost_model.h
+
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
+
+// From this many bytes a message on, one read from the sender's buffer beats a copy into a slot and
+// out of it (plan.cc says how that was measured).
+inline constexpr size_t kDirectMinBytes = 32 * 1024;
 
 // What decides a plan. For send and receive `peer` is the other rank; for rooted collectives it is
 // the root.
@@ -42,6 +48,8 @@ struct Agreement {
   bool readsPeers = false;
   // On some host ranks outnumber CPUs: there each wait is a turn of the scheduler.
   bool isCrowded = false;
+  std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all
+                                              // ranks, shared with the parent's; null: the table
 };
 
 struct Plan {
@@ -86,7 +94,8 @@ struct BufferBytes {
 };
 BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement);
 
-// The name of the algorithm for a call, and why: by choice_table.h, within what NCCL_ALGO allows.
+// The name of the algorithm for a call, and why: by the prices of the tuning where there is one for
+// the collective, else by choice_table.h; within what NCCL_ALGO allows.
 struct Choice {
   std::string_view algorithm;
   std::string reason;

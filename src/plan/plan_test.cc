@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "plan/algorithm_filter.h"
+#include "plan/cost_model.h"
 #include "schedule/catalog.h"
 
 namespace tutti::plan {
@@ -43,6 +44,26 @@ TEST(Choose, SaysWhy) {
               testing::HasSubstr("4194304 bytes on 4 ranks: pat above "));
   EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "^oneshot"))->reason,
             "NCCL_ALGO forbids oneshot");
+}
+
+TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {
+  Agreement agreement = agreementOf(4);
+  // Hops are dear and bytes nearly free, then the other way round.
+  const auto priced = [](CostTerms us) {
+    return std::make_shared<Tuning>(Tuning{
+        .date = "2026-11-21", .cpuCount = 4, .prices = {{Collective::kAllReduce, false, us}}});
+  };
+  agreement.tuning = priced({0, 100, 0, 1e-6, 0});
+  EXPECT_EQ(choose(allReduceOf(4_MiB), agreement)->algorithm, "oneshot");
+  EXPECT_THAT(choose(allReduceOf(4_MiB), agreement)->reason, testing::HasSubstr("prices of 2026"));
+  agreement.tuning = priced({0, 1e-6, 1e-6, 100, 0});
+  EXPECT_NE(choose(allReduceOf(4_MiB), agreement)->algorithm, "oneshot");
+  agreement.algorithms = "oneshot,tree";
+  EXPECT_EQ(choose(allReduceOf(4_MiB), agreement)->algorithm, "tree");
+  // Another collective, or another kind of ranks: the table.
+  agreement.algorithms = "";
+  agreement.readsPeers = true;
+  EXPECT_EQ(choose(allReduceOf(2), agreement)->algorithm, "oneshot");
 }
 
 TEST(Choose, LeavesOutWhatNeedsMoreSlotsThanThereAre) {

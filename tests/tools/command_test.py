@@ -207,6 +207,24 @@ class Explain(unittest.TestCase):
         self.assertIn("--ranks 8: 2 nodes of this topology have 16 GPUs", wrong.stderr)
 
 
+class Tune(unittest.TestCase):
+    def test_prices_are_measured_written_and_heeded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prices = os.path.join(folder, "prices.txt")
+            result = run("tune", "--collective", "reduce", "-n", "2", "--rounds", "1", "--min-time", "0.001",
+                         "-e", "4K", "-o", prices)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stderr, r"Reduce of processes +\d+ +\d+%")
+            text = pathlib.Path(prices).read_text()
+            self.assertRegex(text, r"(?m)^prices Reduce processes call \S+ hop \S+ message \S+ slot_mb ")
+            perf = run("perf", "reduce", "-n", "2", "-b", "8", "-e", "8", "--min-time", "0.001",
+                       env={"TUTTI_TUNING_FILE": prices})
+            self.assertEqual(perf.returncode, 0, perf.stderr)
+        wrong = run("tune", "--collective", "gather")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("gather has no choice of algorithms; these have: all_reduce", wrong.stderr)
+
+
 class Doctor(unittest.TestCase):
     def test_text_and_exit_code_agree(self):
         result = run("doctor")

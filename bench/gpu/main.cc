@@ -4,6 +4,7 @@
 //   gpu_kernels_bench time  [--ranks 4] [--gpus 4] [--ops all_reduce,…] [--min 1K] [--max 1G]
 //                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64] [--chunk 64K]
 //                           [--line-bytes 65536]
+//                           [--images folder with 0.fatbin, 1.fatbin, …]
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -71,7 +72,8 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .timeoutMs = std::stoull(get(arguments, "timeout-ms", "3000")),
           .maxBlocks = std::stoi(get(arguments, "blocks", "64")),
           .lineBytes = std::stoll(get(arguments, "line-bytes", "-1")),
-          .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0")))};
+          .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0"))),
+          .images = get(arguments, "images", "")};
 }
 
 int check(const Arguments& arguments) {

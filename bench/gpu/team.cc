@@ -101,7 +101,13 @@ void Member::connect() {
 CUfunction Member::function(int image, const char* name) {
   Loaded& loaded = loaded_[static_cast<size_t>(image)];
   if (loaded.module == nullptr) {
-    TUTTI_CU(cuModuleLoadData(&loaded.module, kernels::cuda::image(image).data()));
+    const std::string& folder = team_.options().images;
+    if (folder.empty()) {
+      TUTTI_CU(cuModuleLoadData(&loaded.module, kernels::cuda::image(image).data()));
+    } else {
+      const std::string path = folder + "/" + std::to_string(image) + ".fatbin";
+      TUTTI_CU(cuModuleLoad(&loaded.module, path.c_str()));
+    }
   }
   for (size_t i = 0; i < loaded.names.size(); ++i) {
     if (loaded.names[i] != nullptr && std::string_view(loaded.names[i]) == name) {

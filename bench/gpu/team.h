@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gpu.h"
@@ -27,6 +28,7 @@ struct TeamOptions {
   int maxBlocks = wire::kGpuMaxBlocks;
   int64_t lineBytes = -1;
   uint32_t chunkBytes = 0;  // of slots, at most; 0: the catalog's
+  std::string images;       // a folder with images to use instead of those built in
 };
 
 struct Job {  // one collective, as the API gives it

@@ -92,7 +92,7 @@ std::string_view scheduleName(Collective collective, GpuAlgorithm shape) {
 void shapeLines(const GpuRequest& request, GpuChoice& choice) {
   const size_t lines = divideUp(messageBytes(request), wire::kGpuLinePayload);
   const size_t most = wire::gpuLinesPerPeer(request.rankCount);
-  const auto wanted = static_cast<int32_t>(divideUp(lines, kThreads));
+  const auto wanted = static_cast<int32_t>(divideUp(lines, std::min(most, size_t{kThreads})));
   choice.blocks = std::clamp(wanted, 1, blockLimit(request));
   const size_t perBlock = roundUp(divideUp(lines, static_cast<size_t>(choice.blocks)), 2);
   choice.chunkBytes =

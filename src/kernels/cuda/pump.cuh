@@ -29,7 +29,7 @@ __device__ __forceinline__ bool keep(Part& part, Table (&tables)[2], int barrier
   const auto prepare = [&](int64_t step) {
     Table& table = tables[step & 1];
     const bool isFine = __all_sync(0xffffffff, part.prepare(step, table) ? 1 : 0) != 0;
-    table.isFine = isFine;  // all lanes write the same
+    if (threadIdx.x % kKeepers == 0) table.isFine = isFine;
     return isFine;
   };
   if (steps <= 0) return true;

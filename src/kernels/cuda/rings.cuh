@@ -6,8 +6,8 @@
 //   and a system-wide fence put before it; read here with acquire by the thread that keeps the
 //   ring, and a block barrier hands that on to the threads that read the slot. It holds the
 //   message's number + 1, so what was in the slot before is never taken for it, and the call's
-//   signature. 32 bits of the number, compared for equality; the slot's last one was kGpuSlotCount
-//   less. A flag in the data would cost half the bytes.
+//   signature. 32 bits of the number, compared for equality; the slot's last one was as many less
+//   as a ring has slots. A flag in the data would cost half the bytes.
 // credit[r][p]: written by rank p once its block is through with a message (a barrier after the
 //   loads), read here before the slot is filled again. Relaxed: loads that have returned cannot see
 //   later stores. Grows by one a message, compared modulo 2^32. It is sent only where the call at
@@ -21,13 +21,18 @@
 
 namespace tutti::kernels::cuda {
 
+__device__ __forceinline__ uint64_t slotNumber(const GpuView& view, uint64_t message) {
+  return view.rankCount > 2 ? message % wire::gpuSlotCount(3) : message % wire::gpuSlotCount(2);
+}
+
 // Staging of the messages from rank `from` in rank `at`'s segment, for ring `ring`.
 __device__ __forceinline__ std::byte* slotOf(const GpuView& view, int at, int from, int ring,
                                              uint64_t number) {
   const auto source = static_cast<size_t>(from < at ? from : from - 1);
   const auto rings = static_cast<size_t>(wire::gpuRings(view.rankCount));
-  const size_t slot = (source * rings + static_cast<size_t>(ring)) * wire::kGpuSlotCount +
-                      number % wire::kGpuSlotCount;
+  const auto slots = static_cast<size_t>(wire::gpuSlotCount(view.rankCount));
+  const size_t slot =
+      (source * rings + static_cast<size_t>(ring)) * slots + slotNumber(view, number);
   return view.segments[at] + wire::kGpuStagingOffset + slot * wire::gpuSlotBytes(view.rankCount);
 }
 
@@ -42,16 +47,24 @@ class OutRing {
     credit_ = static_cast<uint32_t>(loadRelaxed(&own->credit[ring][awaited.peer]));
   }
 
+  // Loads the credit anew where the message will need it: so that this and another wait overlap.
+  __device__ __forceinline__ void refresh(const GpuView& view, int64_t message) {
+    if (!hasReached(credit_, wanted(view, message))) {
+      credit_ = static_cast<uint32_t>(
+          loadRelaxed(&controlOf(view, view.rank)->credit[ring_][awaited_.peer]));
+    }
+  }
+
   // Waits until the message's slot is free; null when that ended without.
   __device__ std::byte* awaitSlot(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
-    const auto wanted = static_cast<uint32_t>(number - wire::kGpuSlotCount + 1);
+    const uint32_t least = wanted(view, message);
     Patience patience;
-    while (!hasReached(credit_, wanted)) {
+    while (!hasReached(credit_, least)) {
       credit_ = static_cast<uint32_t>(
           loadRelaxed(&controlOf(view, view.rank)->credit[ring_][awaited_.peer]));
       awaited_.number = number;
-      if (!hasReached(credit_, wanted) && patience.isOver(view, awaited_)) return nullptr;
+      if (!hasReached(credit_, least) && patience.isOver(view, awaited_)) return nullptr;
     }
     return slotOf(view, awaited_.peer, view.rank, ring_, number);
   }
@@ -60,7 +73,7 @@ class OutRing {
   __device__ void mark(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
     GpuControl* theirs = controlOf(view, awaited_.peer);
-    storeRelaxed(&theirs->mark[ring_][view.rank][number % wire::kGpuSlotCount],
+    storeRelaxed(&theirs->mark[ring_][view.rank][slotNumber(view, number)],
                  stamped(awaited_.signature, number + 1));
   }
 
@@ -70,6 +83,11 @@ class OutRing {
   }
 
  private:
+  __device__ __forceinline__ uint32_t wanted(const GpuView& view, int64_t message) const {
+    return static_cast<uint32_t>(base_ + static_cast<uint64_t>(message) + 1) -
+           static_cast<uint32_t>(wire::gpuSlotCount(view.rankCount));
+  }
+
   Awaited awaited_;
   int ring_;
   uint64_t base_;
@@ -91,7 +109,7 @@ class InRing {
   const __device__ std::byte* await(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
     const uint64_t* word =
-        &controlOf(view, view.rank)->mark[ring_][awaited_.peer][number % wire::kGpuSlotCount];
+        &controlOf(view, view.rank)->mark[ring_][awaited_.peer][slotNumber(view, number)];
     awaited_.number = number;
     Patience patience;
     uint64_t seen = loadAcquire(word);
@@ -109,7 +127,7 @@ class InRing {
 
   // After a barrier: the block has read the message.
   __device__ void take(const GpuView& view, int64_t message) const {
-    if (message + wire::kGpuSlotCount < messages_) giveCredit(view, message + 1);
+    if (message + wire::gpuSlotCount(view.rankCount) < messages_) giveCredit(view, message + 1);
   }
 
   __device__ void save(const GpuView& view) const {

@@ -8,10 +8,10 @@
 //
 // No deadlock. A pump at step k has told its peers of all steps before k - 1 and waits for step k's
 // needs. Take the least step k that any worker waits in: what it needs is that all senders have
-// sent chunk k, and (second stage) that the message of k - kGpuSlotCount was collected, in some
-// sender's step k - kGpuSlotCount + kLag. A sender's step j needs credit for chunk j -
-// kGpuSlotCount, and what the workers made of chunk j - kLag: for j up to k + 1 the workers have
-// done both. As a pump prepares one step ahead, this takes kLag > 2 and kGpuSlotCount > kLag.
+// sent chunk k, and (second stage, S slots a ring) that the message of k - S was collected, in some
+// sender's step k - S + kLag. A sender's step j needs credit for chunk j - S, and what the workers
+// made of chunk j - kLag: for j up to k + 1 the workers have done both. As a pump prepares one step
+// ahead, this takes kLag > 2 and S > kLag.
 //
 // In place, the worker's output is the sender's input: the worker waits until the sender is through
 // with the chunk (SlotShared::sent).
@@ -25,7 +25,7 @@
 namespace tutti::kernels::cuda {
 
 inline constexpr int kLag = 3;
-static_assert(kLag > 2 && wire::kGpuSlotCount > kLag);
+static_assert(kLag > 2 && wire::gpuSlotCount(wire::kGpuMaxRanks) > kLag);
 
 inline constexpr int kSlotThreads = 2 * kPumpThreads;
 inline constexpr int64_t kAllSent = int64_t{1} << 62;
@@ -134,36 +134,43 @@ class SenderKeeper {
     const bool sends = call_.sends() && step < call_.chunks;
     const bool collects = call_.roles.collects != 0 && step >= lag_;
     const bool isSame = !call_.roles.inputByPeer && !call_.roles.isSplit;
-    table.same.bytes = 0;
-    table.hasEach = sends && !isSame;
-    table.hasOwn = sends && !isSame && call_.roles.copiesOwn;
-    table.hasCollects = collects;
-    if (sends && isSame) prepareSame(step, table);
-    if (table.hasOwn) prepareOwn(step, table);
+    const bool copies = sends && !isSame && call_.roles.copiesOwn;
+    if (lane_ == 0) {
+      table.same.bytes = 0;
+      table.hasEach = sends && !isSame;
+      table.hasOwn = copies;
+      table.hasCollects = collects;
+      if (sends && isSame) prepareSame(step, table);
+    }
+    if (copies) prepareOwn(step, table);
     bool isFine = true;
-    if (sends && sendsHere_) {
+    if (sends && sendsHere_ && collects) out_.refresh(call_.view, step);
+    if (collects && collectsHere_) {
+      const std::byte* message = in_.await(call_.view, step - lag_);
+      isFine = message != nullptr;
+      const size_t at = call_.offset(step - lag_, call_.part(lane_));
+      table.collects[call_.place(lane_)] = {message, call_.output(lane_, at), call_.bytesAt(at)};
+    }
+    if (isFine && sends && sendsHere_) {
       std::byte* slot = out_.awaitSlot(call_.view, step);
       isFine = slot != nullptr;
       const size_t at = call_.offset(step, call_.part(lane_));
       table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
       table.each[call_.place(lane_)] = {call_.input(lane_, at), slot, call_.bytesAt(at)};
     }
-    if (isFine && collects && collectsHere_) {
-      const std::byte* message = in_.await(call_.view, step - lag_);
-      isFine = message != nullptr;
-      const size_t at = call_.offset(step - lag_, call_.part(lane_));
-      table.collects[call_.place(lane_)] = {message, call_.output(lane_, at), call_.bytesAt(at)};
-    }
     return isFine;
   }
 
   __device__ void complete(int64_t step) {
+    if (collectsHere_ && step >= lag_) in_.take(call_.view, step - lag_);
     if (call_.sends() && step < call_.chunks) {
-      if (lane_ == 0) *static_cast<volatile int64_t*>(&shared_.sent) = step + 1;
+      if (lane_ == 0) {
+        __threadfence_block();
+        *static_cast<volatile int64_t*>(&shared_.sent) = step + 1;
+      }
       if (call_.roles.sends != 0) fenceSystem();
       if (sendsHere_) out_.mark(call_.view, step);
     }
-    if (collectsHere_ && step >= lag_) in_.take(call_.view, step - lag_);
   }
 
   __device__ void save() const {
@@ -172,7 +179,7 @@ class SenderKeeper {
   }
 
  private:
-  // All lanes write the same.
+  // Lane 0.
   __device__ void prepareSame(int64_t chunk, SlotStep& table) const {
     const size_t at = call_.offset(chunk, 0);
     const std::byte* from = call_.input(0, at);
@@ -220,14 +227,15 @@ class WorkerKeeper {
     const uint32_t bytes = call_.bytesAt(at);
     const bool isSame = kFolds || call_.roles.forwards != 0;
     bool isFine = true;
-    table.same.bytes = isSame ? bytes : 0;
-    table.hasEach = !isSame;
-    if (kFolds) {
-      table.same.to = call_.roles.writes ? call_.output(call_.view.rank, at) : nullptr;
-      if (lane_ == call_.view.rank) {
-        table.folds[lane_] = call_.input(lane_, at);
-        table.same.from = table.folds[lane_];  // whose alignment counts
-      }
+    if (forwardsHere_) out_.refresh(call_.view, step);
+    if (lane_ == 0) {
+      table.same.bytes = isSame ? bytes : 0;
+      table.hasEach = !isSame;
+      if (kFolds) table.same.to = call_.roles.writes ? call_.output(call_.view.rank, at) : nullptr;
+    }
+    if (kFolds && lane_ == call_.view.rank) {
+      table.folds[lane_] = call_.input(lane_, at);
+      table.same.from = table.folds[lane_];  // whose alignment counts
     }
     if (receivesHere_) {
       const std::byte* message = in_.await(call_.view, step);
@@ -247,17 +255,15 @@ class WorkerKeeper {
       isFine = slot != nullptr;
       table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
     }
-    while (*static_cast<volatile int64_t*>(&shared_.sent) <= step) {
-    }
+    if (lane_ == 0) awaitSender(step);
     return isFine;
   }
 
   __device__ void complete(int64_t step) {
-    if (call_.roles.forwards != 0) {
-      fenceSystem();
-      if (forwardsHere_) out_.mark(call_.view, step);
-    }
     if (receivesHere_) in_.take(call_.view, step);
+    if (call_.roles.forwards == 0) return;
+    fenceSystem();
+    if (forwardsHere_) out_.mark(call_.view, step);
   }
 
   __device__ void save() const {
@@ -266,6 +272,16 @@ class WorkerKeeper {
   }
 
  private:
+  // sent: written by the sender's keeper after a barrier with its movers, whose loads have
+  // returned;
+  //   read here before the barrier that lets the worker's movers write. It only grows, and a sender
+  //   that gives up raises it to the end, so this ends when the sender does.
+  __device__ void awaitSender(int64_t step) const {
+    while (*static_cast<volatile int64_t*>(&shared_.sent) <= step) {
+    }
+    __threadfence_block();
+  }
+
   const SlotCall& call_;
   SlotShared& shared_;
   const int lane_;
@@ -282,7 +298,7 @@ class Movers {
   static constexpr int kPeers = kMost - 1;
   // Loads under way, of each peer's bytes.
   static constexpr int kVectors = kMost == 2 ? 8 : kMost == 4 ? 3 : 1;
-  static constexpr int kFoldVectors = kMost == 2 ? 4 : kMost == 4 ? 2 : 1;
+  static constexpr int kFoldVectors = kMost == 2 ? 4 : kMost == 4 ? 3 : 1;
 
   __device__ Movers(const GpuCall& call, const GpuView& view, uint32_t mover)
       : policy_(call, view.rank, view.rankCount),
@@ -394,11 +410,11 @@ class Movers {
   const int rankCount_;
 };
 
-// No peer, no bytes: what no step writes.
-__device__ __forceinline__ void clearSteps(SlotShared& shared) {
+// What no step writes stays zero: no peer, no bytes.
+__device__ __forceinline__ void clearSteps(SlotShared& shared, bool sends) {
   auto* words = reinterpret_cast<uint32_t*>(&shared);
-  for (uint32_t i = threadIdx.x; i < sizeof(shared) / 4; i += blockDim.x) words[i] = 0;
-  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < offsetof(SlotShared, sent) / 4; i += blockDim.x) words[i] = 0;
+  if (threadIdx.x == 0) shared.sent = sends ? 0 : kAllSent;
 }
 
 // All threads of the block: movers of the sender, movers of the worker, then the two keepers. False
@@ -410,10 +426,9 @@ __device__ __forceinline__ bool runSlotCall(const GpuView& view, const GpuCall& 
   GpuControl* own = controlOf(view, view.rank);
   const uint64_t epoch = loadRelaxed(&own->epoch[blockIdx.x]) + 1;
   const uint32_t dead = loadRelaxed(&own->dead);
-  clearSteps(shared);
-  const int keeper = thread - 2 * kMovers;
   const SlotCall slots(view, call, epoch);
-  if (thread == 0) shared.sent = slots.sends() ? 0 : kAllSent;
+  clearSteps(shared, slots.sends());
+  const int keeper = thread - 2 * kMovers;
   if (keeper >= 0 && keeper < kKeepers && dead == 0) announce(view, call, epoch, keeper);
   if (__syncthreads_or(static_cast<int>(dead)) != 0) return false;
   if (thread == 0) own->epoch[blockIdx.x] = epoch;
@@ -432,7 +447,7 @@ __device__ __forceinline__ bool runSlotCall(const GpuView& view, const GpuCall& 
     SenderKeeper sender(slots, shared, keeper);
     const bool isFine = keep(sender, shared.sender, 1, slots.senderSteps());
     // The worker must not wait for a sender that gave up.
-    if (!isFine) *static_cast<volatile int64_t*>(&shared.sent) = kAllSent;
+    if (!isFine && keeper == 0) *static_cast<volatile int64_t*>(&shared.sent) = kAllSent;
     if (isFine) sender.save();
     return isFine;
   }

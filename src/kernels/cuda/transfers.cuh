@@ -2,99 +2,132 @@
 // ring j of the pair. All of them go on at the same time, so any pattern of them ends.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/pump.cuh"
 #include "kernels/cuda/ranges.cuh"
 
 namespace tutti::kernels::cuda {
 
+// Rings of a block: where slots are short, one would be bound by its fences.
+inline constexpr int kTransferRings = wire::gpuRings(wire::kGpuMaxRanks) / wire::kGpuMaxBlocks;
 struct TransferStep {
-  Spread<1> range;
+  Range ranges[kTransferRings];
   bool isFine;
 };
 
-// A transfer's blocks have one pump each, of whose keeper lane 0 keeps the ring.
+// A transfer as one of its blocks sees it. In each step every ring of the block carries a message.
+struct TransferCall {
+  const GpuView& view;
+  const wire::GpuTransfer& transfer;
+  const int block;
+  const int rings;  // of this block
+  uint32_t chunkBytes;
+  int64_t chunks;  // of this block
+
+  __device__ TransferCall(const GpuView& itsView, const wire::GpuTransfer& itsTransfer)
+      : view(itsView),
+        transfer(itsTransfer),
+        block(static_cast<int>(blockIdx.x) - itsTransfer.firstBlock),
+        rings(wire::gpuRings(itsView.rankCount) / wire::kGpuMaxBlocks) {
+    const uint64_t share = (transfer.bytes + transfer.blocks - 1) / transfer.blocks;
+    constexpr uint32_t kPass = kMovers * sizeof(uint4);
+    const uint32_t longest = static_cast<uint32_t>(wire::gpuSlotBytes(view.rankCount)) / kPass;
+    chunkBytes = static_cast<uint32_t>(min((share + 15) / 16 * 16, uint64_t{longest * kPass}));
+    const uint64_t all = chunkBytes > 0 ? (transfer.bytes + chunkBytes - 1) / chunkBytes : 0;
+    chunks = static_cast<int64_t>((all + transfer.blocks - 1 - block) / transfer.blocks);
+  }
+
+  // Messages of a ring; the first has the most.
+  __device__ __forceinline__ int64_t messages(int ring) const {
+    return rings > 1 ? (chunks + 1 - ring) >> 1 : chunks;
+  }
+};
+static_assert(kTransferRings == 2);
+
+// One pump a block; lane l of its keeper keeps the block's ring l.
 template <bool kSends>
 class TransferKeeper {
  public:
-  __device__ TransferKeeper(const GpuView& view, const wire::GpuTransfer& transfer, int64_t steps,
-                            uint32_t chunkBytes, int ring)
-      : view_(view), transfer_(transfer), chunkBytes_(chunkBytes), ring_(ring) {
-    if (!isFirst()) return;
-    const Awaited awaited{transfer.peer, 0, transfer.signature,
+  __device__ TransferKeeper(const TransferCall& call, int lane)
+      : call_(call), lane_(lane), messages_(lane < call.rings ? call.messages(lane) : 0) {
+    if (lane >= call.rings) return;
+    const Awaited awaited{call.transfer.peer, 0, call.transfer.signature,
                           kSends ? Collective::kSend : Collective::kRecv, 0};
+    const int ring = call.block + lane * wire::kGpuMaxBlocks;
     if constexpr (kSends) {
-      out_ = OutRing(view, awaited, ring);
+      end_ = OutRing(call.view, awaited, ring);
     } else {
-      in_ = InRing(view, awaited, ring, steps);
+      end_ = InRing(call.view, awaited, ring, messages_);
     }
   }
 
   __device__ bool prepare(int64_t step, TransferStep& table) {
-    if (!isFirst()) return true;
-    const size_t at = (static_cast<size_t>(step) * transfer_.blocks + ring_) * chunkBytes_;
-    std::byte* buffer = transfer_.buffer + at;
-    table.range.bytes =
-        static_cast<uint32_t>(min(transfer_.bytes - at, static_cast<size_t>(chunkBytes_)));
+    if (lane_ >= kTransferRings) return true;
+    Range& range = table.ranges[lane_];
+    range.bytes = 0;
+    if (step >= messages_) return true;
+    const wire::GpuTransfer& transfer = call_.transfer;
+    const auto chunk = static_cast<size_t>(step * call_.rings + lane_);
+    const size_t at = (chunk * transfer.blocks + call_.block) * call_.chunkBytes;
+    const auto bytes =
+        static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
     if constexpr (kSends) {
-      table.range.from = buffer;
-      table.range.to = nullptr;
-      table.range.slots[0] = reinterpret_cast<uint4*>(out_.awaitSlot(view_, step));
-      return table.range.slots[0] != nullptr;
+      std::byte* slot = end_.awaitSlot(call_.view, step);
+      range = {transfer.buffer + at, slot, bytes};
+      return slot != nullptr;
     } else {
-      table.range.from = in_.await(view_, step);
-      table.range.to = buffer;
-      table.range.slots[0] = nullptr;
-      return table.range.from != nullptr;
+      const std::byte* slot = end_.await(call_.view, step);
+      range = {slot, transfer.buffer + at, bytes};
+      return slot != nullptr;
     }
   }
 
   __device__ void complete(int64_t step) {
-    if (!isFirst()) return;
     if constexpr (kSends) {
       fenceSystem();
-      out_.mark(view_, step);
+      if (step < messages_) end_.mark(call_.view, step);
     } else {
-      in_.take(view_, step);
+      if (step < messages_) end_.take(call_.view, step);
     }
   }
 
-  __device__ void save(int64_t steps) const {
-    if (!isFirst()) return;
+  __device__ void save() const {
+    if (lane_ >= call_.rings) return;
     if constexpr (kSends) {
-      out_.save(view_, steps);
+      end_.save(call_.view, messages_);
     } else {
-      in_.save(view_);
+      end_.save(call_.view);
     }
   }
 
  private:
-  static __device__ __forceinline__ bool isFirst() { return threadIdx.x == kMovers; }
-
-  const GpuView& view_;
-  const wire::GpuTransfer& transfer_;
-  const uint32_t chunkBytes_;
-  const int ring_;
-  OutRing out_;
-  InRing in_;
+  const TransferCall& call_;
+  const int lane_;
+  const int64_t messages_;
+  std::conditional_t<kSends, OutRing, InRing> end_;
 };
 
 template <bool kSends>
 __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::GpuTransfer& transfer,
                                             TransferStep (&tables)[2]) {
-  const int ring = static_cast<int>(blockIdx.x) - transfer.firstBlock;
-  const uint64_t share = (transfer.bytes + transfer.blocks - 1) / transfer.blocks;
-  const uint64_t slot = wire::gpuSlotBytes(view.rankCount);
-  const auto chunkBytes = static_cast<uint32_t>(min((share + 15) / 16 * 16, slot));
-  const uint64_t chunks = chunkBytes > 0 ? (transfer.bytes + chunkBytes - 1) / chunkBytes : 0;
-  const auto steps = static_cast<int64_t>((chunks + transfer.blocks - 1 - ring) / transfer.blocks);
+  const TransferCall call(view, transfer);
+  const int64_t steps = call.messages(0);
   if (loadRelaxed(&controlOf(view, view.rank)->dead) != 0) return;
-  if (threadIdx.x < kMovers) {
-    move([](const TransferStep& table) { spread<8>(table.range, threadIdx.x, AsIs()); }, tables, 1,
-         steps);
-    return;
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread >= kMovers) {
+    TransferKeeper<kSends> keeper(call, thread - kMovers);
+    if (keep(keeper, tables, 1, steps)) keeper.save();
+  } else if (call.rings == 1) {
+    move([](const TransferStep& table) { copy<8, 1>(table.ranges, threadIdx.x, AsIs()); }, tables,
+         1, steps);
+  } else {
+    move(
+        [](const TransferStep& table) {
+          copy<5, kTransferRings>(table.ranges, threadIdx.x, AsIs());
+        },
+        tables, 1, steps);
   }
-  TransferKeeper<kSends> keeper(view, transfer, steps, chunkBytes, ring);
-  if (keep(keeper, tables, 1, steps)) keeper.save(steps);
 }
 
 __device__ __forceinline__ void copyLocally(const wire::GpuTransfer& transfer) {

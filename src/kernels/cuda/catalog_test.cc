@@ -1,0 +1,59 @@
+// The choice of a kernel's shape: what it promises the kernels, for every rank count and many
+// sizes.
+#include "kernels/cuda/catalog.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::kernels::cuda {
+namespace {
+
+GpuRequest requestOf(Collective collective, int32_t ranks, uint64_t count, int32_t perDevice) {
+  return {.collective = collective,
+          .type = DataType::kFloat32,
+          .op = ReduceOp::kSum,
+          .count = count,
+          .rankCount = ranks,
+          .ranksPerDevice = perDevice};
+}
+
+class GpuCatalogTest : public ::testing::TestWithParam<int32_t> {};
+
+TEST_P(GpuCatalogTest, AllLinesOfAMessageHaveAPlace) {
+  for (const int32_t perDevice : {1, GetParam()}) {
+    for (uint64_t count = 1; count < (1 << 20); count += count / 3 + 1) {
+      const auto choice = choose(requestOf(Collective::kAllReduce, GetParam(), count, perDevice));
+      ASSERT_TRUE(choice.has_value());
+      if (choice->protocol != "lines") continue;
+      const size_t room = wire::gpuLinesPerPeer(GetParam()) * wire::kGpuLinePayload;
+      EXPECT_LE(choice->chunkBytes, room) << count;
+      EXPECT_GE(choice->chunkBytes * static_cast<uint64_t>(choice->blocks), count * 4) << count;
+    }
+  }
+}
+
+TEST_P(GpuCatalogTest, MessagesFitTheirSlots) {
+  for (uint64_t count = 1; count < (uint64_t{1} << 31); count += count * 2 + 1) {
+    for (const auto collective : {Collective::kAllReduce, Collective::kAllGather}) {
+      const auto choice = choose(requestOf(collective, GetParam(), count, 1));
+      ASSERT_TRUE(choice.has_value());
+      if (choice->protocol != "slots") continue;
+      EXPECT_LE(choice->chunkBytes, wire::gpuSlotBytes(GetParam()));
+      EXPECT_EQ(choice->chunkBytes % 16, 0u);
+      EXPECT_GT(choice->chunkBytes, 0u);
+      EXPECT_LE(choice->blocks, wire::kGpuMaxBlocks);
+    }
+  }
+}
+
+TEST_P(GpuCatalogTest, TransfersOfAllPairsFitTheGpusTogether) {
+  const GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, GetParam());
+  const int32_t blocks = transferBlocks(uint64_t{1} << 30, request);
+  EXPECT_GE(blocks, 1);
+  EXPECT_LE(blocks, wire::kGpuMaxBlocks);
+  EXPECT_LE(blocks * 2 * (GetParam() - 1) * GetParam(), 3 * 104);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuCatalogTest, ::testing::Range(2, wire::kGpuMaxRanks + 1));
+
+}  // namespace
+}  // namespace tutti::kernels::cuda

@@ -35,6 +35,8 @@ constexpr int kExitNoProcess = 3;
 // A rank that calls less often than once in their time looks stuck.
 constexpr size_t kLooks = 11;
 constexpr std::chrono::milliseconds kLookInterval{100};
+// Waits are told once they last 100 ms, so a first look may fall between two waits for a slow rank.
+constexpr int kMoreFirstLooks = 3;
 
 struct Communicator {
   std::string name;
@@ -89,10 +91,19 @@ bool concerns(const Communicator& communicator, const std::string& wanted) {
          });
 }
 
+bool seesNothing(const observe::Evidence& evidence) {
+  const observe::Finding finding = observe::find(evidence);
+  return !finding.isWrong && !finding.isLate;
+}
+
 // One look shows most; whether a late rank is stuck or slow, only several.
 Communicator examine(const observe::Board& board, Communicator first, uint64_t pidNamespace) {
   std::vector<observe::Evidence> looks;
   looks.push_back(std::move(first.evidence));
+  for (int i = 0; i < kMoreFirstLooks && seesNothing(looks.front()); ++i) {
+    std::this_thread::sleep_for(kLookInterval);
+    looks.front() = look(board, pidNamespace);
+  }
   while (looks.size() < kLooks && observe::find(looks.front()).isLate) {
     std::this_thread::sleep_for(kLookInterval);
     looks.push_back(look(board, pidNamespace));

@@ -137,7 +137,8 @@ class Run:
         return text
 
     def play(self):
-        environment = dict(os.environ, NCCL_DEBUG="WARN", **self.plan["environment"])
+        # One arena: what many threads keep in arenas of their own looks like a leak until all have grown.
+        environment = dict(os.environ, NCCL_DEBUG="WARN", MALLOC_ARENA_MAX="1", **self.plan["environment"])
         try:
             for number in range(self.plan["processes"]):
                 self.processes.append(Process(self, number, environment))

@@ -1,6 +1,5 @@
 #include "bootstrap/bootstrap.h"
 
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/process_counts_testing.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/test_job.h"
 
@@ -20,16 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-
-size_t countEntries(const char* path) {
-  size_t count = 0;
-  DIR* directory = ::opendir(path);
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
-size_t openDescriptors() { return countEntries("/proc/self/fd"); }
-size_t runningThreads() { return countEntries("/proc/self/task"); }
 
 std::span<const std::byte> bytesOf(const std::string& text) {
   return std::as_bytes(std::span(text));

@@ -1,6 +1,5 @@
 #include "bootstrap/handoff.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,18 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/process_counts_testing.h"
+
 namespace tutti::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{10'000};
-
-size_t openDescriptors() {
-  size_t count = 0;
-  DIR* directory = ::opendir("/proc/self/fd");
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
 
 UniqueFd memoryWith(const std::string& text) {
   UniqueFd fd(::memfd_create("test", MFD_CLOEXEC));

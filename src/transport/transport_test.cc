@@ -1,6 +1,5 @@
 #include "transport/transport.h"
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/process_counts_testing.h"
 #include "base/units.h"
 #include "bootstrap/handoff.h"
 #include "device/ping_pong_for_test.h"
@@ -161,15 +161,7 @@ TEST_P(AnyTransport, RefusesAnotherGeometryAndAnImpossibleOne) {
             Code::kInternalError);
 }
 
-// Descriptors and mappings of links: what a leak would leave behind.
-size_t descriptorCount() {
-  size_t count = 0;
-  DIR* descriptors = ::opendir("/proc/self/fd");
-  while (::readdir(descriptors) != nullptr) ++count;
-  ::closedir(descriptors);
-  return count;
-}
-
+// Of links: what a leak would leave behind.
 size_t mappingCount() {
   std::ifstream maps("/proc/self/maps");
   size_t count = 0;
@@ -192,9 +184,9 @@ TEST_P(AnyTransport, LeavesNoDescriptorsOrMappings) {
     EXPECT_EQ(mappingCount(), GetParam().sameProcess ? 0u : 60u);
   };
   makeLinks();
-  const size_t before = descriptorCount();
+  const size_t before = openDescriptors();
   for (int i = 0; i < 5; ++i) makeLinks();
-  EXPECT_LE(descriptorCount(), before + 1);  // the last connection may still be closing in the
+  EXPECT_LE(openDescriptors(), before + 1);  // the last connection may still be closing in the
                                              // hand-off's thread
   EXPECT_EQ(mappingCount(), 0u);
 }

@@ -1,36 +1,18 @@
 // Communicators that end early, late, twice, in any order, and a thousand times.
-#include <dirent.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <thread>
 
+#include "../../src/base/process_counts_testing.h"
 #include "ranks.h"
 
 namespace tutti::conformance {
 namespace {
 
 using testing::HasSubstr;
-
-size_t countEntries(const char* path) {
-  DIR* directory = ::opendir(path);
-  if (directory == nullptr) return 0;
-  size_t count = 0;
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
-
-size_t residentBytes() {
-  std::ifstream file("/proc/self/statm");
-  size_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-}
 
 void oneCycle() {
   std::vector<ncclComm_t> comms(2);

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 
+#include "../../src/base/process_counts_testing.h"
 #include "processes.h"
 #include "ranks.h"
 
@@ -62,11 +62,6 @@ void reduceOnce(ncclComm_t comm, int64_t* input, int64_t* output, size_t count, 
 }
 
 std::vector<int> allFine(int count) { return std::vector<int>(static_cast<size_t>(count), 0); }
-
-size_t openDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
 
 size_t mappedSegments() {
   std::ifstream maps("/proc/self/maps");

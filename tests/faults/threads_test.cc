@@ -1,15 +1,14 @@
 // Many threads, one communicator or one each; more ranks than processors; thousands of lives.
-#include <dirent.h>
 #include <nccl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 #include <vector>
 
+#include "../../src/base/process_counts_testing.h"
 #include "../conformance/ranks.h"
 #include "times.h"
 
@@ -89,22 +88,6 @@ TEST(Oversubscription, SixtyFourRanksOnOneProcessorAtIdlePriority) {
   EXPECT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 
-size_t countEntries(const char* path) {
-  DIR* directory = ::opendir(path);
-  if (directory == nullptr) return 0;
-  size_t count = 0;
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
-
-size_t residentKiB() {
-  std::ifstream file("/proc/self/statm");
-  size_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
-}
-
 // Over the network, in the same process: sockets, root and threads come and go each time.
 void oneLife() {
   ncclUniqueId id;
@@ -131,7 +114,7 @@ TEST(Lives, LeaveNothingBehind) {
   const size_t descriptors = countEntries("/proc/self/fd");
   const size_t threads = countEntries("/proc/self/task");
   const size_t mappings = countEntries("/proc/self/map_files");
-  const size_t resident = residentKiB();
+  const size_t resident = residentBytes() / 1024;
   const auto start = Clock::now();
   for (int i = 0; i < lives && !testing::Test::HasFatalFailure(); ++i) oneLife();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -146,12 +129,12 @@ TEST(Lives, LeaveNothingBehind) {
   EXPECT_LE(countEntries("/proc/self/task"), threads);
   EXPECT_LE(countEntries("/proc/self/map_files"), mappings + 4);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LE(residentKiB(), resident + 1024);
+  EXPECT_LE(residentBytes() / 1024, resident + 1024);
 #endif
   std::printf(
       "%d lives in %.1f s: descriptors %zu to %zu, threads %zu to %zu, resident KiB %zu to %zu\n",
       lives, seconds, descriptors, countEntries("/proc/self/fd"), threads,
-      countEntries("/proc/self/task"), resident, residentKiB());
+      countEntries("/proc/self/task"), resident, residentBytes() / 1024);
 }
 
 TEST(Lives, OfAThousandCommunicatorsAtOnce) {

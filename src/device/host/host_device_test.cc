@@ -1,6 +1,5 @@
 #include "device/host/host_device.h"
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/process_counts_testing.h"
 #include "base/units.h"
 #include "device/device.h"
 #include "device/host/allocations_for_test.h"
@@ -477,28 +477,20 @@ TEST_F(HostDeviceTest, DrivesBothSidesOfALinkInOneThread) {
   EXPECT_TRUE(right.status().ok());
 }
 
-size_t threadCount() {
-  size_t count = 0;
-  DIR* tasks = ::opendir("/proc/self/task");
-  while (::readdir(tasks) != nullptr) ++count;
-  ::closedir(tasks);
-  return count;
-}
-
 TEST_F(HostDeviceTest, StartsThreadsWithTheFirstWorkAndLeavesNoneBehind) {
   std::thread([] {}).join();  // a sanitizer adds a thread of its own beside the first one
-  const size_t before = threadCount();
+  const size_t before = runningThreads();
   std::vector<void*> made;
   for (int i = 0; i < 8; ++i) made.push_back(makeStream());
-  EXPECT_EQ(threadCount(), before);
+  EXPECT_EQ(runningThreads(), before);
   for (void* stream : made)
     ASSERT_TRUE(streams()
                     .launchHostFunction(
                         stream, [](void*) {}, nullptr)
                     .ok());
-  EXPECT_EQ(threadCount(), before + 8);
+  EXPECT_EQ(runningThreads(), before + 8);
   for (void* stream : made) ASSERT_TRUE(streams().destroyStream(stream).ok());
-  EXPECT_EQ(threadCount(), before);
+  EXPECT_EQ(runningThreads(), before);
 }
 
 TEST(HostDeviceWaiting, FollowsTheLargestNumberOfRanksInForce) {

@@ -1,6 +1,5 @@
 #include "device/host/shared_allocations.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -9,18 +8,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/process_counts_testing.h"
 #include "base/segment.h"
 
 namespace tutti::device::host {
 namespace {
-
-size_t openDescriptors() {
-  size_t count = 0;
-  DIR* directory = ::opendir("/proc/self/fd");
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
 
 TEST(SharedAllocations, FindTheSegmentOfABufferInside) {
   SharedAllocations allocations;

@@ -1,0 +1,33 @@
+// What this process holds, for tests that nothing is left behind.
+#pragma once
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <fstream>
+
+namespace tutti {
+
+// 0 where there is no such folder.
+inline size_t countEntries(const char* folder) {
+  DIR* directory = ::opendir(folder);
+  if (directory == nullptr) return 0;
+  size_t count = 0;
+  while (const dirent* entry = ::readdir(directory)) count += entry->d_name[0] != '.' ? 1u : 0u;
+  ::closedir(directory);
+  return count;
+}
+
+// With the one that is open while it counts.
+inline size_t openDescriptors() { return countEntries("/proc/self/fd"); }
+inline size_t runningThreads() { return countEntries("/proc/self/task"); }
+
+inline size_t residentBytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace tutti

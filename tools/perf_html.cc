@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/markup.h"
 #include "base/version.h"
 
 namespace tutti::tools {
@@ -51,20 +52,6 @@ path.in { stroke: var(--in); stroke-dasharray: 5 3; } rect.in { fill: var(--in);
 th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 .key span { margin-right: 16px; } .key svg { display: inline; width: 34px; height: 12px; vertical-align: middle; }
 )";
-
-std::string escape(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      default: safe += c;
-    }
-  }
-  return safe;
-}
 
 std::string sizeText(size_t bytes) {
   constexpr std::array kUnits = {std::pair{30, "GB"}, std::pair{20, "MB"}, std::pair{10, "KB"}};
@@ -315,7 +302,7 @@ std::string sectionOf(const Card& card) {
                   .label = bandwidthText,
                   .outOfPlace = {},
                   .inPlace = {}};
-  return fmt::format("<h2>{}</h2>\n<div class=\"plots\">\n{}{}</div>\n{}", escape(card.title),
+  return fmt::format("<h2>{}</h2>\n<div class=\"plots\">\n{}{}</div>\n{}", escapeMarkup(card.title),
                      figureOf(plotOf(card, std::move(times), time)),
                      figureOf(plotOf(card, std::move(bandwidths), bandwidth)), tableOf(card));
 }
@@ -330,9 +317,9 @@ std::string headOf(const PageContent& content) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<style>\n{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
       title, kStyle);
-  text += fmt::format("<p class=\"soft\">{} · {}</p>\n", escape(content.facts.date),
-                      escape(content.facts.machine));
-  text += fmt::format("<p><code>{}</code></p>\n", escape(content.facts.commandLine));
+  text += fmt::format("<p class=\"soft\">{} · {}</p>\n", escapeMarkup(content.facts.date),
+                      escapeMarkup(content.facts.machine));
+  text += fmt::format("<p><code>{}</code></p>\n", escapeMarkup(content.facts.commandLine));
   text += fmt::format(
       "<p>tutti {}, NCCL interface {} (library says {}). Average bus bandwidth {:g} GB/s{}. "
       "Wrong elements: <span{}>{}</span>.</p>\n",

@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "base/markup.h"
 #include "topology/print.h"
 
 namespace tutti::tools {
@@ -43,20 +44,6 @@ constexpr Colours kCpuColours{"#dbe7f6", "#3c6ca8"}, kPciColours{"#eeeeee", "#77
     kSwitchColours{"#d4ecec", "#26807f"};
 // Arcs by width, narrowest first.
 constexpr std::string_view kArcColours[] = {"#8f6bb3", "#d1495b", "#1f77b4", "#e08e0b"};
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
-    }
-  }
-  return result;
-}
 
 // About what a line of the usual size takes.
 double widthOf(std::string_view text) { return 6.9 * static_cast<double>(text.size()); }
@@ -91,7 +78,7 @@ class Painter {
         style.hasHalo
             ? R"( paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round")"
             : "",
-        escaped(what));
+        escapeMarkup(what));
   }
   void path(const std::string& shape, std::string_view colour, double width) {
     text_ += fmt::format(R"(<path d="{}" fill="none" stroke="{}" stroke-width="{:.1f}"/>)"
@@ -456,7 +443,7 @@ std::string drawHtml(const Topology& topology, const std::string& title, const s
       "style></head>\n<body>\n{1}<h2>Tree</h2>\n<pre>{2}</pre>\n"
       "<h2>Paths</h2>\n<p>Closeness, GB/s, and the relay (g: GPU, c: CPU) where there is "
       "one.</p>\n<pre>{3}</pre>\n</body></html>\n",
-      escaped(title), drawSvg(topology, title), escaped(tree), escaped(paths));
+      escapeMarkup(title), drawSvg(topology, title), escapeMarkup(tree), escapeMarkup(paths));
 }
 
 }  // namespace tutti::tools

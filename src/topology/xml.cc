@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/markup.h"
 #include "topology/bus_id.h"
 
 namespace tutti::topology {
@@ -250,20 +251,6 @@ class Parser {
   std::set<std::string> skipped_;
 };
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
-    }
-  }
-  return result;
-}
-
 class Writer {
  public:
   std::string write(const Description& description) {
@@ -284,7 +271,7 @@ class Writer {
   }
 
   static std::string attribute(std::string_view name, std::string_view value) {
-    return fmt::format(" {}=\"{}\"", name, escaped(value));
+    return fmt::format(" {}=\"{}\"", name, escapeMarkup(value));
   }
   static std::string attribute(std::string_view name, int64_t value) {
     return fmt::format(" {}=\"{}\"", name, value);

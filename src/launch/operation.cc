@@ -1,0 +1,311 @@
+// What the driver polls: the calls of one prepare(), from their plans to their ends.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "launch/launcher.h"
+
+namespace tutti::launch {
+namespace {
+
+// A run of a rank's motors is some system calls, each worth as many polls of memory.
+constexpr uint32_t kMotorsCost = 64;
+
+std::string_view describe(wire::LinkFault fault) {
+  switch (fault) {
+    case wire::LinkFault::kNone: return "moved";
+    case wire::LinkFault::kAborted: return "aborted its communicator";
+    case wire::LinkFault::kDestroyed: return "destroyed its communicator";
+    case wire::LinkFault::kLost: return "ended, or its host can no longer be reached,";
+  }
+  return "left";
+}
+
+}  // namespace
+
+void Operation::reset(uint64_t number) {
+  number_ = number;
+  finishedRuns_ = 0;
+  sharedCount_ = 0;
+  runs_.clear();
+}
+
+// A run waits for the last collective before it and, on a link of its own, for the last transfer
+// over that link.
+int32_t Operation::runBefore(const Call& call) const {
+  for (size_t i = runs_.size(); i-- > 0;) {
+    const Run& earlier = runs_[i];
+    const bool sameLink = earlier.call.shape.collective == call.shape.collective &&
+                          earlier.call.shape.peer == call.shape.peer;
+    if (earlier.plan->lane == channel::Lane::kCollective || sameLink)
+      return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+
+void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
+  const int32_t after = runBefore(call);
+  Run& run = runs_.emplace_back();
+  run.call = call;
+  run.plan = &plan;
+  run.signature = mark.signature;
+  run.sequence = mark.sequence;
+  run.after = after;
+}
+
+// Its first polls plan and open links, which takes memory.
+Result<Progress> Operation::poll() {
+  try {
+    return pollRuns();
+  } catch (const std::bad_alloc&) {
+    return Status::outOfMemory();
+  }
+}
+
+Result<Progress> Operation::pollRuns() {
+  if (launcher_.completed_.load(std::memory_order_acquire) != number_) return Progress::kIdle;
+  if (launcher_.hasFailed()) return launcher_.failure();
+  channel::LinkSet& links = launcher_.parts_.links;
+  Progress overall = Progress::kIdle;
+  if (links.hasMotors()) {
+    pollCost = kMotorsCost;
+    looks = 1;
+    if (links.runMotors()) overall = Progress::kAdvanced;
+  }
+  for (Run& run : runs_) {
+    if (run.stage == Stage::kDone) continue;
+    Result<Progress> progress = pollRun(run);
+    if (!progress.ok()) return explain(run, progress.takeStatus());
+    if (*progress != Progress::kIdle) overall = Progress::kAdvanced;
+    if (*progress == Progress::kDone) ++finishedRuns_;
+  }
+  if (overall != Progress::kIdle) {
+    launcher_.watch_.advanced();
+    if (links.hasMotors()) links.runMotors();
+  }
+  return finishedRuns_ == runs_.size() ? Progress::kDone : overall;
+}
+
+Result<Progress> Operation::pollRun(Run& run) {
+  if (run.stage == Stage::kQueued) {
+    if (run.after >= 0 && runs_[static_cast<size_t>(run.after)].stage != Stage::kDone)
+      return Progress::kIdle;
+    record(run);
+    // Nothing to move: no links either. A rank that is through with it may leave, and a peer would
+    // find the link that it was offered withdrawn.
+    if (run.plan->plan.layout.pieceCount == 0) return finishRun(run);
+    if (!run.plan->isConnected) TUTTI_TRY(openLinks(*run.plan));
+    run.stage = Stage::kConnecting;
+  }
+  if (run.stage == Stage::kConnecting) {
+    if (!run.plan->isConnected) {
+      TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.plan));
+      if (connected != Progress::kDone) return Progress::kIdle;
+    }
+    begin(run);
+    run.stage = Stage::kRunning;
+  }
+  TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll(looks));
+  return progress == Progress::kDone ? finishRun(run) : progress;
+}
+
+Progress Operation::finishRun(Run& run) {
+  run.stage = Stage::kDone;
+  launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
+  return Progress::kDone;
+}
+
+void Operation::record(Run& run) {
+  const plan::CallShape& shape = run.call.shape;
+  run.number = launcher_.parts_.recorder->begin({.collective = shape.collective,
+                                                 .type = shape.type,
+                                                 .op = shape.op,
+                                                 .peer = index(shape.peer),
+                                                 .count = shape.count,
+                                                 .sequence = run.sequence});
+}
+
+// Links are opened, and memory mapped, without the peers: an error there is none of theirs.
+Status Operation::explain(const Run& run, Status error) {
+  std::vector<int32_t> peers;
+  const bool isOurs = run.stage == Stage::kQueued || error.code() == Code::kSystemError;
+  if (isOurs) return launcher_.watch_.explain(std::move(error), run.number, peers);
+  for (const Rank peer : run.plan->plan.program->receivesFrom) peers.push_back(index(peer));
+  for (const Rank peer : run.plan->plan.program->sendsTo) peers.push_back(index(peer));
+  return launcher_.watch_.explain(std::move(error), run.number, peers);
+}
+
+// Makes the links of a new plan, and with them the program that its calls run.
+Status Operation::openLinks(BoundPlan& plan) {
+  if (plan.program) return {};
+  channel::LinkSet& links = launcher_.parts_.links;
+  const schedule::Program& program = *plan.plan.program;
+  std::vector<wire::LinkPort*> incoming;
+  std::vector<wire::LinkPort*> outgoing;
+  for (const Rank peer : program.receivesFrom) {
+    TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(peer, plan.lane));
+    incoming.push_back(&link->port());
+  }
+  plan.outgoing.clear();
+  for (const Rank peer : program.sendsTo) {
+    plan.outgoing.push_back(&links.outgoing(peer, plan.lane));
+    outgoing.push_back(&plan.outgoing.back()->port());
+  }
+  const plan::CallShape& shape = plan.shape;
+  plan.program.emplace(kernels::ProgramParts{
+      .program = program,
+      .incoming = incoming,
+      .outgoing = outgoing,
+      .layout = plan.plan.layout,
+      .fold = {.type = shape.type,
+               .op = isReduction(shape.collective) ? shape.op : ReduceOp::kSum,
+               .rankCount = launcher_.parts_.planner.agreement().rankCount},
+      .isDirect = plan.plan.isDirect});
+  return {};
+}
+
+// All of them each time: a link whose offer has come, and was not looked at, would be told to the
+// others as one that we wait for.
+Result<Progress> Operation::connectLinks(BoundPlan& plan) {
+  plan.isConnected = true;
+  for (channel::Link* link : plan.outgoing) {
+    if (link->isConnected()) continue;
+    TUTTI_TRY_ASSIGN(const Progress progress, launcher_.parts_.links.pollConnect(*link));
+    if (progress != Progress::kDone) plan.isConnected = false;
+  }
+  return plan.isConnected ? Progress::kDone : Progress::kIdle;
+}
+
+void Operation::begin(Run& run) {
+  const Call& call = run.call;
+  kernels::Binding binding{.program = &*run.plan->program,
+                           .input = static_cast<const std::byte*>(call.input),
+                           .output = static_cast<std::byte*>(call.output),
+                           .preScale = call.preScale,
+                           .signature = run.signature,
+                           .scratch = &scratch_};
+  if (call.preScaleAddress != nullptr)
+    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
+  if (run.plan->plan.isDirect && call.shape.collective == Collective::kAllToAll &&
+      call.input == call.output) {
+    // In place, a partner could find its chunk overwritten before it has read it: send from a copy.
+    const size_t bytes =
+        plan::vectorBytes(call.shape, launcher_.parts_.planner.agreement().rankCount);
+    inputCopy_.resize(bytes);
+    std::memcpy(inputCopy_.data(), call.input, bytes);
+    binding.input = inputCopy_.data();
+  }
+  if (launcher_.parts_.segments.hasAny()) binding.shared = findShared(run, binding);
+  run.execution.start(binding);
+}
+
+// Which of the call's buffers peers can map; null where neither, or where it would gain nothing.
+const kernels::SharedBuffers* Operation::findShared(const Run& run,
+                                                    const kernels::Binding& binding) {
+  const plan::CallShape& shape = run.call.shape;
+  const plan::Planner& planner = launcher_.parts_.planner;
+  const plan::BufferBytes bytes = plan::bufferBytes(shape, planner.agreement());
+  if (std::max(bytes.input, bytes.output) < kernels::kSharedMinBytes) return nullptr;
+  kernels::SharedBuffers shared{
+      .input = launcher_.parts_.segments.find(binding.input, bytes.input),
+      .output = launcher_.parts_.segments.find(binding.output, bytes.output),
+      .referableSteps = {}};
+  if (shared.input.serial == 0 && shared.output.serial == 0) return nullptr;
+  const bool inPlace =
+      binding.input < binding.output + bytes.output && binding.output < binding.input + bytes.input;
+  auto& steps = run.plan->referableSteps[inPlace ? 1 : 0];
+  if (!steps) steps = planner.referableSteps(shape, run.plan->plan, inPlace);
+  shared.referableSteps = *steps;
+  if (sharedCount_ == sharedBuffers_.size()) sharedBuffers_.emplace_back();
+  sharedBuffers_[sharedCount_] = shared;
+  return &sharedBuffers_[sharedCount_++];
+}
+
+void Operation::addWaits(device::WaitSet& waits) {
+  const uint64_t completed = launcher_.completed_.load(std::memory_order_acquire);
+  if (completed != number_) {
+    waits.add(
+        {.word = &launcher_.completed_, .seen = completed, .sleeper = &launcher_.waitingNext_});
+    return;
+  }
+  if (launcher_.parts_.links.hasMotors()) launcher_.parts_.links.attendMotors();
+  for (const Run& run : runs_) {
+    if (run.stage == Stage::kRunning) run.execution.addWaits(waits);
+    if (run.stage == Stage::kConnecting)
+      waits.overflowed = true;  // an offer arrives by message, not in a word
+  }
+}
+
+// What holds up each run, for the other ranks to read.
+void Operation::noteWaits() {
+  waits_.clear();
+  for (const Run& run : runs_) {
+    if (run.stage == Stage::kConnecting) {
+      for (const channel::Link* link : run.plan->outgoing) {
+        if (link->isConnected()) continue;
+        waits_.push_back({.peer = index(link->peer()),
+                          .direction = observe::Direction::kConnect,
+                          .number = run.number});
+      }
+    }
+    if (run.stage != Stage::kRunning) continue;
+    const kernels::Execution::Awaited awaited = run.execution.awaited();
+    if (awaited.peer < 0) continue;
+    waits_.push_back(
+        {.peer = awaited.peer,
+         .direction = awaited.isSender ? observe::Direction::kSend : observe::Direction::kReceive,
+         .step = static_cast<uint32_t>(awaited.step),
+         .piece = static_cast<uint32_t>(awaited.piece),
+         .number = run.number});
+  }
+}
+
+// The peer will never move the awaited link again. For all ranks: one that waits for this rank
+// would otherwise name this one.
+Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
+  const kernels::Execution::Awaited awaited = run.execution.awaited();
+  const transport::Parting parting =
+      launcher_.parts_.links.parting(Rank{awaited.peer}, run.plan->lane, awaited.isSender);
+  const auto rankCount = static_cast<int32_t>(launcher_.parts_.peers.size());
+  if (fault == wire::LinkFault::kAborted && !parting.text.empty() && parting.guilty < rankCount) {
+    return launcher_.watch_.give(
+        {.code = Code::kRemoteError, .guilty = parting.guilty, .text = parting.text});
+  }
+  const auto& peer = launcher_.parts_.peers[static_cast<size_t>(awaited.peer)];
+  const bool isLost = fault == wire::LinkFault::kLost;
+  return launcher_.watch_.give(
+      {.code = Code::kRemoteError,
+       .guilty = peer.rank,
+       .text = fmt::format("rank {} ({}, pid {}) {} while rank {} waited for it in {}{}{}",
+                           peer.rank, peer.hostName.data(), peer.processId, describe(fault),
+                           launcher_.parts_.recorder->rank(), name(run.call.shape.collective),
+                           isLost ? ": " : "", isLost ? parting.text : "")});
+}
+
+Status Operation::idle(int64_t idleNanoseconds) {
+  try {
+    return lookAround(idleNanoseconds);
+  } catch (const std::bad_alloc&) {
+    return Status::outOfMemory();
+  }
+}
+
+Status Operation::lookAround(int64_t idleNanoseconds) {
+  if (launcher_.parts_.abort.load(std::memory_order_acquire)) {
+    return Status(Code::kInternalError, "the communicator was aborted while this operation ran");
+  }
+  TUTTI_TRY(launcher_.watch_.verdict());
+  for (const Run& run : runs_) {
+    if (run.stage != Stage::kRunning) continue;
+    const wire::LinkFault fault = run.execution.awaitedFault();
+    if (fault != wire::LinkFault::kNone) return giveUp(run, fault);
+  }
+  const bool isOurTurn = launcher_.completed_.load(std::memory_order_acquire) == number_;
+  if (!isOurTurn || !launcher_.watch_.isDue(idleNanoseconds)) return {};
+  noteWaits();
+  return launcher_.watch_.look(waits_, idleNanoseconds);
+}
+
+void Operation::complete(Status status) noexcept { launcher_.finish(*this, std::move(status)); }
+
+}  // namespace tutti::launch

@@ -4,7 +4,10 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
+
+#include "base/status.h"
 
 namespace tutti {
 
@@ -34,5 +37,9 @@ class UniqueMapping {
   void* memory_ = nullptr;
   size_t bytes_ = 0;
 };
+
+// Zeroed memory of this process alone; a page costs nothing before it is written. `what` ends the
+// error's sentence: "of a board".
+Result<UniqueMapping> mapPrivate(size_t bytes, std::string_view what);
 
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mapping.h"
 #include "base/segment.h"
 
 namespace tutti::observe {
@@ -61,9 +62,7 @@ Result<Board> Board::create(int32_t rankCount, std::string_view name, int64_t ti
 Result<Board> Board::createPrivate(int32_t rankCount) {
   const size_t bytes = boardBytes(static_cast<uint32_t>(rankCount));
   Board board;
-  board.memory_ = UniqueMapping(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes);
-  if (!board.memory_) return systemError("mmap", "of a board", errno);
+  TUTTI_TRY_ASSIGN(board.memory_, mapPrivate(bytes, "of a board"));
   board.header().rankCount = static_cast<uint32_t>(rankCount);
   return board;
 }

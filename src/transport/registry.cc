@@ -22,9 +22,10 @@ Result<Transport*> pick(const Transports& transports, const bootstrap::PeerInfo&
                         const bootstrap::PeerInfo& receiver) {
   std::string reasons;
   for (const std::unique_ptr<Transport>& transport : transports) {
-    if (transport->canConnect(sender, receiver)) return transport.get();
+    const std::string obstacle = transport->obstacle(sender, receiver);
+    if (obstacle.empty()) return transport.get();
     if (!reasons.empty()) reasons += "; ";
-    reasons += fmt::format("{}: {}", transport->caps().name, transport->obstacle(sender, receiver));
+    reasons += fmt::format("{}: {}", transport->caps().name, obstacle);
   }
   return invalidUsage("no transport connects rank {} to rank {}: {}", sender.rank, receiver.rank,
                       reasons);

@@ -75,9 +75,7 @@ class Transport {
   };
 
   virtual const Caps& caps() const = 0;
-  virtual bool canConnect(const bootstrap::PeerInfo& sender,
-                          const bootstrap::PeerInfo& receiver) const = 0;
-  // Why canConnect() says no, in a few words for a message; empty when it says yes.
+  // Why it cannot connect them, in a few words for a message; empty when it can.
   virtual std::string obstacle(const bootstrap::PeerInfo& sender,
                                const bootstrap::PeerInfo& receiver) const = 0;
 

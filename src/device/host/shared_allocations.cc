@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/mapping.h"
 #include "base/rng.h"
 #include "base/segment.h"
 #include "base/units.h"
@@ -26,13 +27,6 @@ bool mayOpenAnother(size_t segmentCount) {
   rlimit limit{};
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
          segmentCount < limit.rlim_cur / kDescriptorShare;
-}
-
-Result<UniqueMapping> mapPrivate(size_t bytes) {
-  UniqueMapping memory(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes);
-  if (!memory) return systemError("mmap", fmt::format("of {} bytes", bytes), errno);
-  return memory;
 }
 
 // In constant time, so that the time tells nothing about a token.
@@ -74,7 +68,7 @@ Result<void*> SharedAllocations::allocate(size_t bytes) {
   std::lock_guard lock(mutex_);
   Allocation allocation;
   if (!tryShare(allocation, mapped)) {
-    TUTTI_TRY_ASSIGN(allocation.memory, mapPrivate(mapped));
+    TUTTI_TRY_ASSIGN(allocation.memory, mapPrivate(mapped, fmt::format("of {} bytes", mapped)));
   }
   void* start = allocation.memory.get();
   allocations_.emplace(start, std::move(allocation));

@@ -65,14 +65,9 @@ class LocalReceiverEnd final : public LocalEnd {
 
 LocalTransport::LocalTransport(Rng& rng) : rng_(rng), exchange_(std::make_shared<Exchange>()) {}
 
-bool LocalTransport::canConnect(const bootstrap::PeerInfo& sender,
-                                const bootstrap::PeerInfo& receiver) const {
-  return sender.processHash == receiver.processHash;
-}
-
 std::string LocalTransport::obstacle(const bootstrap::PeerInfo& sender,
                                      const bootstrap::PeerInfo& receiver) const {
-  return canConnect(sender, receiver) ? "" : "other process";
+  return sender.processHash == receiver.processHash ? "" : "other process";
 }
 
 Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo&, const bootstrap::PeerInfo&,
@@ -80,9 +75,9 @@ Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo&, const boots
   TUTTI_TRY(checkGeometry(geometry));
   // Anonymous pages are zero, and cost nothing before a slot is used.
   const size_t bytes = wire::linkBytes(geometry);
-  auto memory = std::make_shared<UniqueMapping>(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes);
-  if (!*memory) return systemError("mmap", fmt::format("of a link of {} bytes", bytes), errno);
+  TUTTI_TRY_ASSIGN(UniqueMapping pages,
+                   mapPrivate(bytes, fmt::format("of a link of {} bytes", bytes)));
+  auto memory = std::make_shared<UniqueMapping>(std::move(pages));
   Token token;
   rng_.fill(token);
   exchange_->put(token, memory);

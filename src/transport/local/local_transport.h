@@ -17,8 +17,6 @@ class LocalTransport final : public Transport {
   explicit LocalTransport(Rng& rng);
 
   const Caps& caps() const override { return caps_; }
-  bool canConnect(const bootstrap::PeerInfo& sender,
-                  const bootstrap::PeerInfo& receiver) const override;
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,

@@ -54,18 +54,10 @@ class NetReceiverEnd final : public NetEnd {
 // Pages that no slot has touched cost nothing.
 Result<UniqueMapping> makeRing(const wire::LinkGeometry& geometry) {
   const size_t bytes = wire::linkBytes(geometry);
-  UniqueMapping memory(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), bytes);
-  if (!memory) return systemError("mmap", fmt::format("of a link of {} bytes", bytes), errno);
-  return memory;
+  return mapPrivate(bytes, fmt::format("of a link of {} bytes", bytes));
 }
 
 }  // namespace
-
-bool NetTransport::canConnect(const bootstrap::PeerInfo& sender,
-                              const bootstrap::PeerInfo& receiver) const {
-  return obstacle(sender, receiver).empty();
-}
 
 std::string NetTransport::obstacle(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver) const {

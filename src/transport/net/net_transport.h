@@ -25,8 +25,6 @@ class NetTransport final : public Transport {
   explicit NetTransport(NetTransportOptions options) : options_(std::move(options)) {}
 
   const Caps& caps() const override { return caps_; }
-  bool canConnect(const bootstrap::PeerInfo& sender,
-                  const bootstrap::PeerInfo& receiver) const override;
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,

@@ -48,11 +48,6 @@ std::string handoffName(const bootstrap::PeerInfo& peer) {
 
 }  // namespace
 
-bool ShmTransport::canConnect(const bootstrap::PeerInfo& sender,
-                              const bootstrap::PeerInfo& receiver) const {
-  return obstacle(sender, receiver).empty();
-}
-
 std::string ShmTransport::obstacle(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver) const {
   if (options_.disabled) return "NCCL_SHM_DISABLE=1";

@@ -21,8 +21,6 @@ class ShmTransport final : public Transport {
   explicit ShmTransport(const ShmOptions& options) : options_(options) {}
 
   const Caps& caps() const override { return caps_; }
-  bool canConnect(const bootstrap::PeerInfo& sender,
-                  const bootstrap::PeerInfo& receiver) const override;
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,

@@ -23,6 +23,7 @@
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
 #include "device/device.h"
+#include "graph/merge.h"
 #include "launch/gpu_launcher.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
@@ -180,6 +181,7 @@ class Communicator {
   bootstrap::UniqueId id_;
   std::vector<bootstrap::PeerInfo> peers_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  graph::MergedGraph graph_;  // over all ranks: in which order they are neighbours
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<channel::LinkSet> links_;
   std::unique_ptr<launch::Launcher> launcher_;        // on the host, or

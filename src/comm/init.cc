@@ -16,6 +16,7 @@
 #include "comm/tuning_file.h"
 #include "device/accelerator.h"
 #include "device/host_streams.h"
+#include "graph/places.h"
 #include "kernels/remote_read.h"
 #include "launch/join_board.h"
 #include "topology/bus_id.h"
@@ -33,6 +34,7 @@ struct InitRecord {
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
+  int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
   uint64_t probeAddress = 0;        // a word of this process ...
@@ -88,6 +90,13 @@ bool isCrowded(const std::vector<InitRecord>& records) {
     });
     return ranks > std::max(one.peer.usableCpus, 1);
   });
+}
+
+std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
+  std::vector<graph::Place> places;
+  for (const InitRecord& record : records)
+    places.push_back({.host = record.peer.hostHash, .cpuNode = record.cpuNode});
+  return places;
 }
 
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
@@ -239,6 +248,7 @@ Status Communicator::agree() {
   own.idsHash = idsHash_;
   own.maxBlocks = config_.maxBlocks;
   own.wantsMachine = wantsMachine(process_.settings());
+  own.cpuNode = device_.cpuNode();
   if (device::Accelerator* accelerator = device_.accelerator(); accelerator != nullptr) {
     own.peer.deviceIndex = device_.caps().index;
     accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
@@ -259,12 +269,14 @@ Status Communicator::agree() {
       canReadAll(records, own, process_.settings().integer("TUTTI_PROCESS_READ") != 0);
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(readsAll)), 1));
 
+  TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   plan::Agreement agreement{.rank = rank(),
                             .rankCount = rankCount(),
                             .geometry = own.geometry,
                             .algorithms = algorithms,
                             .readsPeers = std::ranges::find(readsAll, 0) == readsAll.end(),
                             .isCrowded = isCrowded(records),
+                            .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};
   for (const InitRecord& record : records) {
     agreement.geometry.slotBytes =

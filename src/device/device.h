@@ -34,6 +34,8 @@ class Device {
   };
 
   virtual const Caps& caps() const = 0;
+  // The NUMA node that the calling thread is bound to; -1: none, or not known.
+  virtual int32_t cpuNode() const { return -1; }
 
   // Memory fit for every transport of this device, aligned to a page. bytes > 0.
   virtual Result<void*> allocate(size_t bytes) = 0;

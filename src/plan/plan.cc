@@ -53,7 +53,7 @@ size_t directPieceBytes(size_t chunkBytes) {
 }
 
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
-  schedule::ScheduleOptions options{.rankCount = agreement.rankCount};
+  schedule::ScheduleOptions options{.rankCount = agreement.rankCount, .order = agreement.order};
   switch (shape.collective) {
     case Collective::kSend:
       options.root = shape.peer;
@@ -166,7 +166,7 @@ class ProgramCache {
     auto& program = programs_[{&algorithm, static_cast<int32_t>(shape.collective), peer}];
     if (program == nullptr) {
       program = std::make_shared<const schedule::Program>(
-          algorithm.build(optionsFor(shape, agreement), agreement.rank));
+          schedule::buildProgram(algorithm, optionsFor(shape, agreement), agreement.rank));
     }
     return program;
   }

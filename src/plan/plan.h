@@ -48,6 +48,8 @@ struct Agreement {
   bool readsPeers = false;
   // On some host ranks outnumber CPUs: there each wait is a turn of the scheduler.
   bool isCrowded = false;
+  // Ranks by place: neighbours in it are near each other (graph/places.h). Empty: 0, 1, 2, ...
+  std::vector<Rank> order = {};
   std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all
                                               // ranks, shared with the parent's; null: the table
 };

@@ -16,7 +16,8 @@ struct ScheduleOptions {
   Rank root{0};                   // of a rooted collective; of a send or receive the receiver
   Rank sender{0};                 // of a send or receive only
   std::span<const Rank> order{};  // rings: order[i] sends to order[i + 1]; a permutation of all
-                                  // ranks, empty for 0, 1, 2, ...
+                                  // ranks, empty for 0, 1, 2, ... Other algorithms are placed in
+                                  // an order by buildProgram (catalog.h).
 };
 
 // REQUIRES for all: 0 <= rank, root, sender < rankCount. One rank alone copies its input to its

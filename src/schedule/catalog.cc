@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <vector>
 
 namespace tutti::schedule {
 namespace {
@@ -236,6 +237,51 @@ double receivedFactor(const Algorithm& algorithm, int32_t rankCount) {
          algorithm.chunkCount(rankCount);
 }
 
+namespace {
+
+// Ranks' places in an order, and back.
+class Places {
+ public:
+  explicit Places(std::span<const Rank> order) : order_(order), placeOf_(order.size()) {
+    for (size_t i = 0; i < order.size(); ++i)
+      placeOf_[static_cast<size_t>(index(order[i]))] = static_cast<int32_t>(i);
+  }
+  Rank placeOf(Rank rank) const { return Rank{placeOf_[static_cast<size_t>(index(rank))]}; }
+  Rank rankAt(int32_t place) const { return order_[static_cast<size_t>(place)]; }
+
+ private:
+  std::span<const Rank> order_;
+  std::vector<int32_t> placeOf_;
+};
+
+// Chunks of a block a rank carry that rank's data; others are shares of one vector, whoever works
+// on them.
+void renameChunks(Program& program, const Places& places, int32_t chunksPerBlock) {
+  const auto renamed = [&](int32_t chunk) {
+    return index(places.rankAt(chunk / chunksPerBlock)) * chunksPerBlock + chunk % chunksPerBlock;
+  };
+  for (Step& step : program.steps) step.chunk = renamed(step.chunk);
+  for (Operand& operand : program.operands) {
+    if (operand.place != Place::kLink) operand.index = renamed(operand.index);
+  }
+}
+
+}  // namespace
+
+Program buildProgram(const Algorithm& algorithm, const ScheduleOptions& options, Rank rank) {
+  if (options.order.empty()) return algorithm.build(options, rank);
+  const Places places(options.order);
+  Program program = algorithm.build({.rankCount = options.rankCount,
+                                     .root = places.placeOf(options.root),
+                                     .sender = places.placeOf(options.sender)},
+                                    places.placeOf(rank));
+  for (Rank& peer : program.receivesFrom) peer = places.rankAt(index(peer));
+  for (Rank& peer : program.sendsTo) peer = places.rankAt(index(peer));
+  const int32_t blocks = blockCount(algorithm.collective, options.rankCount);
+  if (blocks > 1) renameChunks(program, places, algorithm.chunkCount(options.rankCount) / blocks);
+  return program;
+}
+
 Schedule makeSchedule(const Algorithm& algorithm, const ScheduleOptions& options) {
   Schedule schedule{.algorithm = algorithm.name,
                     .collective = algorithm.collective,
@@ -247,7 +293,7 @@ Schedule makeSchedule(const Algorithm& algorithm, const ScheduleOptions& options
                     .programs = {}};
   schedule.programs.reserve(static_cast<size_t>(options.rankCount));
   for (int32_t rank = 0; rank < options.rankCount; ++rank) {
-    schedule.programs.push_back(algorithm.build(options, Rank{rank}));
+    schedule.programs.push_back(buildProgram(algorithm, options, Rank{rank}));
   }
   return schedule;
 }

@@ -40,6 +40,11 @@ const Algorithm* findAlgorithm(Collective collective, std::string_view name);
 double sentFactor(const Algorithm& algorithm, int32_t rankCount);
 double receivedFactor(const Algorithm& algorithm, int32_t rankCount);
 
+// One rank's program. With an order among the options ranks take the places that it gives them:
+// whoever is next to another there is what the algorithm takes for its neighbour, whatever their
+// numbers. REQUIRES: a permutation of all ranks, or none.
+Program buildProgram(const Algorithm& algorithm, const ScheduleOptions& options, Rank rank);
+
 // All ranks' programs together, for proof, simulation and print.
 Schedule makeSchedule(const Algorithm& algorithm, const ScheduleOptions& options);
 

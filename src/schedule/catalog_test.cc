@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "schedule/prover.h"
 #include "schedule/test_algorithms.h"
 
@@ -143,6 +144,23 @@ TEST(Catalog, TellsTrafficAsMultiplesOfTheWholeVector) {
   EXPECT_DOUBLE_EQ(receivedFactor(*findAlgorithm(Collective::kReduce, "twoshot"), 7), 1.0);
   EXPECT_DOUBLE_EQ(receivedFactor(*findAlgorithm(Collective::kGather, "direct"), 4), 0.75);
   EXPECT_DOUBLE_EQ(sentFactor(*findAlgorithm(Collective::kGather, "direct"), 4), 0.25);
+}
+
+TEST_P(EveryAlgorithm, IsProvedWithRanksInAnyOrder) {
+  SeededRng rng(20261121);
+  for (int32_t n = 1; n <= 17; ++n) {
+    std::vector<Rank> order;
+    for (int32_t rank = 0; rank < n; ++rank) order.push_back(Rank{rank});
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+    const Rank root{static_cast<int32_t>(rng.below(static_cast<uint64_t>(n)))};
+    const Schedule schedule = makeSchedule(
+        algorithm(), {.rankCount = n, .root = root, .sender = order.front(), .order = order});
+    for (const bool inPlace : {false, true}) {
+      const Proof proof =
+          prove(schedule, {.slotCount = algorithm().minSlotCount, .inPlace = inPlace});
+      ASSERT_TRUE(proof.ok()) << n << " ranks, root " << index(root) << ": " << proof.refusal;
+    }
+  }
 }
 
 }  // namespace

@@ -204,5 +204,28 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Hosts, testing::Values("01", "001", "0110", "0
 // All algorithms over links that hold two small messages: each waits for the other all the time.
 TEST_P(Hosts, SmallBuffersAreRightToo) { expectAllCollectives({"NCCL_BUFFSIZE=8192"}); }
 
+// Ranks dealt out to hosts in turn: neighbours are brought together, by each algorithm.
+class DealtOut : public testing::TestWithParam<std::string> {};
+
+TEST_P(DealtOut, AllCollectivesAreRight) {
+  const auto settings = [](int rank) {
+    return std::vector<std::string>{
+        "NCCL_SOCKET_IFNAME=lo",
+        std::string("NCCL_HOSTID=test-host-") + (rank % 2 == 0 ? "a" : "b"),
+        "NCCL_ALGO=" + GetParam()};
+  };
+  EXPECT_EQ(runProcesses("HostRanks.DISABLED_AllCollectives", 5, settings), std::vector<int>(5, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, DealtOut,
+                         testing::Values("ring", "allreduce:tree;broadcast:tree;reduce:tree;ring",
+                                         "allreduce:pat;allgather:pat;reducescatter:pat;twoshot",
+                                         "allreduce:doubling;direct"),
+                         [](const auto& algorithms) {
+                           const std::string& text = algorithms.param;
+                           return text.substr(text.find(':') + 1,
+                                              text.find(';') - text.find(':') - 1);
+                         });
+
 }  // namespace
 }  // namespace tutti::conformance

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/handle_table.h"
 #include "device/device.h"
+#include "device/host/cpu_nodes.h"
 #include "device/host/host_event.h"
 #include "device/host/host_stream.h"
 #include "device/host/shared_allocations.h"
@@ -24,6 +25,7 @@ class HostDevice final : public Device, public HostStreams {
   explicit HostDevice(Clock& clock);
 
   const Caps& caps() const override { return caps_; }
+  int32_t cpuNode() const override { return cpuNodes_.nodeOfThread(); }
   Result<void*> allocate(size_t bytes) override { return allocations_.allocate(bytes); }
   Status free(void* memory) override { return allocations_.free(memory); }
   SharedMemory* sharedMemory() override { return &allocations_; }
@@ -56,6 +58,7 @@ class HostDevice final : public Device, public HostStreams {
   void updatePolicy();
 
   Caps caps_;
+  const CpuNodes cpuNodes_;
   Waiting waiting_;
 
   SharedAllocations allocations_;

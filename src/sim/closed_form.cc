@@ -1,0 +1,212 @@
+#include "sim/closed_form.h"
+
+#include <algorithm>
+
+#include "schedule/catalog.h"
+
+namespace tutti::sim {
+namespace {
+
+constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
+
+// From a leaf of the linked tree up to its root: the deepest.
+Hops depthOf(const Traffic& traffic, int32_t tree) {
+  const graph::MergedGraph& merged = traffic.plan().merged;
+  const Cluster& cluster = traffic.cluster();
+  Hops deepest;
+  for (int32_t rank = 0; rank < traffic.rankCount(); ++rank) {
+    // Only leaves: others are on a leaf's way.
+    if (merged.treeLinks(0, tree, Rank{rank}).down[0] != schedule::kNobody) continue;
+    Hops here;
+    Rank at{rank};
+    for (Rank up = merged.treeLinks(0, tree, at).up; up != schedule::kNobody;
+         up = merged.treeLinks(0, tree, at).up) {
+      (cluster.nodeOf(at) == cluster.nodeOf(up) ? here.inside : here.between) += 1;
+      at = up;
+    }
+    // A hop between nodes costs several inside one.
+    constexpr int64_t kWeight = 4;
+    if (here.inside + kWeight * here.between > deepest.inside + kWeight * deepest.between)
+      deepest = here;
+  }
+  return deepest;
+}
+
+// How many of a ring's edges leave their node.
+int64_t crossingsOf(const Traffic& traffic) {
+  const auto order = traffic.order(0);
+  const int32_t ranks = traffic.rankCount();
+  int64_t crossings = 0;
+  for (int32_t i = 0; i < ranks; ++i) {
+    const auto at = [&](int32_t place) {
+      return order.empty() ? Rank{place % ranks} : order[static_cast<size_t>(place % ranks)];
+    };
+    crossings += traffic.cluster().nodeOf(at(i)) != traffic.cluster().nodeOf(at(i + 1)) ? 1 : 0;
+  }
+  return crossings;
+}
+
+double slowestRank(const Traffic& traffic) {
+  double slowest = 1;
+  for (int32_t rank = 0; rank < traffic.rankCount(); ++rank)
+    slowest = std::min(slowest, traffic.cluster().speedOf(Rank{rank}));
+  return slowest;
+}
+
+}  // namespace
+
+Hops hopsOf(const Traffic& traffic) {
+  const bool isTree = traffic.method().algorithm == "tree" &&
+                      traffic.call().collective == Collective::kAllReduce &&
+                      traffic.plan().merged.treeChannelCount() > 0;
+  if (isTree && traffic.rankCount() > 1) {
+    const Hops up = depthOf(traffic, 0);
+    return {2 * up.inside, 2 * up.between};
+  }
+  const schedule::Algorithm& algorithm =
+      *schedule::findAlgorithm(traffic.call().collective, traffic.method().algorithm);
+  const int64_t hops = algorithm.cost(traffic.rankCount()).hops;
+  if (traffic.cluster().nodeCount() == 1) return {hops, 0};
+  if (algorithm.name != "ring") return {0, hops};
+  const int64_t between = hops * crossingsOf(traffic) / traffic.rankCount();
+  return {hops - between, between};
+}
+
+Estimate combine(const Cluster& cluster, const SimCall& call, const Method& method,
+                 const Timing& timing, const LoadFacts& facts) {
+  const bool hasGpus = cluster.hasGpus();
+  const CallPrices prices =
+      hasGpus ? pricesFor(timing.system, call.collective, method.algorithm, method.protocol)
+              : cpuPrices(call.collective, method.algorithm);
+  const LaunchCost launch = hasGpus ? launchCost(timing.system, timing.launch) : LaunchCost{};
+  Estimate made{.fixedUs = prices.fixedUs + launch.moreUs,
+                .hops = facts.hops.inside + facts.hops.between,
+                .networkHops = facts.hops.between,
+                .messages = facts.messages};
+  made.latencyUs = static_cast<double>(facts.hops.inside) * prices.hopUs / facts.slowest +
+                   static_cast<double>(facts.hops.between) *
+                       (networkHopUs(hasGpus, method.protocol) + facts.mostHopUs);
+  const double lanesUs = facts.mostBytesSent / (prices.gbPerSecond * facts.slowest * kBytesPerUs);
+  made.busiestLink = facts.busiest.link;
+  made.busiestLinkUs = facts.busiest.us;
+  made.isLinkBound = facts.busiest.us > lanesUs;
+  made.bytesUs = std::max(facts.busiest.us, lanesUs);
+  made.us = std::max(made.fixedUs + made.latencyUs + made.bytesUs, launch.leastUs);
+  return made;
+}
+
+Result<Estimate> estimate(const Traffic& traffic, const Timing& timing) {
+  TUTTI_TRY_ASSIGN(const LinkLoads loads, loadsOf(traffic));
+  return combine(traffic.cluster(), traffic.call(), traffic.method(), timing,
+                 {.mostBytesSent = static_cast<double>(loads.mostBytesSent),
+                  .mostHopUs = loads.mostHopUs,
+                  .messages = loads.messages,
+                  .busiest = busiestOf(traffic.cluster(), loads),
+                  .hops = hopsOf(traffic),
+                  .slowest = slowestRank(traffic)});
+}
+
+namespace {
+
+constexpr uint64_t kReferenceBytes = uint64_t{1} << 36;
+constexpr int64_t kMostPairs = 2'000'000;
+
+// Bytes that each rank sends to each other one, of the vector's; 0: not all to all.
+double pairShare(Collective collective, std::string_view algorithm, int32_t rankCount) {
+  const double n = rankCount;
+  if (collective == Collective::kAllToAll) return 1 / n / n;
+  if (algorithm == "oneshot") return 1;
+  if (algorithm == "twoshot" && collective == Collective::kAllReduce) return 2 / n;
+  const bool isBlocks =
+      collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+  return isBlocks && algorithm == "direct" ? 1 / n : 0;
+}
+
+// All pairs, or, of too many, those whose distance is a multiple of an odd number: each rank then
+// sends and receives alike, and meets all places in a node.
+Result<LinkLoads> loadsOfPairs(const Cluster& cluster, const VirtualPlan& plan, double share) {
+  const int64_t ranks = cluster.rankCount();
+  const int64_t stride = ranks * ranks <= kMostPairs ? 1 : ranks * ranks / kMostPairs | 1;
+  const int64_t peers = (ranks - 1) / stride;
+  LinkLoads loads;
+  loads.wireBytes.resize(static_cast<size_t>(cluster.linkCount()));
+  const double bytes = share * static_cast<double>(kReferenceBytes);
+  const double weighted =
+      bytes * static_cast<double>(ranks - 1) / static_cast<double>(std::max<int64_t>(peers, 1));
+  for (int64_t from = 0; from < ranks; ++from) {
+    for (int64_t i = 1; i <= peers; ++i) {
+      const auto to = static_cast<int32_t>((from + i * stride) % ranks);
+      const auto ends = endsOf(cluster, plan, static_cast<int32_t>(i % 64),
+                               {Rank{static_cast<int32_t>(from)}, Rank{to}});
+      TUTTI_TRY_ASSIGN(const FlowRoute route, cluster.route(ends));
+      for (const int32_t link : route.links) loads.wireBytes[static_cast<size_t>(link)] += weighted;
+      loads.mostHopUs = std::max(
+          loads.mostHopUs, route.switchCount * cluster.network().description().switchLatencyUs +
+                               route.portLatencyUs);
+    }
+  }
+  loads.mostBytesSent = static_cast<uint64_t>(bytes * static_cast<double>(ranks - 1));
+  return loads;
+}
+
+}  // namespace
+
+Result<LoadFacts> Estimator::factsOf(const SimCall& call, const Method& method) {
+  // Channels of these load the links alike, and each costs programs of as many steps as ranks.
+  const bool isLong =
+      method.algorithm == "pat" || method.algorithm == "twoshot" || method.algorithm == "doubling";
+  const int32_t channels = isLong ? 1 : method.channelCount;
+  const Key key{call.collective, method.algorithm, channels, call.root, call.sender};
+  const auto found = facts_.find(key);
+  if (found != facts_.end()) return found->second;
+  SimCall reference = call;
+  reference.bytes = kReferenceBytes;
+  Method simple = method;
+  simple.protocol = graph::Protocol::kSimple;
+  simple.channelCount = channels;
+  simple.pieceBytes = kReferenceBytes;  // nobody counts messages here
+  TUTTI_TRY_ASSIGN(const Traffic traffic, Traffic::make(cluster_, plan_, reference, simple));
+  const double share = pairShare(call.collective, method.algorithm, cluster_.rankCount());
+  Result<LinkLoads> loads = share > 0 ? loadsOfPairs(cluster_, plan_, share) : loadsOf(traffic);
+  if (!loads.ok()) return loads.takeStatus();
+  LoadFacts facts{.mostBytesSent = static_cast<double>(loads->mostBytesSent),
+                  .mostHopUs = loads->mostHopUs,
+                  .messages = 0,
+                  .busiest = busiestOf(cluster_, loads.value()),
+                  .hops = hopsOf(traffic),
+                  .slowest = slowestRank(traffic)};
+  facts_[key] = facts;
+  return facts;
+}
+
+Result<Estimate> Estimator::estimate(const SimCall& call, const Method& method,
+                                     const Timing& timing) {
+  TUTTI_TRY_ASSIGN(LoadFacts facts, factsOf(call, method));
+  const double scale = static_cast<double>(call.bytes) / static_cast<double>(kReferenceBytes);
+  constexpr uint64_t kWhole = 120'000;  // whole lines of any protocol
+  const double wire =
+      static_cast<double>(wireBytes(method.protocol, kWhole)) / static_cast<double>(kWhole);
+  facts.mostBytesSent *= scale;
+  facts.busiest.us *= scale * wire;
+  return combine(cluster_, call, method, timing, facts);
+}
+
+double busGbPerSecond(Collective collective, int32_t rankCount, uint64_t bytes, double us) {
+  const double n = rankCount;
+  double factor = 1;
+  switch (collective) {
+    case Collective::kAllReduce: factor = 2 * (n - 1) / n; break;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter: factor = (n - 1) / n; break;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kSend:
+    case Collective::kRecv: break;
+  }
+  return us > 0 ? static_cast<double>(bytes) * factor / (us * kBytesPerUs) : 0;
+}
+
+}  // namespace tutti::sim

@@ -1,0 +1,87 @@
+// A call's time in closed form: what it costs by itself, the messages that wait for each other, and
+// the busiest of lanes and links for its bytes. Linear in ranks x channels. Pure.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <string>
+
+#include "base/status.h"
+#include "sim/edges.h"
+#include "sim/time_constants.h"
+#include "sim/traffic.h"
+
+namespace tutti::sim {
+
+struct Timing {
+  System system = System::kTutti;
+  Launch launch = Launch::kGraph;
+};
+
+struct Estimate {
+  double us = 0;
+  double fixedUs = 0;    // the call itself, launch included
+  double latencyUs = 0;  // of the longest chain of messages
+  double bytesUs = 0;    // of the busiest lanes or link
+  int64_t hops = 0;      // of that chain
+  int64_t networkHops = 0;
+  uint64_t messages = 0;  // of all ranks
+  int32_t busiestLink = -1;
+  double busiestLinkUs = 0;
+  bool isLinkBound = false;  // otherwise the ranks' own speed limits
+};
+
+// The longest chain of messages: those inside nodes, those between.
+struct Hops {
+  int64_t inside = 0;
+  int64_t between = 0;
+};
+Hops hopsOf(const Traffic& traffic);
+
+// What of a call's load decides its time.
+struct LoadFacts {
+  double mostBytesSent = 0;  // by one rank, data
+  double mostHopUs = 0;      // of the network's own latencies
+  uint64_t messages = 0;     // 0: not counted
+  BusiestLink busiest{};
+  Hops hops{};
+  double slowest = 1;  // share of its speed at which the slowest rank works
+};
+Estimate combine(const Cluster& cluster, const SimCall& call, const Method& method,
+                 const Timing& timing, const LoadFacts& facts);
+
+// Exact loads, flow by flow.
+Result<Estimate> estimate(const Traffic& traffic, const Timing& timing);
+
+// The same for many sizes and protocols: loads are found once an algorithm, at a size where
+// rounding is nothing, and scaled. Algorithms that talk all to all are summed up pair by pair;
+// beyond two million pairs by a sample of distances that loads all ranks alike. One thread at a
+// time.
+class Estimator {
+ public:
+  // Borrows both.
+  Estimator(const Cluster& cluster, const VirtualPlan& plan) : cluster_(cluster), plan_(plan) {}
+  Result<Estimate> estimate(const SimCall& call, const Method& method, const Timing& timing);
+  const Cluster& cluster() const { return cluster_; }
+  const VirtualPlan& plan() const { return plan_; }
+
+ private:
+  struct Key {
+    Collective collective;
+    std::string algorithm;
+    int32_t channelCount;
+    Rank root;
+    Rank sender;
+    auto operator<=>(const Key&) const = default;
+  };
+  Result<LoadFacts> factsOf(const SimCall& call, const Method& method);
+
+  const Cluster& cluster_;
+  const VirtualPlan& plan_;
+  std::map<Key, LoadFacts> facts_;  // of kReferenceBytes
+};
+
+// What nccl-tests call bus bandwidth, GB/s.
+double busGbPerSecond(Collective collective, int32_t rankCount, uint64_t bytes, double us);
+
+}  // namespace tutti::sim

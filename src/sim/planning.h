@@ -1,0 +1,34 @@
+// The cluster's graphs, found as its ranks would find them together, but without asking each: a
+// search a kind of node, and a merge over all nodes. Pure.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/cluster.h"
+#include "sim/cluster.h"
+
+namespace tutti::sim {
+
+// Ports of a GPU by the ring channels that begin or end there.
+struct RingPorts {
+  std::vector<topology::NodeId> exits;
+  std::vector<topology::NodeId> entries;
+};
+
+struct VirtualPlan {
+  std::vector<graph::HostGraphs> kinds;           // by kind of node; none for CPU ranks
+  graph::ClusterGraphs graphs;                    // what holds on all nodes
+  graph::MergedGraph merged;                      // over all ranks; no ring for CPU ranks
+  std::vector<std::vector<RingPorts>> ringPorts;  // by kind, then GPU
+};
+
+Result<VirtualPlan> planVirtual(const Cluster& cluster);
+
+// The ends of a flow of this channel, by the ports that the channel's ring uses where it has some.
+FlowEnds endsOf(const Cluster& cluster, const VirtualPlan& plan, int32_t channel,
+                std::pair<Rank, Rank> fromTo);
+
+}  // namespace tutti::sim

@@ -1,0 +1,168 @@
+#include "sim/traffic.h"
+
+#include <algorithm>
+
+#include "base/fnv.h"
+#include "base/units.h"
+#include "schedule/catalog.h"
+#include "schedule/linked_tree.h"
+
+namespace tutti::sim {
+namespace {
+
+using graph::Protocol;
+using schedule::Place;
+using schedule::Program;
+
+// LL128 carries 120 bytes of data in a line of 128, LL 4 in 8.
+constexpr uint64_t kLl128Line = 128, kLl128Data = 120;
+// What a slot of each protocol holds.
+constexpr size_t kLlSlotBytes = 32_KiB, kLl128SlotBytes = 75_KiB * 8, kSimpleSlotBytes = 512_KiB;
+
+bool isCircle(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+         collective == Collective::kReduceScatter;
+}
+
+}  // namespace
+
+uint64_t wireBytes(Protocol protocol, uint64_t bytes) {
+  switch (protocol) {
+    case Protocol::kLl: return 2 * roundUp(bytes, sizeof(uint32_t));
+    case Protocol::kLl128: return divideUp(bytes, kLl128Data) * kLl128Line;
+    case Protocol::kSimple: return bytes;
+  }
+  return bytes;
+}
+
+size_t slotBytes(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kLl: return kLlSlotBytes;
+    case Protocol::kLl128: return kLl128SlotBytes;
+    case Protocol::kSimple: return kSimpleSlotBytes;
+  }
+  return kSimpleSlotBytes;
+}
+
+uint64_t Lane::bytesOf(int32_t chunk, size_t piece) const {
+  const auto position = static_cast<size_t>(chunk % layout.chunksPerBlock);
+  const size_t start = position * layout.chunkElements + piece * layout.pieceElements;
+  const size_t chunkEnd = std::min(layout.blockElements, (position + 1) * layout.chunkElements);
+  if (start >= chunkEnd) return 0;
+  return std::min(layout.pieceElements, chunkEnd - start) * elementBytes;
+}
+
+Result<Traffic> Traffic::make(const Cluster& cluster, const VirtualPlan& plan, const SimCall& call,
+                              const Method& method) {
+  Traffic traffic;
+  traffic.cluster_ = &cluster;
+  traffic.plan_ = &plan;
+  traffic.call_ = call;
+  traffic.method_ = method;
+  traffic.algorithm_ = schedule::findAlgorithm(call.collective, method.algorithm);
+  if (traffic.algorithm_ == nullptr)
+    return invalidArgument("{} has no algorithm {}", name(call.collective), method.algorithm);
+  if (index(call.root) < 0 || index(call.root) >= cluster.rankCount() || index(call.sender) < 0 ||
+      index(call.sender) >= cluster.rankCount())
+    return invalidArgument("root {} or sender {} is none of the ranks 0 to {}", index(call.root),
+                           index(call.sender), cluster.rankCount() - 1);
+  const bool isAllReduceTree =
+      call.collective == Collective::kAllReduce && traffic.algorithm_->name == "tree";
+  traffic.followsLinks_ = isAllReduceTree && plan.merged.treeChannelCount() > 0;
+  traffic.isRing_ = traffic.algorithm_->name == "ring" && isCircle(call.collective);
+  const int32_t most =
+      traffic.followsLinks_ ? plan.merged.treeChannelCount() : std::max(plan.merged.ringCount(), 1);
+  traffic.method_.channelCount = std::clamp(method.channelCount, 1, cluster.hasGpus() ? 64 : 1);
+  if (traffic.followsLinks_ || traffic.isRing_)
+    traffic.method_.channelCount = std::min(traffic.method_.channelCount, 4 * most);
+  if (method.pieceBytes == 0) traffic.method_.pieceBytes = slotBytes(method.protocol);
+  traffic.chunkCount_ = traffic.followsLinks_
+                            ? (cluster.rankCount() == 1 ? 1 : plan.merged.treesPerChannel())
+                            : traffic.algorithm_->chunkCount(cluster.rankCount());
+  return traffic;
+}
+
+// Channels share each block evenly, in whole elements; the first ones take what is left over.
+size_t Traffic::blockElements(int32_t channel) const {
+  const auto blocks =
+      static_cast<uint64_t>(schedule::blockCount(call_.collective, cluster_->rankCount()));
+  const uint64_t all = divideUp(call_.bytes / blocks, sizeOf(call_.type));
+  const auto channels = static_cast<uint64_t>(method_.channelCount);
+  const auto number = static_cast<uint64_t>(channel);
+  return all / channels + (number < all % channels ? 1 : 0);
+}
+
+std::span<const Rank> Traffic::order(int32_t channel) const {
+  const int32_t rings = plan_->merged.ringCount();
+  if (rings == 0) return {};
+  return plan_->merged.ring(channel % rings);
+}
+
+Program Traffic::build(int32_t channel, Rank rank) const {
+  const int32_t ranks = cluster_->rankCount();
+  if (!followsLinks_)
+    return algorithm_->build(
+        {.rankCount = ranks, .root = call_.root, .sender = call_.sender, .order = order(channel)},
+        rank);
+  std::vector<schedule::TreeLinks> trees;
+  const int32_t tree = channel % plan_->merged.treeChannelCount();
+  for (int32_t i = 0; i < chunkCount_; ++i) trees.push_back(plan_->merged.treeLinks(tree, i, rank));
+  return schedule::linkedTreeAllReduce(trees, ranks);
+}
+
+Lane Traffic::lane(int32_t channel, Rank rank) const {
+  Lane lane{.program = std::make_shared<Program>(build(channel, rank)),
+            .layout = schedule::makeLayout({.collective = call_.collective,
+                                            .rank = rank,
+                                            .rankCount = cluster_->rankCount(),
+                                            .chunkCount = chunkCount_,
+                                            .blockElements = blockElements(channel),
+                                            .elementBytes = sizeOf(call_.type),
+                                            .pieceBytes = method_.pieceBytes}),
+            .elementBytes = sizeOf(call_.type)};
+  return lane;
+}
+
+uint64_t Traffic::formOf(int32_t channel, Rank rank) const {
+  Fnv hash;
+  hash.add(blockElements(channel));
+  if (isRing_) return hash.value();
+  const Lane lane = this->lane(channel, rank);
+  for (const schedule::Step& step : lane.program->steps) {
+    hash.add(lane.bytesOf(step.chunk, 0));
+    hash.add((uint64_t{step.sourceCount} << 32) | (uint64_t{step.destinationCount} << 1) |
+             (step.post ? 1 : 0));
+    for (uint32_t i = 0; i < uint32_t{step.sourceCount} + step.destinationCount; ++i) {
+      const schedule::Operand& operand = lane.program->operands[step.firstOperand + i];
+      const bool isLink = operand.place == Place::kLink;
+      hash.add(isLink ? static_cast<uint64_t>(operand.index) + 2
+                      : static_cast<uint64_t>(operand.place == Place::kInput));
+    }
+  }
+  return hash.value();
+}
+
+Traffic::Peers Traffic::peersOf(int32_t channel, Rank rank) const {
+  const schedule::Program program = build(channel, rank);
+  return {.sendsTo = program.sendsTo, .receivesFrom = program.receivesFrom};
+}
+
+Result<FlowRoute> Traffic::route(int32_t channel, Rank from, Rank to) const {
+  return cluster_->route(endsOf(*cluster_, *plan_, channel, {from, to}));
+}
+
+schedule::Schedule Traffic::schedule(int32_t channel) const {
+  schedule::Schedule made{
+      .algorithm = algorithm_->name,
+      .collective = call_.collective,
+      .rankCount = cluster_->rankCount(),
+      .root = call_.root,
+      .sender = call_.sender,
+      .blockCount = schedule::blockCount(call_.collective, cluster_->rankCount()),
+      .chunkCount = chunkCount_};
+  for (int32_t rank = 0; rank < cluster_->rankCount(); ++rank)
+    made.programs.push_back(build(channel, Rank{rank}));
+  return made;
+}
+
+}  // namespace tutti::sim

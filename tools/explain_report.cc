@@ -36,7 +36,8 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .rankCount = call.rankCount,
                             .geometry = plan::linkGeometry(call.bufferBytes),
                             .algorithms = call.algorithms,
-                            .readsPeers = readsPeers};
+                            .readsPeers = readsPeers,
+                            .readsByKernel = !readsPeers};
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
   return agreement;

@@ -99,10 +99,10 @@ constexpr SettingInfo kTable[] = {
      "1: no shared memory between processes, to see whether it is at fault."},
     {"NCCL_P2P_DISABLE", kInteger, "", "0", "0..1",
      "1: ranks do not read each other's buffers directly; everything goes through shared slots."},
-    {"TUTTI_PROCESS_READ", kInteger, "", "0", "0..1",
-     "1: ranks of different processes read each other's long buffers with process_vm_readv, as "
-     "threads of one process do with plain loads; measure first, many virtual machines are slower "
-     "with it."},
+    {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
+     "Whether ranks of different processes read each other's long messages with process_vm_readv, "
+     "where the kernel allows it, rather than from shared slots. auto: each plan tries both and "
+     "keeps the faster."},
     {"TUTTI_MAP_AFTER_BYTES", kInteger, "bytes", "524288", "0..1099511627776",
      "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
      "there as copies: mapping takes as long as copying them. 0: with the first message."},

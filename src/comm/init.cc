@@ -41,16 +41,39 @@ struct InitRecord {
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
 };
 
-// Whether this process can, and should, read the memory of every rank: its own always; that of
-// others of this host when asked to and when the kernel lets it.
-bool canReadAll(const std::vector<InitRecord>& records, const InitRecord& own,
-                bool readsProcesses) {
-  return std::ranges::all_of(records, [&own, readsProcesses](const InitRecord& other) {
-    if (other.peer.processHash == own.peer.processHash) return true;
-    const auto* word = reinterpret_cast<const uint64_t*>(other.probeAddress);
-    return readsProcesses && other.peer.hostHash == own.peer.hostHash &&
-           kernels::canReadProcess(other.peer.processId, word, other.probeValue);
+// Whether all ranks are threads of this process.
+bool areAllHere(const std::vector<InitRecord>& records, const InitRecord& own) {
+  return std::ranges::all_of(records, [&own](const InitRecord& other) {
+    return other.peer.processHash == own.peer.processHash;
   });
+}
+
+// Whether the kernel lets this process read the memory of every other rank's.
+bool canReadProcesses(const std::vector<InitRecord>& records, const InitRecord& own) {
+  for (const InitRecord& other : records) {
+    if (other.peer.processHash == own.peer.processHash) continue;
+    if (other.peer.hostHash != own.peer.hostHash) return false;
+    const auto* word = reinterpret_cast<const uint64_t*>(other.probeAddress);
+    if (kernels::canReadProcess(other.peer.processId, word, other.probeValue)) continue;
+    log::info(
+        log::Subsystem::kP2p,
+        "rank {} may not read the memory of rank {} (pid {}): seccomp, ptrace_scope or a user "
+        "namespace is in the way; messages are copied through shared memory",
+        own.peer.rank, other.peer.rank, other.peer.processId);
+    return false;
+  }
+  return true;
+}
+
+// What a rank can read of all others.
+enum class Reading : uint8_t { kNone, kByKernel, kAsOwn };
+
+Reading readingOf(const Settings& settings, const std::vector<InitRecord>& records,
+                  const InitRecord& own) {
+  if (own.gpuHash != 0 || settings.integer("NCCL_P2P_DISABLE") != 0) return Reading::kNone;
+  if (areAllHere(records, own)) return Reading::kAsOwn;
+  if (settings.integer("TUTTI_PROCESS_READ") == 0) return Reading::kNone;
+  return canReadProcesses(records, own) ? Reading::kByKernel : Reading::kNone;
 }
 
 // GPU ranks write into each other's memory, so they share a host, and are as many as kernels take.
@@ -263,18 +286,18 @@ Status Communicator::agree() {
     TUTTI_TRY(checkGpus(records, own));
     gpuLimits_ = limitsOf(records);
   }
-  std::vector<uint8_t> readsAll(records.size());
-  readsAll[static_cast<size_t>(index(rank()))] =
-      process_.settings().integer("NCCL_P2P_DISABLE") == 0 &&
-      canReadAll(records, own, process_.settings().integer("TUTTI_PROCESS_READ") != 0);
-  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(readsAll)), 1));
+  std::vector<Reading> readings(records.size());
+  readings[static_cast<size_t>(index(rank()))] = readingOf(process_.settings(), records, own);
+  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading)));
+  const Reading reading = *std::ranges::min_element(readings);
 
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   plan::Agreement agreement{.rank = rank(),
                             .rankCount = rankCount(),
                             .geometry = own.geometry,
                             .algorithms = algorithms,
-                            .readsPeers = std::ranges::find(readsAll, 0) == readsAll.end(),
+                            .readsPeers = reading == Reading::kAsOwn,
+                            .readsByKernel = reading == Reading::kByKernel,
                             .isCrowded = isCrowded(records),
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};
@@ -316,16 +339,17 @@ Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
       .geometry = planner_->agreement().geometry,
       .mapAfterBytes =
           static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES"))});
-  launcher_ = std::make_unique<launch::Launcher>(
-      launch::Launcher::Parts{.links = *links_,
-                              .planner = *planner_,
-                              .peers = peers_,
-                              .abort = abort_,
-                              .clock = process_.clock(),
-                              .timeout = process_.networkOptions().timeout,
-                              .recorder = std::move(recorder),
-                              .bootstrap = bootstrap_.get(),
-                              .segments = launch::SegmentCache(sharedMemory())});
+  launcher_ = std::make_unique<launch::Launcher>(launch::Launcher::Parts{
+      .links = *links_,
+      .planner = *planner_,
+      .peers = peers_,
+      .abort = abort_,
+      .clock = process_.clock(),
+      .timeout = process_.networkOptions().timeout,
+      .recorder = std::move(recorder),
+      .bootstrap = bootstrap_.get(),
+      .segments = launch::SegmentCache(sharedMemory()),
+      .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1});
   runner_ = launcher_.get();
   if (!isBlocking()) {
     TUTTI_TRY_ASSIGN(ownStream_, device_.hostStreams()->createStream());

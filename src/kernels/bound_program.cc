@@ -28,7 +28,8 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
       elementBytes_(sizeOf(parts.fold.type)),
       pieceElements_(parts.layout.pieceElements),
       pieceCount_(parts.program.steps.empty() ? 0 : parts.layout.pieceCount),
-      isDirect_(parts.isDirect) {
+      isDirect_(parts.isDirect),
+      mayRefer_(parts.mayRefer) {
   const schedule::Program& program = parts.program;
   operands_.reserve(program.operands.size());
   steps_.reserve(program.steps.size());

@@ -40,6 +40,8 @@ struct ProgramParts {
   FoldSpec fold;  // without the pre-scale, which is a call's own
   // Messages longer than a line are references to the sender's buffers (schedule::isReferable()).
   bool isDirect = false;
+  // They may be, also those of other processes; each sender decides. A piece fits a slot.
+  bool mayRefer = false;
 };
 
 // Constant after construction. The ports outlive it.
@@ -65,6 +67,7 @@ class BoundProgram {
   size_t pieceCount() const { return pieceCount_; }  // 0 when there is nothing to do
   size_t operandLimit() const { return operandLimit_; }
   bool isDirect() const { return isDirect_; }
+  bool mayRefer() const { return mayRefer_; }
 
  private:
   void addStep(const schedule::Step& step, const ProgramParts& parts);
@@ -80,6 +83,7 @@ class BoundProgram {
   size_t pieceCount_ = 0;
   size_t operandLimit_ = 0;  // the most sources or destinations of a step
   bool isDirect_ = false;
+  bool mayRefer_ = false;
 };
 
 }  // namespace tutti::kernels

@@ -49,7 +49,8 @@ void Execution::start(const Binding& binding) {
   piece_ = 0;
   pieceOffset_ = 0;
   step_ = 0;
-  hasReferred_ = binding.program->isDirect();
+  refers_ = binding.program->isDirect() || (binding.program->mayRefer() && binding.refers);
+  hasReferred_ = refers_;
   blockage_ = {};
 }
 
@@ -119,7 +120,7 @@ bool Execution::isReady(const BoundStep& step) {
 
 Status Execution::runStep(const BoundStep& step, size_t elements) {
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
-  data.refers = binding_.program->isDirect() && data.bytes > wire::kInlineBytes;
+  data.refers = refers_ && data.bytes > wire::kInlineBytes;
   TUTTI_TRY(takeSources(step, data));
   placeDestinations(step, data);
   if (data.remoteCount > 0 && data.localCount > 0) {

@@ -59,6 +59,7 @@ struct Binding {
   uint32_t signature = 0;  // of the call; every message carries it
   StepScratch* scratch = nullptr;
   const SharedBuffers* shared = nullptr;  // null: neither buffer is
+  bool refers = false;  // with its messages, where the program leaves that to each sender
 };
 
 class Execution {
@@ -134,6 +135,7 @@ class Execution {
   size_t piece_ = 0;
   size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
   size_t step_ = 0;
+  bool refers_ = false;       // messages longer than a line are references
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
   Blockage blockage_;
 };

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <map>
@@ -13,6 +14,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "schedule/catalog.h"
+#include "schedule/references.h"
 
 namespace tutti::kernels {
 namespace {
@@ -31,6 +33,7 @@ class Links {
       link->memory.reset(static_cast<std::byte*>(std::aligned_alloc(wire::kCacheLineBytes, bytes)));
       std::uninitialized_fill_n(link->memory.get(), bytes, std::byte{0});
       link->sender.view = link->receiver.view = wire::viewLink(link->memory.get(), geometry_);
+      link->receiver.senderProcess = ::getpid();  // what may be read there is read by the kernel
     }
     return isSender ? &link->sender : &link->receiver;
   }
@@ -66,6 +69,7 @@ struct Case {
   int32_t root;
   size_t count;
   uint32_t slotCount;
+  bool mayRefer = false;
 };
 
 constexpr size_t kSlotBytes = 64;
@@ -87,7 +91,13 @@ class Cluster {
   void start(uint32_t signature = 1) {
     for (int32_t rank = 0; rank < case_.rankCount; ++rank) startRank(rank, signature);
   }
-  void startRank(int32_t rank, uint32_t signature, const SharedBuffers* shared = nullptr) {
+  // Each rank with its own form of messages.
+  void startMixed(SeededRng& rng) {
+    for (int32_t rank = 0; rank < case_.rankCount; ++rank)
+      startRank(rank, 1, nullptr, rng.below(2) == 0);
+  }
+  void startRank(int32_t rank, uint32_t signature, const SharedBuffers* shared = nullptr,
+                 bool refers = false) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.isDone = false;
     state.execution.start({.program = &state.bound,
@@ -95,7 +105,8 @@ class Cluster {
                            .output = reinterpret_cast<std::byte*>(state.output.data()),
                            .signature = signature,
                            .scratch = &state.scratch,
-                           .shared = shared});
+                           .shared = shared,
+                           .refers = refers});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.
@@ -163,7 +174,8 @@ class Cluster {
          .incoming = state.incoming,
          .outgoing = state.outgoing,
          .layout = layoutOf(rank),
-         .fold = {.type = DataType::kInt64, .op = ReduceOp::kSum, .rankCount = case_.rankCount}});
+         .fold = {.type = DataType::kInt64, .op = ReduceOp::kSum, .rankCount = case_.rankCount},
+         .mayRefer = case_.mayRefer});
     state.input.resize(case_.count * inputBlocks());
     for (size_t i = 0; i < state.input.size(); ++i) state.input[i] = inputAt(rank, i);
     state.output.assign(case_.count * outputBlocks(), kUntouched);
@@ -223,6 +235,25 @@ TEST(Execution, RunsEveryAlgorithmInAnyInterleaving) {
               cluster.check();
             }
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(Execution, EachSenderRefersOrCopiesAsItLikes) {
+  SeededRng rng(20261121);
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
+      if (!schedule::isReferable(algorithm)) continue;
+      for (const int32_t ranks : {2, 3, 5}) {
+        SCOPED_TRACE(testing::Message()
+                     << name(algorithm.collective) << " " << algorithm.name << " ranks " << ranks);
+        Cluster cluster({&algorithm, ranks, 0, 201, 2, true});
+        for (int times = 0; times < 8; ++times) {
+          cluster.startMixed(rng);
+          ASSERT_TRUE(cluster.run(rng));
+          cluster.check();
         }
       }
     }

@@ -16,8 +16,9 @@ Status readProcess(int32_t processId, const void* address, void* to, size_t byte
     const ssize_t done = ::process_vm_readv(processId, &local, 1, &remote, 1, 0);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) {
-      return remoteError("cannot read {} bytes of process {}: {}", bytes, processId,
-                         done == 0 ? "nothing there" : std::strerror(errno));
+      return remoteError(
+          "cannot read {} bytes of process {}: {}; TUTTI_PROCESS_READ=0 does without", bytes,
+          processId, done == 0 ? "nothing there" : std::strerror(errno));
     }
     from += done;
     into += done;

@@ -92,8 +92,8 @@ void Execution::publishShared(const BoundStep& step, const StepData& data) {
   }
 }
 
-// A message of this call in another form than its plan has: the sender announces a segment beside
-// it, or names memory that this rank has mapped or, within the process, any.
+// A message of this call in another form than this rank's own have: the sender announces a segment
+// beside it, names memory that this rank has mapped or may read, or brings a copy.
 Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data) {
   const BoundOperand& source = binding_.program->sources(step)[at];
   wire::LinkPort& port = *source.port;
@@ -102,11 +102,11 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
   if (message.announces != 0 && fits) wire::answerAnnouncement(port);
   switch (message.kind) {
     case wire::MessageKind::kPayload:
-      if (data.refers) break;
+      if (data.bytes > port.view.geometry.slotBytes) break;
       binding_.scratch->sources[at] = wire::payloadOf(message, data.bytes);
       return {};
     case wire::MessageKind::kReference:
-      if (!fits || (!data.refers && !port.isSenderHere)) break;
+      if (!fits || (!data.refers && !port.isSenderHere && !binding_.program->mayRefer())) break;
       takeReference(port, at, data);
       return {};
     case wire::MessageKind::kShared:

@@ -24,6 +24,7 @@
 #include "device/task.h"
 #include "kernels/execution.h"
 #include "launch/call.h"
+#include "launch/form_trial.h"
 #include "launch/runner.h"
 #include "launch/segment_cache.h"
 #include "launch/watch.h"
@@ -43,6 +44,7 @@ struct BoundPlan {
   std::optional<kernels::BoundProgram> program;  // once the links are made
   // By whether the call is in place: Planner::referableSteps(), once a shared buffer asks for it.
   std::array<std::optional<std::vector<uint8_t>>, 2> referableSteps;
+  FormTrial forms;  // where the plan leaves it to the sender
 };
 
 class Launcher;
@@ -70,6 +72,8 @@ class Operation final : public device::Task {
     uint64_t number = 0;    // the recorder's, once it runs
     int32_t after = -1;     // the run that must be done before; -1: none
     Stage stage = Stage::kQueued;
+    bool isTimed = false;  // for the plan's trial of forms
+    Instant start{};       // when it is
     kernels::Execution execution{};
   };
 
@@ -86,6 +90,7 @@ class Operation final : public device::Task {
   Status openLinks(BoundPlan& plan);
   Result<Progress> connectLinks(BoundPlan& plan);
   void begin(Run& run);
+  bool chooseForm(Run& run);
   const kernels::SharedBuffers* findShared(const Run& run, const kernels::Binding& binding);
   void record(Run& run);
   Status explain(const Run& run, Status error);
@@ -118,6 +123,7 @@ class Launcher final : public Runner {
     std::unique_ptr<observe::Recorder> recorder;
     bootstrap::Bootstrap* bootstrap = nullptr;  // null: no rank is of another host
     SegmentCache segments{nullptr};
+    bool triesForms = true;  // false: refers wherever it may (TUTTI_PROCESS_READ)
   };
   explicit Launcher(Parts parts);
   ~Launcher();

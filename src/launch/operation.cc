@@ -111,6 +111,7 @@ Result<Progress> Operation::pollRun(Run& run) {
 
 Progress Operation::finishRun(Run& run) {
   run.stage = Stage::kDone;
+  if (run.isTimed) run.plan->forms.ended(launcher_.parts_.clock.now() - run.start);
   launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
   return Progress::kDone;
 }
@@ -160,7 +161,8 @@ Status Operation::openLinks(BoundPlan& plan) {
       .fold = {.type = shape.type,
                .op = isReduction(shape.collective) ? shape.op : ReduceOp::kSum,
                .rankCount = launcher_.parts_.planner.agreement().rankCount},
-      .isDirect = plan.plan.isDirect});
+      .isDirect = plan.plan.isDirect,
+      .mayRefer = plan.plan.mayRefer});
   return {};
 }
 
@@ -196,7 +198,19 @@ void Operation::begin(Run& run) {
     binding.input = inputCopy_.data();
   }
   if (launcher_.parts_.segments.hasAny()) binding.shared = findShared(run, binding);
+  if (run.plan->plan.mayRefer) binding.refers = chooseForm(run);
   run.execution.start(binding);
+}
+
+// Whether this call's messages are references, where the receiver takes either. An all-to-all in
+// place would have to send them from a copy: two copies, against the one into slots.
+bool Operation::chooseForm(Run& run) {
+  const Call& call = run.call;
+  if (call.shape.collective == Collective::kAllToAll && call.input == call.output) return false;
+  if (!launcher_.parts_.triesForms) return true;
+  run.isTimed = run.plan->forms.isMeasuring();
+  if (run.isTimed) run.start = launcher_.parts_.clock.now();
+  return run.plan->forms.next() == FormTrial::Form::kReference;
 }
 
 // Which of the call's buffers peers can map; null where neither, or where it would gain nothing.

@@ -16,7 +16,9 @@ using enum Collective;
 // messages are references from 16 KiB a chunk on, took 1.5 to 4 times as long as PAT or ring, with
 // 2 ranks (where all take the same steps) as with 8; with copies they had been level. Beyond 8
 // ranks, where nothing was measured, hops decide for short vectors and the number of links for long
-// ones: each link is memory that falls out of the caches.
+// ones: each link is memory that falls out of the caches. Reduce-scatter on 2 ranks: direct and PAT
+// take the same steps, and only the first is known to be referable (references.h); 0.73 to 0.88 of
+// the time from 64 KiB on (2 CPUs of an Intel Xeon VM, 2026-11-21).
 constexpr ChoiceRow kRows[] = {
     {kAllReduce, 4, 8_KiB, "oneshot"},
     {kAllReduce, 4, kAnyBytes, "pat"},
@@ -37,6 +39,7 @@ constexpr ChoiceRow kRows[] = {
     {kAllGather, kAnyRanks, 16_MiB, "pat"},
     {kAllGather, kAnyRanks, kAnyBytes, "ring"},
 
+    {kReduceScatter, 2, kAnyBytes, "direct"},
     {kReduceScatter, 16, 32_KiB, "direct"},
     {kReduceScatter, 16, kAnyBytes, "pat"},
     {kReduceScatter, kAnyRanks, 16_MiB, "pat"},

@@ -32,10 +32,9 @@ constexpr size_t kMinPieceBytes = 8_KiB;
 // take 1.0-1.6 times as long, at 128 KiB 0.4-0.9, at 8 MiB 0.5-0.9.
 constexpr size_t kDirectMaxPieceBytes = 512_KiB;
 
-bool isDirect(const CallShape& shape, const Algorithm& algorithm, size_t chunkBytes,
-              const Agreement& agreement) {
-  return agreement.readsPeers && chunkBytes >= kDirectMinBytes &&
-         shape.op != ReduceOp::kPreMulSum && schedule::isReferable(algorithm);
+bool isReferable(const CallShape& shape, const Algorithm& algorithm, size_t chunkBytes) {
+  return chunkBytes >= kDirectMinBytes && shape.op != ReduceOp::kPreMulSum &&
+         schedule::isReferable(algorithm);
 }
 
 // Where ranks share CPUs, pieces would overlap with nothing, and each could cost a turn of the
@@ -50,6 +49,13 @@ size_t pieceBytesFor(size_t chunkBytes, const Agreement& agreement) {
 size_t directPieceBytes(size_t chunkBytes) {
   const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), wire::kCacheLineBytes);
   return std::clamp(wanted, kDirectMinBytes, kDirectMaxPieceBytes);
+}
+
+// Short enough for a slot, since some senders copy; long enough that a system call's 0.5 us a piece
+// do not show.
+size_t kernelPieceBytes(size_t chunkBytes, const Agreement& agreement) {
+  return std::min<size_t>(std::max(pieceBytesFor(chunkBytes, agreement), kDirectMinBytes),
+                          agreement.geometry.slotBytes);
 }
 
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
@@ -232,18 +238,21 @@ Result<Plan> Planner::make(const CallShape& shape) {
       chunkCount / schedule::blockCount(shape.collective, agreement_.rankCount));
   const size_t chunkBytes = divideUp(shape.count, chunksPerBlock) * elementBytes;
   Plan plan;
-  plan.isDirect = isDirect(shape, algorithm, chunkBytes, agreement_);
+  const bool isLong = isReferable(shape, algorithm, chunkBytes);
+  plan.isDirect = isLong && agreement_.readsPeers;
+  plan.mayRefer = isLong && agreement_.readsByKernel;
+  size_t pieceBytes = pieceBytesFor(chunkBytes, agreement_);
+  if (plan.isDirect) pieceBytes = directPieceBytes(chunkBytes);
+  if (plan.mayRefer) pieceBytes = kernelPieceBytes(chunkBytes, agreement_);
   plan.algorithm = algorithm.name;
   plan.program = programs_->get(algorithm, shape, agreement_);
-  plan.layout =
-      schedule::makeLayout({.collective = shape.collective,
-                            .rank = agreement_.rank,
-                            .rankCount = agreement_.rankCount,
-                            .chunkCount = chunkCount,
-                            .blockElements = shape.count,
-                            .elementBytes = elementBytes,
-                            .pieceBytes = plan.isDirect ? directPieceBytes(chunkBytes)
-                                                        : pieceBytesFor(chunkBytes, agreement_)});
+  plan.layout = schedule::makeLayout({.collective = shape.collective,
+                                      .rank = agreement_.rank,
+                                      .rankCount = agreement_.rankCount,
+                                      .chunkCount = chunkCount,
+                                      .blockElements = shape.count,
+                                      .elementBytes = elementBytes,
+                                      .pieceBytes = pieceBytes});
   plan.signature = shapeSignature(shape, algorithm);
   plan.reason = std::move(choice.reason);
   return plan;

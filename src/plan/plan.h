@@ -44,8 +44,11 @@ struct Agreement {
   int32_t rankCount = 1;
   wire::LinkGeometry geometry;
   std::string algorithms;  // NCCL_ALGO as given; empty: choose
-  // Every rank may read every other's memory, so messages may be references.
+  // Every rank may read every other's memory as its own (threads of one process), so messages may
+  // be references.
   bool readsPeers = false;
+  // Not that, but every rank may read every other's with process_vm_readv: a sender may refer.
+  bool readsByKernel = false;
   // On some host ranks outnumber CPUs: there each wait is a turn of the scheduler.
   bool isCrowded = false;
   // Ranks by place: neighbours in it are near each other (graph/places.h). Empty: 0, 1, 2, ...
@@ -61,6 +64,7 @@ struct Plan {
   schedule::Layout layout;
   uint32_t signature = 0;  // without the call's sequence number
   bool isDirect = false;   // messages longer than a line are references (schedule/references.h)
+  bool mayRefer = false;   // they may be; each sender decides, call by call
   std::string reason;      // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
 };
 

@@ -33,11 +33,13 @@ std::vector<RingPorts> portsOf(const NodeKind& kind, const graph::NodeGraph& rin
   const auto gpuNumber = [&](NodeId gpu) {
     return static_cast<size_t>(kind.topology[gpu].gpu.rank);
   };
-  for (const graph::Channel& channel : ring.channels) {
+  for (size_t i = 0; i < ring.channels.size(); ++i) {
+    const graph::Channel& channel = ring.channels[i];
+    const auto number = static_cast<int32_t>(i);
     if (channel.exit != topology::kNoNode)
-      ports[gpuNumber(channel.gpus.back())].exits.push_back(channel.exit);
+      ports[gpuNumber(channel.gpus.back())].exits.emplace_back(number, channel.exit);
     if (channel.entry != topology::kNoNode)
-      ports[gpuNumber(channel.gpus.front())].entries.push_back(channel.entry);
+      ports[gpuNumber(channel.gpus.front())].entries.emplace_back(number, channel.entry);
   }
   return ports;
 }
@@ -89,8 +91,15 @@ FlowEnds endsOf(const Cluster& cluster, const VirtualPlan& plan, int32_t channel
     const auto kind = static_cast<size_t>(cluster.kindOf(cluster.nodeOf(rank)));
     return plan.ringPorts[kind][static_cast<size_t>(cluster.localOf(rank))];
   };
-  const auto turn = [&](const std::vector<NodeId>& ports) {
-    return ports.empty() ? topology::kNoNode : ports[static_cast<size_t>(channel) % ports.size()];
+  // The channel's own; where rings were joined in another order, or there are more channels than
+  // rings, those of the GPU in turn.
+  const int32_t rings = std::max(plan.merged.ringCount(), 1);
+  const auto turn = [&](const std::vector<std::pair<int32_t, NodeId>>& ports) {
+    if (ports.empty()) return topology::kNoNode;
+    const auto own =
+        std::ranges::find(ports, channel % rings, [](const auto& each) { return each.first; });
+    return own != ports.end() ? own->second
+                              : ports[static_cast<size_t>(channel) % ports.size()].second;
   };
   ends.exit = turn(portsAt(from).exits);
   ends.entry = turn(portsAt(to).entries);

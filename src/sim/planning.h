@@ -12,10 +12,10 @@
 
 namespace tutti::sim {
 
-// Ports of a GPU by the ring channels that begin or end there.
+// Where the ring channels of a GPU enter and leave the node: channel and port.
 struct RingPorts {
-  std::vector<topology::NodeId> exits;
-  std::vector<topology::NodeId> entries;
+  std::vector<std::pair<int32_t, topology::NodeId>> exits;
+  std::vector<std::pair<int32_t, topology::NodeId>> entries;
 };
 
 struct VirtualPlan {

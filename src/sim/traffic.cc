@@ -123,10 +123,9 @@ Lane Traffic::lane(int32_t channel, Rank rank) const {
   return lane;
 }
 
-uint64_t Traffic::formOf(int32_t channel, Rank rank) const {
+Traffic::Shape Traffic::shapeOf(int32_t channel, Rank rank) const {
   Fnv hash;
   hash.add(blockElements(channel));
-  if (isRing_) return hash.value();
   const Lane lane = this->lane(channel, rank);
   for (const schedule::Step& step : lane.program->steps) {
     hash.add(lane.bytesOf(step.chunk, 0));
@@ -139,12 +138,33 @@ uint64_t Traffic::formOf(int32_t channel, Rank rank) const {
                       : static_cast<uint64_t>(operand.place == Place::kInput));
     }
   }
-  return hash.value();
+  return {.form = hash.value(),
+          .sendsTo = lane.program->sendsTo,
+          .receivesFrom = lane.program->receivesFrom};
 }
 
-Traffic::Peers Traffic::peersOf(int32_t channel, Rank rank) const {
-  const schedule::Program program = build(channel, rank);
-  return {.sendsTo = program.sendsTo, .receivesFrom = program.receivesFrom};
+std::vector<Traffic::Shape> Traffic::shapesOf(int32_t channel) const {
+  const int32_t ranks = cluster_->rankCount();
+  std::vector<Shape> shapes(static_cast<size_t>(ranks));
+  if (!isRing_) {
+    for (int32_t rank = 0; rank < ranks; ++rank)
+      shapes[static_cast<size_t>(rank)] = shapeOf(channel, Rank{rank});
+    return shapes;
+  }
+  Fnv hash;
+  hash.add(blockElements(channel));
+  const auto ring = order(channel);
+  const auto at = [&](int32_t place) {
+    return ring.empty() ? Rank{place % ranks} : ring[static_cast<size_t>(place % ranks)];
+  };
+  for (int32_t place = 0; place < ranks; ++place) {
+    Shape& shape = shapes[static_cast<size_t>(index(at(place)))];
+    shape.form = hash.value();
+    if (ranks == 1) continue;
+    shape.sendsTo = {at(place + 1)};
+    shape.receivesFrom = {at(place + ranks - 1)};
+  }
+  return shapes;
 }
 
 Result<FlowRoute> Traffic::route(int32_t channel, Rank from, Rank to) const {

@@ -77,15 +77,17 @@ class Traffic {
   int32_t chunkCount() const { return chunkCount_; }
 
   Lane lane(int32_t channel, Rank rank) const;
-  // Lanes with equal keys have programs of one form: the same steps, lengths and positions of
-  // links, whoever the peers are. Cheap for rings, where all lanes of a channel are alike.
-  uint64_t formOf(int32_t channel, Rank rank) const;
-  // The peers by position, as the program has them.
-  struct Peers {
+  // Lanes of equal form have programs alike: the same steps, lengths and positions of links,
+  // whoever the peers are, by position. For rings, where all lanes of a channel are alike, it is
+  // known without their programs, but for the lengths of the last chunks.
+  struct Shape {
+    uint64_t form = 0;
     std::vector<Rank> sendsTo;
     std::vector<Rank> receivesFrom;
   };
-  Peers peersOf(int32_t channel, Rank rank) const;
+  Shape shapeOf(int32_t channel, Rank rank) const;
+  // Of all ranks on a channel.
+  std::vector<Shape> shapesOf(int32_t channel) const;
   // Whether lanes are a circle of equals: all-reduce, all-gather, reduce-scatter by ring.
   bool isRing() const { return isRing_; }
   // The ring's order on a channel; empty: 0, 1, 2, ...

@@ -133,7 +133,7 @@ TEST(ClosedForm, LongRingsAreBoundByThePorts) {
       chooseFor(estimator, {.bytes = uint64_t{1} << 30}, {}, {.algorithm = "ring"});
   ASSERT_TRUE(choices.ok());
   const Choices::Way& best = playedOf(choices.value());
-  EXPECT_EQ(best.name, "ring Simple");
+  EXPECT_TRUE(best.name.starts_with("ring")) << best.name;
   EXPECT_TRUE(best.estimate.isLinkBound || best.estimate.bytesUs > 0);
   const double bus =
       busGbPerSecond(Collective::kAllReduce, 512, uint64_t{1} << 30, best.estimate.us);

@@ -1,0 +1,494 @@
+#include "sim/simulate.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <queue>
+
+#include "sim/fair_share.h"
+
+namespace tutti::sim {
+namespace {
+
+using schedule::Operand;
+using schedule::Place;
+using schedule::Program;
+using schedule::Step;
+
+constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
+constexpr double kSameTimeUs = 1e-9;
+
+// The steps of a lane, in one or two walks at once: a tree's way up does not wait for its way down.
+struct Walk {
+  int32_t lane = 0;
+  size_t firstStep = 0;
+  size_t endStep = 0;
+  int32_t after = -1;  // the walk whose pieces must be done where a step reads what it wrote
+  size_t piece = 0;
+  size_t step = 0;
+  bool isRunning = false;
+  int32_t flowsLeft = 0;     // of the running step, inside the node
+  bool isLocalDone = false;  // its own work of the running step
+  double startUs = 0;
+};
+
+struct EdgeState {
+  int64_t posted = 0;         // slots taken
+  int64_t arrived = 0;        // messages there
+  int64_t consumed = 0;       // slots given back
+  std::vector<double> queue;  // wire bytes of messages that wait for the port, the next one last
+  bool isFlowing = false;
+  int32_t walk = -1;  // that waits for the end of the flow; -1: the network has it
+  double left = 0;    // wire bytes
+  double sinceUs = 0;
+  double rate = 0;
+  uint32_t version = 0;
+};
+
+enum class EventKind : uint8_t { kLocalEnd, kFlowEnd, kArrival };
+struct Event {
+  double us = 0;
+  uint64_t order = 0;  // ties go in the order of making, so runs repeat
+  EventKind kind = EventKind::kLocalEnd;
+  int32_t which = 0;
+  uint32_t version = 0;
+  bool operator>(const Event& other) const {
+    return us != other.us ? us > other.us : order > other.order;
+  }
+};
+
+class Simulator {
+ public:
+  Simulator(const Traffic& traffic, const SimOptions& options)
+      : traffic_(traffic),
+        options_(options),
+        prices_(traffic.cluster().hasGpus()
+                    ? pricesFor(options.timing.system, traffic.call().collective,
+                                traffic.method().algorithm, traffic.method().protocol)
+                    : cpuPrices(traffic.call().collective, traffic.method().algorithm)) {
+    constexpr uint64_t kWhole = 120'000;
+    wireFactor_ = static_cast<double>(wireBytes(traffic.method().protocol, kWhole)) /
+                  static_cast<double>(kWhole);
+    laneGbPerSecond_ = prices_.gbPerSecond / traffic.channelCount();
+  }
+
+  Result<SimResult> run() {
+    TUTTI_TRY_ASSIGN(made_.classes,
+                     classify(traffic_, {.laneGbPerSecond = laneGbPerSecond_ * wireFactor_,
+                                         .onlyEnds = options_.fidelity == Fidelity::kLogGp}));
+    prepare();
+    for (size_t i = 0; i < walks_.size(); ++i) tryStart(static_cast<int32_t>(i));
+    TUTTI_TRY(play());
+    return finish();
+  }
+
+ private:
+  // ---- preparation ---------------------------------------------------------------------------
+
+  void prepare() {
+    const std::vector<LaneClass>& lanes = made_.classes.lanes;
+    // Rings' lanes differ in the numbers of their chunks only, so one program will do a channel.
+    std::map<int32_t, Lane> ofChannel;
+    for (const LaneClass& lane : lanes) {
+      if (traffic_.isRing()) {
+        const auto [at, isNew] = ofChannel.try_emplace(lane.channel);
+        if (isNew) at->second = traffic_.lane(lane.channel, lane.rank);
+        programs_.push_back(at->second);
+      } else {
+        programs_.push_back(traffic_.lane(lane.channel, lane.rank));
+      }
+    }
+    for (size_t i = 0; i < lanes.size(); ++i) addWalks(static_cast<int32_t>(i));
+    edges_.resize(made_.classes.edges.size());
+    std::vector<FairShare::Link> links;
+    for (const LinkClass& link : made_.classes.links)
+      links.push_back({.capacity = link.gbPerSecond * kBytesPerUs, .flows = link.edges});
+    std::vector<FairShare::Flow> flows;
+    for (const EdgeClass& edge : made_.classes.edges)
+      flows.push_back({.most = edge.mostGbPerSecond * kBytesPerUs, .links = edge.links});
+    share_ = std::make_unique<FairShare>(std::move(links), std::move(flows));
+    made_.linkWireBytes.resize(made_.classes.links.size());
+    recorded_.resize(lanes.size(), -1);
+    if (index(options_.timelineRank) >= 0) chooseRecorded();
+  }
+
+  void chooseRecorded() {
+    for (int32_t channel = 0; channel < traffic_.channelCount(); ++channel) {
+      const auto at =
+          static_cast<size_t>(channel * traffic_.rankCount() + index(options_.timelineRank));
+      const auto lane = static_cast<size_t>(made_.classes.laneClassOf[at]);
+      if (recorded_[lane] < 0) recorded_[lane] = channel;
+    }
+  }
+
+  bool isTree() const {
+    return traffic_.method().algorithm == "tree" &&
+           traffic_.call().collective == Collective::kAllReduce;
+  }
+
+  // The steps before the first that only copies go up, the others down.
+  void addWalks(int32_t lane) {
+    const Program& program = *programs_[static_cast<size_t>(lane)].program;
+    const size_t end = program.steps.size();
+    size_t split = end;
+    if (isTree()) split = end / 2;
+    const auto first = static_cast<int32_t>(walks_.size());
+    walksOf_.push_back({first, -1});
+    walks_.push_back({.lane = lane, .firstStep = 0, .endStep = split, .step = 0});
+    if (split == end || split == 0) return;
+    walksOf_.back()[1] = first + 1;
+    walks_.push_back(
+        {.lane = lane, .firstStep = split, .endStep = end, .after = first, .step = split});
+  }
+
+  // ---- steps ---------------------------------------------------------------------------------
+
+  const Lane& programOf(const Walk& walk) const {
+    return programs_[static_cast<size_t>(walk.lane)];
+  }
+  const LaneClass& laneOf(const Walk& walk) const {
+    return made_.classes.lanes[static_cast<size_t>(walk.lane)];
+  }
+  std::span<const Operand> operandsOf(const Walk& walk) const {
+    const Program& program = *programOf(walk).program;
+    const Step& step = program.steps[walk.step];
+    return {program.operands.data() + step.firstOperand,
+            size_t{step.sourceCount} + step.destinationCount};
+  }
+  const Step& stepOf(const Walk& walk) const { return programOf(walk).program->steps[walk.step]; }
+  // Rings' chunks are taken to be of one length, so that their lanes are alike; the last ones are
+  // shorter in truth, or, of the shortest vectors, empty.
+  uint64_t bytesOf(const Walk& walk) const {
+    const Lane& lane = programOf(walk);
+    if (!traffic_.isRing()) return lane.bytesOf(stepOf(walk).chunk, walk.piece);
+    const auto chunks = static_cast<size_t>(lane.layout.chunksPerBlock);
+    const size_t chunk = (lane.layout.blockElements + chunks - 1) / chunks;
+    const size_t start = walk.piece * lane.layout.pieceElements;
+    if (start >= chunk) return 0;
+    return std::min(lane.layout.pieceElements, chunk - start) * lane.elementBytes;
+  }
+  bool isDone(const Walk& walk) const {
+    if (walk.firstStep == walk.endStep) return true;
+    return walk.piece == programOf(walk).layout.pieceCount;
+  }
+
+  void advance(Walk& walk) {
+    if (++walk.step < walk.endStep) return;
+    walk.step = walk.firstStep;
+    ++walk.piece;
+  }
+
+  bool isReady(const Walk& walk) const {
+    const Step& step = stepOf(walk);
+    const std::span<const Operand> operands = operandsOf(walk);
+    const LaneClass& lane = laneOf(walk);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const bool isSource = i < step.sourceCount;
+      const auto at = static_cast<size_t>(operands[i].index);
+      if (operands[i].place != Place::kLink) {
+        const bool isOwnResult = isSource && operands[i].place == Place::kOutput;
+        if (isOwnResult && walk.after >= 0 &&
+            walks_[static_cast<size_t>(walk.after)].piece <= walk.piece)
+          return false;
+        continue;
+      }
+      const int32_t which = isSource ? lane.incoming[at] : lane.outgoing[at];
+      const EdgeState& edge = edges_[static_cast<size_t>(which)];
+      if (isSource ? edge.arrived == edge.consumed
+                   : edge.posted - edge.consumed >= traffic_.method().slotCount)
+        return false;
+    }
+    return true;
+  }
+
+  void tryStart(int32_t which) {
+    Walk& walk = walks_[static_cast<size_t>(which)];
+    while (!walk.isRunning && !isDone(walk)) {
+      const uint64_t bytes = bytesOf(walk);
+      if (bytes == 0) {  // left out on both sides
+        advance(walk);
+        continue;
+      }
+      if (!isReady(walk)) return;
+      start(which, bytes);
+    }
+    if (isDone(walk)) wakeAfter(which);
+  }
+
+  void wakeAfter(int32_t which) {
+    const int32_t second =
+        walksOf_[static_cast<size_t>(walks_[static_cast<size_t>(which)].lane)][1];
+    if (second >= 0 && second != which) toStart_.push_back(second);
+  }
+
+  void start(int32_t which, uint64_t bytes) {
+    Walk& walk = walks_[static_cast<size_t>(which)];
+    const Step& step = stepOf(walk);
+    const LaneClass& lane = laneOf(walk);
+    walk.isRunning = true;
+    walk.isLocalDone = false;
+    walk.startUs = now_;
+    walk.flowsLeft = 0;
+    const double wire = static_cast<double>(wireBytes(traffic_.method().protocol, bytes));
+    bool isCopied = false;  // into a slot of the port, or to its own output
+    for (const Operand& operand : operandsOf(walk).subspan(step.sourceCount)) {
+      if (operand.place != Place::kLink) {
+        isCopied = true;
+        continue;
+      }
+      const int32_t number = lane.outgoing[static_cast<size_t>(operand.index)];
+      EdgeState& edge = edges_[static_cast<size_t>(number)];
+      ++edge.posted;
+      made_.flows += made_.classes.edges[static_cast<size_t>(number)].count;
+      if (made_.classes.edges[static_cast<size_t>(number)].isBetweenNodes) {
+        isCopied = true;
+        continue;
+      }
+      ++walk.flowsLeft;
+      edge.walk = which;
+      startFlow(number, wire);
+    }
+    // A write to the own output runs along with a flow and is twice as fast.
+    constexpr double kLocalFactor = 2;
+    const double gb = laneGbPerSecond_ * lane.speed * (walk.flowsLeft > 0 ? kLocalFactor : 1);
+    const double local = isCopied ? static_cast<double>(bytes) / (gb * kBytesPerUs) : 0;
+    push({.us = now_ + local, .kind = EventKind::kLocalEnd, .which = which});
+  }
+
+  void endStep(int32_t which) {
+    Walk& walk = walks_[static_cast<size_t>(which)];
+    const Step& step = stepOf(walk);
+    const LaneClass& lane = laneOf(walk);
+    const uint64_t bytes = bytesOf(walk);
+    const std::span<const Operand> operands = operandsOf(walk);
+    record(walk, bytes);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].place != Place::kLink) continue;
+      const auto at = static_cast<size_t>(operands[i].index);
+      if (i < step.sourceCount) {
+        const int32_t number = lane.incoming[at];
+        ++edges_[static_cast<size_t>(number)].consumed;
+        wakeLane(made_.classes.edges[static_cast<size_t>(number)].from);
+        continue;
+      }
+      const int32_t number = lane.outgoing[at];
+      if (!made_.classes.edges[static_cast<size_t>(number)].isBetweenNodes) continue;
+      const double wire = static_cast<double>(wireBytes(traffic_.method().protocol, bytes));
+      EdgeState& edge = edges_[static_cast<size_t>(number)];
+      if (edge.isFlowing) {
+        edge.queue.insert(edge.queue.begin(), wire);
+      } else {
+        startFlow(number, wire);
+      }
+    }
+    walk.isRunning = false;
+    advance(walk);
+    wakeLane(walk.lane);
+  }
+
+  void wakeLane(int32_t lane) {
+    for (const int32_t walk : walksOf_[static_cast<size_t>(lane)]) {
+      if (walk >= 0) toStart_.push_back(walk);
+    }
+  }
+
+  void record(const Walk& walk, uint64_t bytes) {
+    const int32_t channel = recorded_[static_cast<size_t>(walk.lane)];
+    if (channel < 0) return;
+    const Program& program = *programOf(walk).program;
+    const Step& step = stepOf(walk);
+    Span span{.startUs = walk.startUs,
+              .endUs = now_,
+              .channel = channel,
+              .step = static_cast<int32_t>(walk.step),
+              .piece = static_cast<int64_t>(walk.piece),
+              .chunk = step.chunk,
+              .bytes = bytes};
+    const std::span<const Operand> operands = operandsOf(walk);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].place != Place::kLink) continue;
+      const auto at = static_cast<size_t>(operands[i].index);
+      if (i < step.sourceCount) {
+        span.from = program.receivesFrom[at];
+      } else {
+        span.to = program.sendsTo[at];
+      }
+    }
+    made_.timeline.push_back(span);
+  }
+
+  // ---- flows ---------------------------------------------------------------------------------
+
+  void startFlow(int32_t number, double wire) {
+    EdgeState& edge = edges_[static_cast<size_t>(number)];
+    edge.isFlowing = true;
+    edge.left = wire;
+    edge.sinceUs = now_;
+    edge.rate = 0;
+    ++edge.version;
+    unpriced_.push_back(number);
+    share_->start(number);
+    const EdgeClass& it = made_.classes.edges[static_cast<size_t>(number)];
+    for (const int32_t link : it.links) {
+      const auto& crossing = made_.classes.links[static_cast<size_t>(link)].edges;
+      const auto at = std::ranges::lower_bound(crossing, number, {},
+                                               [](const auto& each) { return each.first; });
+      made_.linkWireBytes[static_cast<size_t>(link)] += wire * at->second;
+    }
+  }
+
+  void endFlow(int32_t number) {
+    EdgeState& edge = edges_[static_cast<size_t>(number)];
+    const EdgeClass& it = made_.classes.edges[static_cast<size_t>(number)];
+    edge.isFlowing = false;
+    ++edge.version;
+    share_->stop(number);
+    const double hop = it.isBetweenNodes
+                           ? networkHopUs(traffic_.cluster().hasGpus(), traffic_.method().protocol)
+                           : prices_.hopUs / made_.classes.lanes[static_cast<size_t>(it.to)].speed;
+    push({.us = now_ + hop + it.latencyUs, .kind = EventKind::kArrival, .which = number});
+    if (!it.isBetweenNodes) {
+      Walk& walk = walks_[static_cast<size_t>(edge.walk)];
+      if (--walk.flowsLeft == 0 && walk.isLocalDone) endStep(edge.walk);
+    } else if (!edge.queue.empty()) {
+      const double wire = edge.queue.back();
+      edge.queue.pop_back();
+      startFlow(number, wire);
+    }
+  }
+
+  // Flows go on at their new rates.
+  void reshare() {
+    for (const int32_t number : share_->update()) {
+      EdgeState& edge = edges_[static_cast<size_t>(number)];
+      if (!edge.isFlowing) continue;
+      edge.left -= edge.rate * (now_ - edge.sinceUs);
+      edge.sinceUs = now_;
+      edge.rate = share_->rate(number);
+      ++edge.version;
+      pushEnd(number);
+    }
+    // The same rate as the flow before it had: no change to the sharing, yet a new end.
+    for (const int32_t number : unpriced_) {
+      EdgeState& edge = edges_[static_cast<size_t>(number)];
+      if (!edge.isFlowing || edge.rate > 0) continue;
+      edge.rate = share_->rate(number);
+      pushEnd(number);
+    }
+    unpriced_.clear();
+  }
+
+  void pushEnd(int32_t number) {
+    const EdgeState& edge = edges_[static_cast<size_t>(number)];
+    const double us = edge.rate > 0 ? std::max(0.0, edge.left) / edge.rate : 1e300;
+    push({.us = now_ + us, .kind = EventKind::kFlowEnd, .which = number, .version = edge.version});
+  }
+
+  // ---- time ----------------------------------------------------------------------------------
+
+  void push(Event event) {
+    event.order = nextOrder_++;
+    events_.push(event);
+  }
+
+  void handle(const Event& event) {
+    switch (event.kind) {
+      case EventKind::kLocalEnd: {
+        Walk& walk = walks_[static_cast<size_t>(event.which)];
+        walk.isLocalDone = true;
+        if (walk.flowsLeft == 0) endStep(event.which);
+        return;
+      }
+      case EventKind::kFlowEnd:
+        if (event.version == edges_[static_cast<size_t>(event.which)].version) endFlow(event.which);
+        return;
+      case EventKind::kArrival:
+        ++edges_[static_cast<size_t>(event.which)].arrived;
+        wakeLane(made_.classes.edges[static_cast<size_t>(event.which)].to);
+        return;
+    }
+  }
+
+  Status play() {
+    settle();
+    while (!events_.empty()) {
+      now_ = events_.top().us;
+      while (!events_.empty() && events_.top().us <= now_ + kSameTimeUs) {
+        const Event event = events_.top();
+        events_.pop();
+        if (event.kind != EventKind::kFlowEnd ||
+            event.version == edges_[static_cast<size_t>(event.which)].version)
+          ++made_.events;
+        handle(event);
+      }
+      settle();
+      if (made_.events > options_.mostEvents)
+        return invalidArgument(
+            "{} on {} ranks: more than {} events, {} of {} lanes differ; wanted fewer ranks, or "
+            "the "
+            "closed form",
+            traffic_.method().algorithm, traffic_.rankCount(), options_.mostEvents,
+            made_.classes.lanes.size(), made_.classes.laneCount);
+    }
+    return {};
+  }
+
+  void settle() {
+    while (!toStart_.empty()) {
+      const int32_t walk = toStart_.back();
+      toStart_.pop_back();
+      tryStart(walk);
+    }
+    reshare();
+  }
+
+  Result<SimResult> finish() {
+    for (const Walk& walk : walks_) {
+      if (isDone(walk)) continue;
+      const LaneClass& lane = laneOf(walk);
+      return internalError("simulation: rank {} on channel {} stands at step {} of {}, piece {}",
+                           index(lane.rank), lane.channel, walk.step, walk.endStep, walk.piece);
+    }
+    const LaunchCost launch = traffic_.cluster().hasGpus()
+                                  ? launchCost(options_.timing.system, options_.timing.launch)
+                                  : LaunchCost{};
+    made_.us = std::max(now_ + prices_.fixedUs + launch.moreUs, launch.leastUs);
+    return std::move(made_);
+  }
+
+  const Traffic& traffic_;
+  const SimOptions& options_;
+  const CallPrices prices_;
+  double wireFactor_ = 1;
+  double laneGbPerSecond_ = 0;
+  SimResult made_;
+  std::vector<Lane> programs_;  // by class of lane
+  std::vector<Walk> walks_;
+  std::vector<std::array<int32_t, 2>> walksOf_;  // by class of lane; -1: no second
+  std::vector<EdgeState> edges_;
+  std::unique_ptr<FairShare> share_;
+  std::vector<int32_t> recorded_;  // by class of lane: the channel shown; -1: not
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<int32_t> toStart_;
+  std::vector<int32_t> unpriced_;
+  uint64_t nextOrder_ = 0;
+  double now_ = 0;
+};
+
+}  // namespace
+
+std::string_view nameOf(Fidelity fidelity) {
+  switch (fidelity) {
+    case Fidelity::kClosed: return "closed";
+    case Fidelity::kLogGp: return "loggp";
+    case Fidelity::kFair: return "fair";
+  }
+  return "?";
+}
+
+Result<SimResult> simulate(const Traffic& traffic, const SimOptions& options) {
+  return Simulator(traffic, options).run();
+}
+
+}  // namespace tutti::sim

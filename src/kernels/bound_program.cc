@@ -25,13 +25,17 @@ size_t chunkLength(const Layout& layout, int32_t chunk) {
 
 BoundProgram::BoundProgram(const ProgramParts& parts)
     : fold_(parts.fold),
+      pair_(findPairFold(parts.fold.type, parts.fold.op)),
       elementBytes_(sizeOf(parts.fold.type)),
       pieceElements_(parts.layout.pieceElements),
       pieceCount_(parts.program.steps.empty() ? 0 : parts.layout.pieceCount),
       isDirect_(parts.isDirect),
       mayRefer_(parts.mayRefer) {
   const schedule::Program& program = parts.program;
-  operands_.reserve(program.operands.size());
+  size_t operandCount = 0;
+  for (const schedule::Step& step : program.steps)
+    operandCount += size_t{step.sourceCount} + step.destinationCount;
+  operands_.reserve(operandCount);  // steps point there, so it must not move
   steps_.reserve(program.steps.size());
   for (const schedule::Step& step : program.steps) addStep(step, parts);
   for (size_t link = 0; link < parts.outgoing.size(); ++link) {
@@ -47,7 +51,7 @@ void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts
   const auto destinations =
       all.subspan(step.firstOperand + step.sourceCount, step.destinationCount);
   BoundStep bound{.elements = chunkLength(parts.layout, step.chunk),
-                  .firstOperand = static_cast<uint32_t>(operands_.size()),
+                  .operands = operands_.data() + operands_.size(),
                   .sourceCount = step.sourceCount,
                   .post = step.post};
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -67,8 +71,23 @@ void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts
   }
   const bool divides = step.post && fold_.op == ReduceOp::kAvg && fold_.rankCount > 1;
   bound.isCopy = step.sourceCount == 1 && bound.scaledSource < 0 && !divides;
+  if (bound.scaledSource < 0 && !divides) findShape(bound);
   operandLimit_ = std::max<size_t>({operandLimit_, step.sourceCount, step.destinationCount});
   steps_.push_back(bound);
+}
+
+// REQUIRES: a step with nothing to apply to a source, and no division.
+void BoundProgram::findShape(BoundStep& step) const {
+  const auto isMessage = [&](size_t source) { return step.operands[source].place == Place::kLink; };
+  if (step.sourceCount == 1 && step.linkCount == 1 && !isMessage(0)) {
+    step.shape = StepShape::kSend;
+  } else if (step.sourceCount == 1 && step.linkCount == 0 && isMessage(0)) {
+    step.shape = StepShape::kReceive;
+  } else if (step.sourceCount == 2 && step.outputCount == 1 && step.linkCount == 0 &&
+             isMessage(0) != isMessage(1)) {
+    step.shape = StepShape::kPair;
+    step.message = isMessage(0) ? 0 : 1;
+  }
 }
 
 BoundOperand BoundProgram::resolve(const Operand& operand, bool isSource,

@@ -21,12 +21,23 @@ struct BoundOperand {
   size_t offset = 0;               // bytes from the start of the buffer to the chunk's
 };
 
+// What most steps of short calls are.
+enum class StepShape : uint8_t {
+  kGeneral,
+  kSend,     // a local source to one link, and perhaps to outputs; nothing to apply
+  kReceive,  // a message to outputs; nothing to apply
+  kPair      // a local source and a message, folded into one output with nothing to apply before
+};
+
 struct BoundStep {
-  size_t elements = 0;        // of its chunk; perhaps none
-  uint32_t firstOperand = 0;  // sources, then chunks of the output, then links to send on
+  size_t elements = 0;  // of its chunk; perhaps none
+  // Sources, then chunks of the output, then links to send on.
+  const BoundOperand* operands = nullptr;
   uint16_t sourceCount = 0;
   uint16_t outputCount = 0;
   uint16_t linkCount = 0;
+  StepShape shape = StepShape::kGeneral;
+  uint8_t message = 0;        // kPair: which of the two sources is the message
   int32_t scaledSource = -1;  // as FoldArgs
   bool post = false;
   bool isCopy = false;  // one source, and nothing to apply to it
@@ -49,19 +60,22 @@ class BoundProgram {
  public:
   BoundProgram() = default;
   explicit BoundProgram(const ProgramParts& parts);
+  BoundProgram(BoundProgram&&) = default;  // not copied: steps point to their operands
+  BoundProgram& operator=(BoundProgram&&) = default;
 
   std::span<const BoundStep> steps() const { return steps_; }
-  std::span<const BoundOperand> sources(const BoundStep& step) const {
-    return {operands_.data() + step.firstOperand, step.sourceCount};
+  static std::span<const BoundOperand> sources(const BoundStep& step) {
+    return {step.operands, step.sourceCount};
   }
-  std::span<const BoundOperand> outputs(const BoundStep& step) const {
-    return {operands_.data() + step.firstOperand + step.sourceCount, step.outputCount};
+  static std::span<const BoundOperand> outputs(const BoundStep& step) {
+    return {step.operands + step.sourceCount, step.outputCount};
   }
-  std::span<const BoundOperand> links(const BoundStep& step) const {
-    return {outputs(step).data() + step.outputCount, step.linkCount};
+  static std::span<const BoundOperand> links(const BoundStep& step) {
+    return {step.operands + step.sourceCount + step.outputCount, step.linkCount};
   }
   std::span<const BoundOperand> outgoing() const { return outgoing_; }
   const FoldSpec& fold() const { return fold_; }
+  PairFold pair() const { return pair_; }  // of the steps of shape kPair
   size_t elementBytes() const { return elementBytes_; }
   size_t pieceElements() const { return pieceElements_; }
   size_t pieceCount() const { return pieceCount_; }  // 0 when there is nothing to do
@@ -71,6 +85,7 @@ class BoundProgram {
 
  private:
   void addStep(const schedule::Step& step, const ProgramParts& parts);
+  void findShape(BoundStep& step) const;
   BoundOperand resolve(const schedule::Operand& operand, bool isSource,
                        const ProgramParts& parts) const;
 
@@ -78,6 +93,7 @@ class BoundProgram {
   std::vector<BoundOperand> operands_;
   std::vector<BoundOperand> outgoing_;  // all links it sends on
   FoldSpec fold_;
+  PairFold pair_ = nullptr;
   size_t elementBytes_ = 0;
   size_t pieceElements_ = 0;
   size_t pieceCount_ = 0;

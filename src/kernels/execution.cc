@@ -51,6 +51,7 @@ void Execution::start(const Binding& binding) {
   step_ = 0;
   refers_ = binding.program->isDirect() || (binding.program->mayRefer() && binding.refers);
   hasReferred_ = refers_;
+  isPlain_ = !refers_ && binding.shared == nullptr;
   blockage_ = {};
 }
 
@@ -63,8 +64,12 @@ Result<Progress> Execution::poll(uint32_t looks) {
     const BoundStep& step = steps[step_];
     const size_t before = piece_ * program.pieceElements();
     if (before < step.elements) {
-      if (!awaitReady(step, looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
-      TUTTI_TRY(runStep(step, std::min(program.pieceElements(), step.elements - before)));
+      const size_t elements = std::min(program.pieceElements(), step.elements - before);
+      const Attempt attempt = isPlain_ ? tryShape(step, elements, looks) : Attempt::kUnfit;
+      if (attempt == Attempt::kBlocked || (attempt == Attempt::kUnfit && !awaitReady(step, looks)))
+        return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+      if (attempt == Attempt::kUnfit) TUTTI_TRY(runStep(step, elements));
+      if (blockage_.what != For::kNothing) blockage_ = {};
     }
     if (++step_ == steps.size()) {
       step_ = 0;
@@ -89,7 +94,6 @@ bool Execution::awaitReady(const BoundStep& step, uint32_t& looks) {
       relaxCpu();
     }
   }
-  if (blockage_.what != For::kNothing) blockage_ = {};
   return true;
 }
 

@@ -107,6 +107,14 @@ class Execution {
   bool isReady(const BoundStep& step);
   bool isDrained();
   Status runStep(const BoundStep& step, size_t elements);
+  // Of a step of a frequent shape whose messages bring their payload. kUnfit: another step, or a
+  // message in another form; nothing has happened, and the general way is open.
+  enum class Attempt : uint8_t { kDone, kBlocked, kUnfit };
+  Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
+  bool mayLookAgain(const Blockage& blockage, uint32_t& looks);
   Status takeSources(const BoundStep& step, StepData& data);
   void placeDestinations(const BoundStep& step, StepData& data);
   void placeShared(const BoundStep& step, const wire::SharedSegment& segment, StepData& data);
@@ -124,6 +132,9 @@ class Execution {
   bool isLocalCopy(const BoundStep& step) const {
     return step.isCopy && binding_.program->sources(step)[0].place != schedule::Place::kLink;
   }
+  const std::byte* localAt(const BoundOperand& operand) const {
+    return operand.place == schedule::Place::kInput ? inputAt(operand) : outputAt(operand);
+  }
   const std::byte* inputAt(const BoundOperand& operand) const {
     return binding_.input + operand.offset + pieceOffset_;
   }
@@ -136,6 +147,7 @@ class Execution {
   size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
   size_t step_ = 0;
   bool refers_ = false;       // messages longer than a line are references
+  bool isPlain_ = false;      // no message of this rank names memory
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
   Blockage blockage_;
 };

@@ -48,4 +48,10 @@ struct FoldArgs {
 // elementCount elements.
 void fold(const FoldSpec& spec, const FoldArgs& args);
 
+// The same for two sources and one destination with no pre-scale and no division, looked up once
+// for many calls: arranging a fold costs more than a few elements do.
+using PairFold = void (*)(std::byte* out, const std::byte* a, const std::byte* b, size_t count);
+PairFold findPairFold(DataType type, ReduceOp op);
+void foldPair(PairFold fold, void* destination, const void* a, const void* b, size_t elementCount);
+
 }  // namespace tutti::kernels

@@ -99,13 +99,28 @@ class DefaultFloatMode {
   const FloatMode saved_;
 };
 
+const cpu::FoldTable& fastestTable() {
+  static const cpu::FoldTable& fastest = *cpu::supportedFoldTables().back();
+  return fastest;
+}
+
 }  // namespace
 
 void fold(const FoldSpec& spec, const FoldArgs& args) {
   if (args.elementCount == 0) return;
-  static const cpu::FoldTable& fastest = *cpu::supportedFoldTables().back();
   const DefaultFloatMode mode;
-  cpu::foldWith(fastest, spec, args);
+  cpu::foldWith(fastestTable(), spec, args);
+}
+
+PairFold findPairFold(DataType type, ReduceOp op) {
+  const cpu::TypeLoops& loops = fastestTable().types[static_cast<size_t>(type)];
+  return loops.pair[static_cast<size_t>(cpu::combineOf(op))];
+}
+
+void foldPair(PairFold fold, void* destination, const void* a, const void* b, size_t elementCount) {
+  const DefaultFloatMode mode;
+  fold(static_cast<std::byte*>(destination), static_cast<const std::byte*>(a),
+       static_cast<const std::byte*>(b), elementCount);
 }
 
 }  // namespace tutti::kernels

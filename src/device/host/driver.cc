@@ -14,8 +14,6 @@ class Pending {
  public:
   explicit Pending(Task* first) : first_(first) {}
   bool isEmpty() const { return first_ == nullptr; }
-  bool isOne() const { return first_ != nullptr && first_->next == nullptr; }
-  void setLooks(uint32_t looks) { first_->looks = looks; }
 
   // Polls each task once. True when one advanced or ended.
   bool poll() {
@@ -92,6 +90,16 @@ class Pending {
   Task* first_;
 };
 
+// Most short operations end here, in one poll. False: it is still to be driven.
+bool endsAtOnce(Task& task) {
+  task.looks = kFirstLooks;
+  Result<Progress> progress = task.poll();
+  task.looks = 1;
+  if (progress.ok() && *progress != Progress::kDone) return false;
+  task.complete(progress.takeStatus());
+  return true;
+}
+
 }  // namespace
 
 Task* linkGroup(std::span<Task* const> tasks) {
@@ -106,15 +114,9 @@ Task* linkGroup(std::span<Task* const> tasks) {
 }
 
 void drive(Task* first, Waiting& waiting) {
-  Pending pending(first);
   const WaitPolicy policy = waiting.policy();
-  if (pending.isOne() && policy.spins > 0) {
-    // Most short operations end here.
-    pending.setLooks(kFirstLooks);
-    pending.poll();
-    if (pending.isEmpty()) return;
-    pending.setLooks(1);
-  }
+  if (first != nullptr && first->next == nullptr && policy.spins > 0 && endsAtOnce(*first)) return;
+  Pending pending(first);
   Waiter waiter(policy);
   while (!pending.isEmpty()) {
     if (pending.poll()) {

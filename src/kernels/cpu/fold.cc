@@ -12,18 +12,6 @@ namespace {
 constexpr size_t kBlockElements = 1024;
 constexpr size_t kLargestAccumulator = 8;
 
-Combine combineOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kProd: return Combine::kProd;
-    case ReduceOp::kMax: return Combine::kMax;
-    case ReduceOp::kMin: return Combine::kMin;
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-    case ReduceOp::kPreMulSum: return Combine::kSum;
-  }
-  return Combine::kSum;
-}
-
 // The source to multiply first; -1: none.
 int32_t scaledSource(const FoldSpec& spec, const FoldArgs& args) {
   return spec.op == ReduceOp::kPreMulSum ? args.scaledSource : -1;
@@ -148,6 +136,18 @@ class Folder {
 };
 
 }  // namespace
+
+Combine combineOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kProd: return Combine::kProd;
+    case ReduceOp::kMax: return Combine::kMax;
+    case ReduceOp::kMin: return Combine::kMin;
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kPreMulSum: return Combine::kSum;
+  }
+  return Combine::kSum;
+}
 
 void foldWith(const FoldTable& table, const FoldSpec& spec, const FoldArgs& args) {
   // The hot shape, without the few nanoseconds of arranging anything: two sources, one destination.

@@ -24,12 +24,13 @@ namespace tutti::kernels::cpu {
 // after.
 enum class Combine : uint8_t { kSum, kProd, kMax, kMin };
 inline constexpr size_t kCombineCount = 4;
+Combine combineOf(ReduceOp op);
 
 using Bytes = std::byte*;
 using ConstBytes = const std::byte*;
 
 // out = a op b, count elements each.
-using PairLoop = void (*)(Bytes out, ConstBytes a, ConstBytes b, size_t count);
+using PairLoop = PairFold;
 // out = (accumulator op a) op b.
 using TripleLoop = void (*)(Bytes out, ConstBytes accumulator, ConstBytes a, ConstBytes b,
                             size_t count);

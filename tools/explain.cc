@@ -7,6 +7,7 @@
 #include <cctype>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/settings.h"
@@ -40,6 +41,7 @@ struct Options {
   uint64_t bytes = 1_MiB;
   int32_t root = 0;
   int32_t rank = 0;
+  int32_t cpuCount = 0;  // 0: those of this machine
   std::string topology;  // a file, or kHere; "": CPU ranks
   std::string profile;
   std::string graphs;
@@ -81,6 +83,11 @@ void checkRank(const char* option, int32_t rank, int32_t rankCount) {
       option, fmt::format("{} is out of range, ranks are 0 to {}", rank, rankCount - 1));
 }
 
+int32_t cpuCountOf(const Options& options) {
+  if (options.cpuCount > 0) return options.cpuCount;
+  return std::max(static_cast<int32_t>(std::thread::hardware_concurrency()), 1);
+}
+
 ExplainedCall callOf(const Options& options) {
   const Settings settings = Settings::load();
   ExplainedCall call{.collective = parseCollective(options.collective),
@@ -89,7 +96,8 @@ ExplainedCall callOf(const Options& options) {
                      .root = Rank{options.root},
                      .rank = Rank{options.rank},
                      .bufferBytes = static_cast<size_t>(settings.integer("NCCL_BUFFSIZE")),
-                     .algorithms = settings.text("NCCL_ALGO")};
+                     .algorithms = settings.text("NCCL_ALGO"),
+                     .cpuCount = cpuCountOf(options)};
   checkRank("--root", options.root, call.rankCount);
   checkRank("--rank", options.rank, call.rankCount);
   if (options.algorithm.empty()) return call;
@@ -134,7 +142,9 @@ int explain(const Options& options) {
   if (!options.topology.empty()) return explainDescribed(options);
   if (options.collective.empty()) {
     const std::vector<int32_t> all{2, 4, 8, 16, 64};
-    printTable(options.rankCount == 0 ? all : std::vector{options.rankCount}, options.json);
+    printTable({.rankCounts = options.rankCount == 0 ? all : std::vector{options.rankCount},
+                .cpuCount = cpuCountOf(options),
+                .json = options.json});
     return kExitOk;
   }
   Result<Explanation> explanation = explainCall(callOf(options));
@@ -160,6 +170,8 @@ void addExplain(CLI::App& app, int& exitCode) {
       ->check(CLI::Range(1, kMostRanks));
   command->add_option("-b,--bytes", options->bytes, "Bytes, with K, M or G (default 1M)")
       ->transform(CLI::AsSizeValue(false));
+  command->add_option("--cpus", options->cpuCount, "CPUs that the ranks share (default: as here)")
+      ->check(CLI::Range(1, 1 << 16));
   command->add_option("--root", options->root, "Root, or receiver (default 0)")
       ->check(CLI::Range(0, kMostRanks - 1));
   command->add_option("--algorithm", options->algorithm, "Take this one");

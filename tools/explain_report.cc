@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "plan/choice_table.h"
 #include "tools/terminal.h"
 
 namespace tutti::tools {
@@ -30,6 +29,10 @@ plan::CallShape shapeOf(const ExplainedCall& call, uint64_t count) {
           .count = count};
 }
 
+double ranksPerCpu(int32_t rankCount, int32_t cpuCount) {
+  return std::max(1.0, static_cast<double>(rankCount) / cpuCount);
+}
+
 // The rank the planner plans for: that of a send or receive is given by the call.
 plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
   plan::Agreement agreement{.rank = call.rank,
@@ -37,14 +40,25 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .geometry = plan::linkGeometry(call.bufferBytes),
                             .algorithms = call.algorithms,
                             .readsPeers = readsPeers,
-                            .readsByKernel = !readsPeers};
+                            .readsByKernel = !readsPeers,
+                            .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount)};
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
   return agreement;
 }
 
+double costOf(std::string_view algorithm, const std::vector<plan::AlgorithmCost>& costs) {
+  const auto found = std::ranges::find(costs, algorithm, &plan::AlgorithmCost::algorithm);
+  return found == costs.end() ? 0 : found->us;
+}
+
+// Of all that there are, whatever NCCL_ALGO allows.
 void addAlgorithms(Explanation& explanation) {
-  const ExplainedCall& call = explanation.call;
+  ExplainedCall call = explanation.call;
+  call.algorithms.clear();
+  const plan::CallShape shape = shapeOf(call, explanation.count);
+  const std::vector<plan::AlgorithmCost> threads = plan::costsOf(shape, agreementOf(call, true));
+  const std::vector<plan::AlgorithmCost> processes = plan::costsOf(shape, agreementOf(call, false));
   for (const schedule::Algorithm& algorithm : schedule::algorithms(call.collective)) {
     const auto bytes = static_cast<double>(call.bytes);
     explanation.algorithms.push_back(
@@ -52,6 +66,8 @@ void addAlgorithms(Explanation& explanation) {
          .cost = algorithm.cost(call.rankCount),
          .sentBytes = bytes * schedule::sentFactor(algorithm, call.rankCount),
          .receivedBytes = bytes * schedule::receivedFactor(algorithm, call.rankCount),
+         .threadsUs = costOf(algorithm.name, threads),
+         .processesUs = costOf(algorithm.name, processes),
          .isChosen = algorithm.name == explanation.plan.algorithm});
   }
 }
@@ -112,15 +128,16 @@ std::string piecesText(const Explanation& explanation) {
 
 void printAlgorithms(const Explanation& explanation) {
   const Terminal terminal;
-  fmt::print("\n  {:<9}  {:>6}  {:>6}  {:>8}  {:>12}  {:>14}  {:>5}  {:>5}\n", "ALGORITHM", "STEPS",
-             "SENDS", "RECEIVES", "SENT BYTES", "RECEIVED BYTES", "HOPS", "SLOTS");
+  fmt::print("\n  {:<9}  {:>10}  {:>12}  {:>6}  {:>6}  {:>8}  {:>12}  {:>14}  {:>5}  {:>5}\n",
+             "ALGORITHM", "THREADS us", "PROCESSES us", "STEPS", "SENDS", "RECEIVES", "SENT BYTES",
+             "RECEIVED BYTES", "HOPS", "SLOTS");
   for (const AlgorithmFacts& facts : explanation.algorithms) {
     const schedule::Cost& cost = facts.cost;
-    const std::string line =
-        fmt::format("{} {:<9}  {:>6}  {:>6}  {:>8}  {:>12.0f}  {:>14.0f}  {:>5}  {:>5}",
-                    facts.isChosen ? '*' : ' ', facts.algorithm->name, cost.steps,
-                    cost.sentMessages, cost.receivedMessages, facts.sentBytes, facts.receivedBytes,
-                    cost.hops, facts.algorithm->minSlotCount);
+    const std::string line = fmt::format(
+        "{} {:<9}  {:>10.2f}  {:>12.2f}  {:>6}  {:>6}  {:>8}  {:>12.0f}  {:>14.0f}  {:>5}  {:>5}",
+        facts.isChosen ? '*' : ' ', facts.algorithm->name, facts.threadsUs, facts.processesUs,
+        cost.steps, cost.sentMessages, cost.receivedMessages, facts.sentBytes, facts.receivedBytes,
+        cost.hops, facts.algorithm->minSlotCount);
     fmt::print("{}\n", facts.isChosen ? terminal.paint(Colour::kBold, line) : line);
   }
 }
@@ -133,44 +150,57 @@ schedule::Program programOf(const Explanation& explanation) {
               call.rank);
 }
 
-std::string limitText(size_t bytes) {
-  if (bytes == plan::kAnyBytes) return "any";
+std::string sizeText(uint64_t bytes) {
+  if (bytes % 1_GiB == 0) return fmt::format("{}G", bytes / 1_GiB);
   if (bytes % 1_MiB == 0) return fmt::format("{}M", bytes / 1_MiB);
   return bytes % 1_KiB == 0 ? fmt::format("{}K", bytes / 1_KiB) : fmt::format("{}", bytes);
 }
 
-// One collective with one number of ranks: the rows of the table, or its only algorithm.
+// "oneshot, ring from 32K, twoshot from 256K"
+std::string textOf(const std::vector<plan::Switch>& switches) {
+  std::string text;
+  for (const plan::Switch& each : switches) {
+    text += text.empty() ? std::string(each.algorithm)
+                         : fmt::format(", {} from {}", each.algorithm, sizeText(each.bytes));
+  }
+  return text;
+}
+
+// One collective with one number of ranks of one kind.
 struct TableEntry {
   Collective collective;
   int32_t rankCount;
-  std::vector<plan::ChoiceRow> rows;
+  bool readsPeers;
+  std::vector<plan::Switch> switches;
 };
 
-std::vector<TableEntry> entriesFor(const std::vector<int32_t>& rankCounts) {
+std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
   std::vector<TableEntry> entries;
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
-    for (const int32_t rankCount : rankCounts) {
-      const auto rows = plan::choiceRows(collective, rankCount);
-      TableEntry entry{collective, rankCount, {rows.begin(), rows.end()}};
-      if (entry.rows.empty()) {
-        entry.rows.push_back({collective, plan::kAnyRanks, plan::kAnyBytes,
-                              schedule::algorithms(collective)[0].name});
+    for (const int32_t rankCount : table.rankCounts) {
+      for (const bool readsPeers : {true, false}) {
+        const plan::Agreement agreement{.rankCount = rankCount,
+                                        .geometry = plan::linkGeometry(512_KiB),
+                                        .algorithms = {},
+                                        .readsPeers = readsPeers,
+                                        .readsByKernel = !readsPeers,
+                                        .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount)};
+        entries.push_back(
+            {collective, rankCount, readsPeers, plan::switchesOf(collective, agreement)});
       }
-      entries.push_back(std::move(entry));
     }
   }
   return entries;
 }
 
-ordered_json jsonOf(const TableEntry& entry) {
+std::string_view kindOf(bool readsPeers) { return readsPeers ? "threads" : "processes"; }
+
+ordered_json jsonOf(const std::vector<plan::Switch>& switches) {
   ordered_json rows = ordered_json::array();
-  for (const plan::ChoiceRow& row : entry.rows) {
-    const bool isAny = row.maxBytes == plan::kAnyBytes;
-    rows.push_back({{"max_bytes", isAny ? ordered_json() : ordered_json(row.maxBytes)},
-                    {"algorithm", row.algorithm}});
-  }
-  return {{"collective", name(entry.collective)}, {"ranks", entry.rankCount}, {"rows", rows}};
+  for (const plan::Switch& each : switches)
+    rows.push_back({{"from_bytes", rows.empty() ? 0 : each.bytes}, {"algorithm", each.algorithm}});
+  return rows;
 }
 
 }  // namespace
@@ -184,6 +214,8 @@ Result<Explanation> explainCall(const ExplainedCall& call) {
   explanation.call.bytes = plan::vectorBytes(shape, call.rankCount);
   TUTTI_TRY_ASSIGN(explanation.plan, plan::Planner(agreementOf(call, true)).make(shape));
   TUTTI_TRY_ASSIGN(explanation.slotPlan, plan::Planner(agreementOf(call, false)).make(shape));
+  explanation.switches = plan::switchesOf(call.collective, agreementOf(call, true));
+  explanation.slotSwitches = plan::switchesOf(call.collective, agreementOf(call, false));
   explanation.slotCount = plan::linkGeometry(call.bufferBytes).slotCount;
   addAlgorithms(explanation);
   addProof(explanation);
@@ -196,6 +228,11 @@ void printText(const Explanation& explanation) {
              call.bytes, schedule::blockCount(call.collective, call.rankCount), explanation.count,
              call.rankCount);
   fmt::print("  takes   {}: {}\n", explanation.plan.algorithm, explanation.plan.reason);
+  if (explanation.slotPlan.algorithm != explanation.plan.algorithm)
+    fmt::print("          {} between processes: {}\n", explanation.slotPlan.algorithm,
+               explanation.slotPlan.reason);
+  fmt::print("  threads   {}\n", textOf(explanation.switches));
+  fmt::print("  processes {}\n", textOf(explanation.slotSwitches));
   fmt::print("  pieces  {}\n", piecesText(explanation));
   fmt::print("  proof   {}\n", proofText(explanation));
   printAlgorithms(explanation);
@@ -217,10 +254,14 @@ void printJson(const Explanation& explanation) {
                       {"reason", explanation.plan.reason},
                       {"pieces", explanation.plan.layout.pieceCount},
                       {"piece_bytes", pieceBytes(explanation.plan)},
-                      {"reads_senders", explanation.plan.isDirect}};
+                      {"reads_senders", explanation.plan.isDirect},
+                      {"threads", jsonOf(explanation.switches)},
+                      {"processes", jsonOf(explanation.slotSwitches)}};
   output["algorithms"] = ordered_json::array();
   for (const AlgorithmFacts& facts : explanation.algorithms) {
     output["algorithms"].push_back({{"name", facts.algorithm->name},
+                                    {"threads_us", facts.threadsUs},
+                                    {"processes_us", facts.processesUs},
                                     {"steps", facts.cost.steps},
                                     {"sent_messages", facts.cost.sentMessages},
                                     {"received_messages", facts.cost.receivedMessages},
@@ -241,22 +282,23 @@ void printJson(const Explanation& explanation) {
   fmt::print("{}\n", output.dump(2));
 }
 
-void printTable(const std::vector<int32_t>& rankCounts, bool json) {
-  const std::vector<TableEntry> entries = entriesFor(rankCounts);
-  if (json) {
-    ordered_json output{{"table", ordered_json::array()}};
-    for (const TableEntry& entry : entries) output["table"].push_back(jsonOf(entry));
+void printTable(const ExplainedTable& table) {
+  const std::vector<TableEntry> entries = entriesFor(table);
+  if (table.json) {
+    ordered_json output{{"cpus", table.cpuCount}, {"table", ordered_json::array()}};
+    for (const TableEntry& entry : entries)
+      output["table"].push_back({{"collective", name(entry.collective)},
+                                 {"ranks", entry.rankCount},
+                                 {"kind", kindOf(entry.readsPeers)},
+                                 {"rows", jsonOf(entry.switches)}});
     fmt::print("{}\n", output.dump(2));
     return;
   }
-  fmt::print("{:<13}  {:>5}  {}\n", "COLLECTIVE", "RANKS", "ALGORITHM, UP TO BYTES");
-  for (const TableEntry& entry : entries) {
-    std::string line = fmt::format("{:<13}  {:>5} ", name(entry.collective), entry.rankCount);
-    for (const plan::ChoiceRow& row : entry.rows) {
-      line += fmt::format(" {:<15}", fmt::format("{} {}", row.algorithm, limitText(row.maxBytes)));
-    }
-    fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
-  }
+  fmt::print("On {} CPUs\n{:<13}  {:>5}  {:<9}  {}\n", table.cpuCount, "COLLECTIVE", "RANKS", "AS",
+             "ALGORITHM, FROM BYTES OF THE WHOLE VECTOR");
+  for (const TableEntry& entry : entries)
+    fmt::print("{:<13}  {:>5}  {:<9}  {}\n", name(entry.collective), entry.rankCount,
+               kindOf(entry.readsPeers), textOf(entry.switches));
 }
 
 }  // namespace tutti::tools

@@ -25,6 +25,7 @@ struct ExplainedCall {
   Rank rank{0};            // whose program is shown
   size_t bufferBytes = 0;  // NCCL_BUFFSIZE
   std::string algorithms;  // NCCL_ALGO
+  int32_t cpuCount = 1;    // that the ranks share
 };
 
 // An algorithm's figures for the call.
@@ -33,14 +34,18 @@ struct AlgorithmFacts {
   schedule::Cost cost;   // one piece
   double sentBytes = 0;  // by the rank that sends most
   double receivedBytes = 0;
+  double threadsUs = 0;  // as predicted; 0 where there is no choice, so no prices
+  double processesUs = 0;
   bool isChosen = false;
 };
 
 struct Explanation {
   ExplainedCall call;
-  uint64_t count = 0;   // floats a block
-  plan::Plan plan;      // where ranks can read each other's memory
-  plan::Plan slotPlan;  // where they cannot
+  uint64_t count = 0;                      // floats a block
+  plan::Plan plan;                         // where ranks can read each other's memory
+  plan::Plan slotPlan;                     // where they cannot
+  std::vector<plan::Switch> switches;      // where another algorithm is taken
+  std::vector<plan::Switch> slotSwitches;  // the same where they cannot
   std::vector<AlgorithmFacts> algorithms;
   uint32_t slotCount = 0;
   bool isProved = false;         // tried at all; not above kMostRanksProved
@@ -54,7 +59,12 @@ Result<Explanation> explainCall(const ExplainedCall& call);
 void printText(const Explanation& explanation);
 void printJson(const Explanation& explanation);
 
-// The planner's table for these numbers of ranks, all collectives.
-void printTable(const std::vector<int32_t>& rankCounts, bool json);
+// What the planner takes for these numbers of ranks on so many CPUs, all collectives.
+struct ExplainedTable {
+  std::vector<int32_t> rankCounts{};
+  int32_t cpuCount = 1;
+  bool json = false;
+};
+void printTable(const ExplainedTable& table);
 
 }  // namespace tutti::tools

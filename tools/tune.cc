@@ -24,18 +24,23 @@ namespace {
 
 constexpr const char* kFooter =
     "Runs tutti perf with every algorithm in turn, some minutes in all, and prints how often the\n"
-    "choice by these prices, and by the built-in table, was within 10 % of the best measured.\n"
+    "choice by these prices, and by the built-in ones, was within 10 % of the best measured.\n"
     "The machine should have nothing else to do.\n"
     "Exit code: 0; 2 usage; 3 a measurement or the file failed.\n"
     "Example: tutti tune -o prices.txt && TUTTI_TUNING_FILE=prices.txt ./app";
 
 constexpr double kGoodEnough = 1.1;
 
+double ranksPerCpu(int32_t rankCount, int32_t cpuCount) {
+  return std::max(1.0, static_cast<double>(rankCount) / cpuCount);
+}
+
 plan::CostedCall callOf(const TuneTime& time, int32_t cpuCount) {
   return {.rankCount = time.rankCount,
-          .cpuCount = cpuCount,
+          .ranksPerCpu = ranksPerCpu(time.rankCount, cpuCount),
           .bytes = time.bytes,
-          .readsPeers = time.isThreads};
+          .readsPeers = time.isThreads,
+          .readsByKernel = !time.isThreads};
 }
 
 plan::Tuning fit(const std::vector<TuneTime>& times, const TuneOptions& options) {
@@ -43,17 +48,18 @@ plan::Tuning fit(const std::vector<TuneTime>& times, const TuneOptions& options)
       .how = fmt::format("tutti tune, {} rounds of {} s", options.rounds, options.minSeconds),
       .cpuCount = usableCpuCount()};
   tuning.machine = fmt::format("{} CPUs", tuning.cpuCount);
-  std::map<std::pair<Collective, bool>, std::vector<plan::CostSample>> samples;
+  std::vector<plan::MeasuredCall> calls;
   for (const TuneTime& each : times) {
     const schedule::Algorithm& algorithm =
         *schedule::findAlgorithm(each.collective, each.algorithm);
-    samples[{each.collective, each.isThreads}].push_back(
-        {.counts = plan::countTerms(algorithm, callOf(each, tuning.cpuCount)), .us = each.us});
+    calls.push_back(
+        {.collective = each.collective,
+         .readsPeers = each.isThreads,
+         .algorithm = algorithm.name,
+         .sample = {.counts = plan::countTerms(algorithm, callOf(each, tuning.cpuCount)),
+                    .us = each.us}});
   }
-  for (const auto& [key, measured] : samples) {
-    tuning.prices.push_back(
-        {.collective = key.first, .readsPeers = key.second, .us = plan::fitPrices(measured)});
-  }
+  tuning.prices = plan::fitAll(calls);
   return tuning;
 }
 
@@ -77,7 +83,8 @@ std::string_view choiceFor(const TuneTime& time,
                            .geometry = plan::linkGeometry(kUsualBufferBytes),
                            .algorithms = {},
                            .readsPeers = time.isThreads,
-                           .isCrowded = time.rankCount > usableCpuCount(),
+                           .readsByKernel = !time.isThreads,
+                           .ranksPerCpu = ranksPerCpu(time.rankCount, usableCpuCount()),
                            .tuning = tuning});
   return choice.ok() ? choice.value().algorithm : std::string_view{};
 }
@@ -85,7 +92,7 @@ std::string_view choiceFor(const TuneTime& time,
 struct Score {
   int cells = 0;
   int byPrices = 0;  // within 10 % of the best
-  int byTable = 0;
+  int byBuiltIn = 0;
 };
 
 // By collective and kind of ranks.
@@ -109,17 +116,17 @@ std::map<std::string, Score> scoresOf(const std::vector<TuneTime>& times,
                                       std::get<1>(cell) ? "threads" : "processes")];
     ++score.cells;
     score.byPrices += isGood(choiceFor(rivals[0], shared));
-    score.byTable += isGood(choiceFor(rivals[0], nullptr));
+    score.byBuiltIn += isGood(choiceFor(rivals[0], nullptr));
   }
   return scores;
 }
 
 void printScores(const std::map<std::string, Score>& scores) {
   fmt::print(stderr, "{:<28}  {:>6}  {:>9}  {:>8}\n", "WITHIN 10 % OF THE BEST", "CELLS",
-             "BY PRICES", "BY TABLE");
+             "BY PRICES", "BUILT-IN");
   for (const auto& [label, score] : scores) {
     fmt::print(stderr, "{:<28}  {:>6}  {:>8.0f}%  {:>7.0f}%\n", label, score.cells,
-               100.0 * score.byPrices / score.cells, 100.0 * score.byTable / score.cells);
+               100.0 * score.byPrices / score.cells, 100.0 * score.byBuiltIn / score.cells);
   }
 }
 

@@ -90,8 +90,12 @@ constexpr SettingInfo kTable[] = {
      "Must agree on all ranks."},
     {"TUTTI_TUNING_FILE", kPath, "", "", "",
      "What hops, messages and bytes take on this machine, as tutti tune measured it: algorithms of "
-     "CPU ranks are chosen by these prices instead of the built-in table. Must agree on all "
+     "CPU ranks are chosen by these prices instead of the built-in ones. Must agree on all "
      "ranks."},
+    {"NCCL_TUNER_PLUGIN", kText, "", "", "",
+     "A tuner plug-in (versions 2 to 5) that may overrule the choice of algorithms of CPU ranks: a "
+     "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
+     "not look for libnccl-tuner.so. Must agree on all ranks."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
      "Memory of one link between two ranks. More helps large messages until it leaves the cache. "
      "Must agree on all ranks."},
@@ -188,8 +192,8 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_UID_STAGGER_RATE", "connections a second then", kNoTuning),
     idle("NCCL_NET", "network to use, by name", kNoNetwork),
     idle("NCCL_NET_PLUGIN", "network plugin", kNoPlugins),
-    idle("NCCL_TUNER_PLUGIN", "tuner plugin", kNoPlugins),
-    idle("NCCL_TUNER_CONFIG_FILE", "table of the example tuner", kNoPlugins),
+    idle("NCCL_TUNER_CONFIG_FILE", "table of NCCL's example tuner",
+         "the plug-in reads it itself, if it is that one"),
     idle("NCCL_PROFILER_PLUGIN", "profiler plugin", kNoPlugins),
     idle("NCCL_PROFILE_EVENT_MASK", "events the profiler gets", kNoPlugins),
     idle("NCCL_ENV_PLUGIN", "settings from a plugin", kNoPlugins),

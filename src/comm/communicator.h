@@ -39,6 +39,7 @@ struct Config {
   bool isBlocking = true;
   std::string name;
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // of a kernel
+  std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
 };
 
 // How a communicator grows out of another: its ranks meet over the parent's bootstrap first.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <new>
 #include <span>
 
@@ -104,15 +105,16 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   return limits;
 }
 
-// Whether on some host ranks outnumber the CPUs that one of them may use. Every rank finds the
-// same.
-bool isCrowded(const std::vector<InitRecord>& records) {
-  return std::ranges::any_of(records, [&records](const InitRecord& one) {
-    const auto ranks = std::ranges::count_if(records, [&one](const InitRecord& other) {
-      return other.peer.hostHash == one.peer.hostHash;
-    });
-    return ranks > std::max(one.peer.usableCpus, 1);
-  });
+// Ranks a CPU that one of them may use, on the host where it is most. Every rank finds the same.
+double ranksPerCpu(const std::vector<InitRecord>& records) {
+  std::map<uint64_t, int32_t> ranksOf;  // by host
+  for (const InitRecord& record : records) ++ranksOf[record.peer.hostHash];
+  double most = 1;
+  for (const InitRecord& record : records) {
+    const double ranks = ranksOf[record.peer.hostHash];
+    most = std::max(most, ranks / std::max(record.peer.usableCpus, 1));
+  }
+  return most;
 }
 
 std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
@@ -262,7 +264,8 @@ Status Communicator::agree() {
   TUTTI_TRY_ASSIGN(own.peer, process_.describe(rank()));
   own.geometry =
       plan::linkGeometry(static_cast<size_t>(process_.settings().integer("NCCL_BUFFSIZE")));
-  const std::string& algorithms = process_.settings().text("NCCL_ALGO");
+  const std::string& algorithms =
+      config_.algorithms.empty() ? process_.settings().text("NCCL_ALGO") : config_.algorithms;
   own.algorithmsHash = hashOf(algorithms);
   std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
   // A file that cannot be used is told after the others have heard from us: they need not wait.
@@ -298,7 +301,7 @@ Status Communicator::agree() {
                             .algorithms = algorithms,
                             .readsPeers = reading == Reading::kAsOwn,
                             .readsByKernel = reading == Reading::kByKernel,
-                            .isCrowded = isCrowded(records),
+                            .ranksPerCpu = ranksPerCpu(records),
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};
   for (const InitRecord& record : records) {
@@ -310,6 +313,11 @@ Status Communicator::agree() {
   if (!wire::isValid(agreement.geometry)) {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
+  // GPU ranks' kernels choose for themselves.
+  if (own.gpuHash == 0)
+    agreement.tuner = process_.openTuner({.id = hashOf(bootstrap::jobName(id_.job)),
+                                          .rankCount = rankCount(),
+                                          .nodeCount = graph_.nodeCount()});
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   // Children are of the same machine.
   return derivation_ ? Status() : shareHost(process_, *bootstrap_, abort_, records);

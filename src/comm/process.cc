@@ -82,6 +82,20 @@ Status Process::checkNotForked() const {
                 "stay there; fork before the first call, or exec");
 }
 
+std::shared_ptr<plan::Tuner> Process::openTuner(const TunedCommunicator& communicator) {
+  const std::lock_guard lock(tunerMutex_);
+  if (!tunerLibrary_) {
+    Result<TunerLibrary> loaded = loadTuner(settings_.text("NCCL_TUNER_PLUGIN"));
+    tunerLibrary_ = loaded.ok() ? std::move(loaded).value() : TunerLibrary{};
+  }
+  if (!tunerLibrary_->exists()) return nullptr;
+  Result<std::unique_ptr<plan::Tuner>> tuner = comm::openTuner(*tunerLibrary_, communicator);
+  if (!tuner.ok()) return nullptr;
+  log::info(log::Subsystem::kInit, "tuner plug-in {} of {}, version {}", tuner.value()->name(),
+            tunerLibrary_->source, tunerLibrary_->version);
+  return std::move(tuner).value();
+}
+
 Result<topology::Description> Process::machine(bool hasGpus) {
   const std::lock_guard lock(machineMutex_);
   const auto known = machines_.find(hasGpus);

@@ -16,6 +16,7 @@
 #include "bootstrap/directory.h"
 #include "bootstrap/handoff.h"
 #include "bootstrap/peer_info.h"
+#include "comm/tuner_plugin.h"
 #include "device/device.h"
 #include "launch/gpu_watcher.h"
 #include "observe/recorder.h"
@@ -54,6 +55,10 @@ class Process {
   // A random number at an address that peers try to read from outside.
   const uint64_t& probeWord() const { return probeWord_; }
 
+  // A tuner plug-in's view of a communicator; null where there is no plug-in, or it failed, which
+  // is logged.
+  std::shared_ptr<plan::Tuner> openTuner(const TunedCommunicator& communicator);
+
   // The machine as this process sees it, found out once; see machine.h.
   Result<topology::Description> machine(bool hasGpus);
 
@@ -71,6 +76,9 @@ class Process {
 
   std::mutex gpuMutex_;                                      // guards gpus_
   std::map<int32_t, std::unique_ptr<device::Device>> gpus_;  // by number, opened at first use
+
+  std::mutex tunerMutex_;                     // guards tunerLibrary_
+  std::optional<TunerLibrary> tunerLibrary_;  // looked for at first need, once
 
   std::mutex machineMutex_;                         // guards machines_
   std::map<bool, topology::Description> machines_;  // by whether GPUs were looked for

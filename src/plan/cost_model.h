@@ -1,7 +1,7 @@
 // What a call takes with each algorithm, from what its schedule does: messages that wait for each
-// other, messages that are sent and received, bytes that are. What each of these takes on a machine
-// is measured by `tutti tune` and kept in a file that later runs read (TUTTI_TUNING_FILE). Pure,
-// any thread.
+// other, messages that are sent and received, bytes that are. What each of these takes with that
+// algorithm on a machine is measured: device_constants.h holds what the project measured, `tutti
+// tune` writes a file that later runs read (TUTTI_TUNING_FILE). Pure, any thread.
 #pragma once
 
 #include <array>
@@ -22,28 +22,33 @@ namespace tutti::plan {
 enum class CostTerm : uint8_t {
   kCall,          // once
   kHop,           // a message on the longest chain of which each waits for the one before
-  kMessage,       // sent or received by the busiest rank
+  kLine,          // sent or received by the busiest rank, so short that it fits its mark's line
+  kMessage,       // the same, longer; a piece of a chunk counts as one
   kSlotMb,        // 10^6 bytes sent or received, whichever is more, through slots
-  kReferencedMb,  // the same, read from the sender's buffer (long, between threads)
+  kReferencedMb,  // the same, read from the sender's buffer (long, where ranks can)
 };
-inline constexpr size_t kCostTermCount = 5;
+inline constexpr size_t kCostTermCount = 6;
 std::string_view nameOf(CostTerm term);  // "hop"
 using CostTerms = std::array<double, kCostTermCount>;
 
 // A call's size, and who makes it.
 struct CostedCall {
   int32_t rankCount = 1;
-  int32_t cpuCount = 1;     // that these ranks share
-  uint64_t bytes = 0;       // of the whole vector
-  bool readsPeers = false;  // ranks are threads of one process
+  double ranksPerCpu = 1;          // at least 1
+  uint64_t bytes = 0;              // of the whole vector
+  bool readsPeers = false;         // ranks are threads of one process
+  bool readsByKernel = false;      // processes that read each other's memory through the kernel
+  uint32_t slotBytes = 64 * 1024;  // of a link
 };
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);
 
-// Prices of one collective on one kind of rank.
+// Prices of one algorithm on one kind of rank. Algorithms differ in what the terms do not say (who
+// waits for whom, what stays in which cache), so each has its own.
 struct CostPrices {
   Collective collective = Collective::kAllReduce;
   bool readsPeers = false;
+  std::string_view algorithm{};  // of the catalogue
   CostTerms us{};
   bool operator==(const CostPrices&) const = default;
 };
@@ -56,7 +61,7 @@ struct Tuning {
   std::vector<CostPrices> prices{};
 
   // null: not measured.
-  const CostPrices* pricesOf(Collective collective, bool readsPeers) const;
+  const CostPrices* pricesOf(const schedule::Algorithm& algorithm, bool readsPeers) const;
   bool operator==(const Tuning&) const = default;
 };
 
@@ -71,7 +76,18 @@ struct CostSample {
   CostTerms counts{};
   double us = 0;
 };
-// Prices, none negative, that come nearest to the samples by relative error (least squares).
-CostTerms fitPrices(std::span<const CostSample> samples);
+// Prices, none negative, that come nearest to the samples by relative error (least squares). With
+// `usual`, the prices of all algorithms together, terms that the samples say little about stay near
+// those: what holds for 8 ranks must not be nonsense for 64.
+CostTerms fitPrices(std::span<const CostSample> samples, const CostTerms* usual = nullptr);
+
+// A tuning's prices from measured calls: of each algorithm, drawn to those of its kind of ranks.
+struct MeasuredCall {
+  Collective collective = Collective::kAllReduce;
+  bool readsPeers = false;
+  std::string_view algorithm{};  // of the catalogue
+  CostSample sample{};
+};
+std::vector<CostPrices> fitAll(std::span<const MeasuredCall> calls);
 
 }  // namespace tutti::plan

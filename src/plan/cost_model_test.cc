@@ -4,28 +4,37 @@
 
 #include "base/rng.h"
 #include "base/units.h"
+#include "plan/device_constants.h"
 
 namespace tutti::plan {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr CostTerms kPrices = {.3, .15, .06, 250, 45};
+constexpr CostTerms kPrices = {.3, .15, .03, .06, 250, 45};
 
 CostTerms countsOf(const char* algorithm, const CostedCall& call) {
   return countTerms(*schedule::findAlgorithm(Collective::kAllReduce, algorithm), call);
 }
 
 TEST(CostModel, CountsWhatAScheduleDoes) {
-  const CostTerms ring = countsOf("ring", {.rankCount = 4, .cpuCount = 4, .bytes = 1'000'000});
+  const CostTerms ring = countsOf("ring", {.rankCount = 4, .bytes = 1'000'000});
   EXPECT_EQ(ring[static_cast<size_t>(CostTerm::kHop)], 6);
-  EXPECT_EQ(ring[static_cast<size_t>(CostTerm::kMessage)], 12);
+  // Chunks of 250,000 bytes in eight pieces.
+  EXPECT_EQ(ring[static_cast<size_t>(CostTerm::kMessage)], 12 * 8);
+  EXPECT_EQ(ring[static_cast<size_t>(CostTerm::kLine)], 0);
   EXPECT_NEAR(ring[static_cast<size_t>(CostTerm::kSlotMb)], 1.5, 1e-9);
-  // Half of the CPUs: everything twice.
-  const CostTerms crowded = countsOf("ring", {.rankCount = 4, .cpuCount = 2, .bytes = 1'000'000});
-  for (size_t i = 0; i < kCostTermCount; ++i) EXPECT_NEAR(crowded[i], 2 * ring[i], 1e-9);
+  // Half of the CPUs: everything twice, but for pieces, which are whole slots.
+  const CostTerms crowded =
+      countsOf("ring", {.rankCount = 4, .ranksPerCpu = 2, .bytes = 1'000'000});
+  for (const CostTerm term : {CostTerm::kCall, CostTerm::kHop, CostTerm::kSlotMb})
+    EXPECT_NEAR(crowded[static_cast<size_t>(term)], 2 * ring[static_cast<size_t>(term)], 1e-9);
+  EXPECT_EQ(crowded[static_cast<size_t>(CostTerm::kMessage)], 2 * 12 * 4);
+  const CostTerms shortest = countsOf("oneshot", {.rankCount = 4, .bytes = 40});
+  EXPECT_EQ(shortest[static_cast<size_t>(CostTerm::kLine)], 6);
+  EXPECT_EQ(shortest[static_cast<size_t>(CostTerm::kMessage)], 0);
   const CostTerms threads =
-      countsOf("twoshot", {.rankCount = 4, .cpuCount = 4, .bytes = 8_MiB, .readsPeers = true});
+      countsOf("twoshot", {.rankCount = 4, .bytes = 8_MiB, .readsPeers = true});
   EXPECT_EQ(threads[static_cast<size_t>(CostTerm::kSlotMb)], 0);
   EXPECT_GT(threads[static_cast<size_t>(CostTerm::kReferencedMb)], 0);
 }
@@ -38,9 +47,8 @@ std::vector<CostSample> samplesWith(double noise) {
       for (uint64_t bytes = 8; bytes <= 16_MiB; bytes *= 8) {
         for (const bool readsPeers : {false, true}) {
           CostSample sample{
-              .counts = countTerms(
-                  algorithm,
-                  {.rankCount = ranks, .cpuCount = 8, .bytes = bytes, .readsPeers = readsPeers})};
+              .counts = countTerms(algorithm,
+                                   {.rankCount = ranks, .bytes = bytes, .readsPeers = readsPeers})};
           const double factor = 1 + noise * (static_cast<double>(rng.below(2001)) / 1000 - 1);
           sample.us = predictUs({.us = kPrices}, sample.counts) * factor;
           samples.push_back(sample);
@@ -63,10 +71,33 @@ TEST(CostModel, FindsThePricesBehindMeasurements) {
 TEST(CostModel, GivesNoPriceBelowZeroAndBearsNothing) {
   EXPECT_EQ(fitPrices({}), CostTerms{});
   // Less for more messages, and a measurement of nothing: clock trouble.
-  const std::vector<CostSample> odd = {{.counts = {1, 1, 2, 0, 0}, .us = 10},
-                                       {.counts = {1, 8, 16, 0, 0}, .us = 2},
-                                       {.counts = {1, 8, 16, 0, 0}, .us = 0}};
+  const std::vector<CostSample> odd = {{.counts = {1, 1, 0, 2, 0, 0}, .us = 10},
+                                       {.counts = {1, 8, 0, 16, 0, 0}, .us = 2},
+                                       {.counts = {1, 8, 0, 16, 0, 0}, .us = 0}};
   for (const double each : fitPrices(odd)) EXPECT_GE(each, 0);
+}
+
+TEST(CostModel, KeepsThePricesOfWhatItDidNotSeeNearTheUsualOnes) {
+  const std::vector<CostSample> shortOnes = {{.counts = {1, 1, 2, 0, 0, 0}, .us = 2},
+                                             {.counts = {1, 2, 4, 0, 0, 0}, .us = 3}};
+  const CostTerms usual = {1, .2, .4, .5, 100, 50};
+  const CostTerms fitted = fitPrices(shortOnes, &usual);
+  for (const CostTerm term : {CostTerm::kMessage, CostTerm::kSlotMb, CostTerm::kReferencedMb})
+    EXPECT_NEAR(fitted[static_cast<size_t>(term)], usual[static_cast<size_t>(term)], 1e-6);
+  for (const CostSample& each : shortOnes)
+    EXPECT_NEAR(predictUs({.us = fitted}, each.counts), each.us, .05 * each.us);
+}
+
+TEST(CostModel, HasBuiltInPricesOfEveryAlgorithmOfWhichOneIsChosen) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto algorithms = schedule::algorithms(static_cast<Collective>(i));
+    if (algorithms.size() < 2) continue;
+    for (const schedule::Algorithm& algorithm : algorithms) {
+      for (const bool readsPeers : {false, true})
+        EXPECT_NE(builtInTuning().pricesOf(algorithm, readsPeers), nullptr)
+            << name(algorithm.collective) << ' ' << algorithm.name;
+    }
+  }
 }
 
 Tuning tuningOf() {
@@ -74,15 +105,16 @@ Tuning tuningOf() {
           .date = "2026-11-21",
           .how = "tutti tune",
           .cpuCount = 4,
-          .prices = {{Collective::kAllReduce, false, kPrices},
-                     {Collective::kAllReduce, true, {1, 2, 3, 4, 5}}}};
+          .prices = {{Collective::kAllReduce, false, "ring", kPrices},
+                     {Collective::kAllReduce, true, "ring", {1, 2, 3, 4, 5, 6}}}};
 }
 
 TEST(Tuning, IsReadAsItWasWritten) {
   const Result<Tuning> read = parseTuning(writeTuning(tuningOf()), "file");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_TRUE(read.value() == tuningOf());
-  EXPECT_EQ(read.value().pricesOf(Collective::kBroadcast, false), nullptr);
+  EXPECT_EQ(read.value().pricesOf(*schedule::findAlgorithm(Collective::kAllReduce, "pat"), false),
+            nullptr);
 }
 
 std::string refusal(const std::string& text) {
@@ -92,19 +124,22 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Tuning, IsRefusedWhereItGoesWrong) {
-  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 1\""));
+  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 2\""));
   EXPECT_THAT(refusal(""), HasSubstr("no prices"));
-  const std::string head = "tutti tuning 1\n";
+  const std::string head = "tutti tuning 2\n";
   EXPECT_THAT(refusal(head + "colour blue\n"), HasSubstr("tuning.txt:2: \"colour\""));
   EXPECT_THAT(refusal(head + "cpus 0\n"), HasSubstr("cpus: wanted 1 to"));
   EXPECT_THAT(refusal(head + "prices Sing threads\n"), HasSubstr("\"Sing\" is no collective"));
   EXPECT_THAT(refusal(head + "prices AllReduce cores\n"), HasSubstr("wanted threads or processes"));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads call -1"), HasSubstr("wanted call"));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads call nan"), HasSubstr("wanted call"));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads call 1 hop 2"), HasSubstr("wanted message"));
+  EXPECT_THAT(refusal(head + "prices AllReduce threads sun"),
+              HasSubstr("AllReduce has no algorithm \"sun\""));
+  EXPECT_THAT(refusal(head + "prices AllReduce threads ring call -1"), HasSubstr("wanted call"));
+  EXPECT_THAT(refusal(head + "prices AllReduce threads ring call nan"), HasSubstr("wanted call"));
+  EXPECT_THAT(refusal(head + "prices AllReduce threads ring call 1 hop 2"),
+              HasSubstr("wanted line"));
   std::string twice = writeTuning(tuningOf());
   twice += twice.substr(twice.find("prices A"));
-  EXPECT_THAT(refusal(twice), HasSubstr("have prices already"));
+  EXPECT_THAT(refusal(twice), HasSubstr("has prices already"));
 }
 
 }  // namespace

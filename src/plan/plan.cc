@@ -11,8 +11,9 @@
 #include "base/fnv.h"
 #include "base/units.h"
 #include "plan/algorithm_filter.h"
-#include "plan/choice_table.h"
 #include "plan/cost_model.h"
+#include "plan/device_constants.h"
+#include "plan/pieces.h"
 #include "schedule/catalog.h"
 #include "schedule/references.h"
 
@@ -21,41 +22,9 @@ namespace {
 
 using schedule::Algorithm;
 
-// Pieces of a chunk move through a chain of ranks like trucks on a road: at least this many keep
-// every rank busy, unless they would get shorter than what one message costs.
-constexpr size_t kWantedPieces = 8;
-constexpr size_t kMinPieceBytes = 8_KiB;
-
-// From kDirectMinBytes on, reading a message from the sender's buffer beats a copy into a slot and
-// out of it; pieces are as long as keeps a folded piece in the caches until its readers come.
-// Threads of one process, 2 and 4 ranks on 2 CPUs of an EPYC VM, 2026-11-20: at 16 KiB references
-// take 1.0-1.6 times as long, at 128 KiB 0.4-0.9, at 8 MiB 0.5-0.9.
-constexpr size_t kDirectMaxPieceBytes = 512_KiB;
-
 bool isReferable(const CallShape& shape, const Algorithm& algorithm, size_t chunkBytes) {
   return chunkBytes >= kDirectMinBytes && shape.op != ReduceOp::kPreMulSum &&
          schedule::isReferable(algorithm);
-}
-
-// Where ranks share CPUs, pieces would overlap with nothing, and each could cost a turn of the
-// scheduler a rank.
-size_t pieceBytesFor(size_t chunkBytes, const Agreement& agreement) {
-  if (agreement.isCrowded) return agreement.geometry.slotBytes;
-  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), wire::kCacheLineBytes);
-  return std::clamp<size_t>(wanted, std::min<size_t>(kMinPieceBytes, agreement.geometry.slotBytes),
-                            agreement.geometry.slotBytes);
-}
-
-size_t directPieceBytes(size_t chunkBytes) {
-  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), wire::kCacheLineBytes);
-  return std::clamp(wanted, kDirectMinBytes, kDirectMaxPieceBytes);
-}
-
-// Short enough for a slot, since some senders copy; long enough that a system call's 0.5 us a piece
-// do not show.
-size_t kernelPieceBytes(size_t chunkBytes, const Agreement& agreement) {
-  return std::min<size_t>(std::max(pieceBytesFor(chunkBytes, agreement), kDirectMinBytes),
-                          agreement.geometry.slotBytes);
 }
 
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
@@ -100,53 +69,61 @@ uint32_t shapeSignature(const CallShape& shape, const Algorithm& algorithm) {
   return static_cast<uint32_t>(hash.value());
 }
 
-// By the table's row for these ranks and bytes; where NCCL_ALGO forbids that one, by the nearest
-// row it allows, those for longer vectors first.
-Choice chooseByTable(const CallShape& shape, int32_t rankCount,
-                     std::span<const std::string_view> allowed) {
-  const size_t bytes = vectorBytes(shape, rankCount);
-  const auto rows = choiceRows(shape.collective, rankCount);
-  const auto isAllowed = [&](const ChoiceRow& row) {
-    return std::ranges::find(allowed, row.algorithm) != allowed.end();
-  };
-  const auto fits = [&](const ChoiceRow& row) { return bytes <= row.maxBytes; };
-  const auto wanted = std::ranges::find_if(rows, fits);
-  if (isAllowed(*wanted)) {
-    std::string reason =
-        fmt::format("{} bytes on {} ranks: {}", bytes, rankCount, wanted->algorithm);
-    if (wanted != rows.begin()) reason += fmt::format(" above {}", std::prev(wanted)->maxBytes);
-    if (wanted->maxBytes != kAnyBytes) reason += fmt::format(" up to {}", wanted->maxBytes);
-    return {wanted->algorithm, std::move(reason)};
+// What it allows of the collective's algorithms; those that the links can hold.
+Result<std::vector<const Algorithm*>> allowedFor(Collective collective,
+                                                 const Agreement& agreement) {
+  const auto all = schedule::algorithms(collective);
+  const AlgorithmFilter filter(agreement.algorithms);
+  std::vector<const Algorithm*> allowed;
+  for (const Algorithm& algorithm : all) {
+    const uint32_t capacity = wire::capacity(agreement.geometry.slotCount);
+    if (algorithm.minSlotCount > static_cast<int32_t>(capacity)) continue;
+    if (filter.allows(collective, algorithm.name)) allowed.push_back(&algorithm);
   }
-  const std::string reason = fmt::format("NCCL_ALGO forbids {}", wanted->algorithm);
-  if (const auto longer = std::find_if(wanted, rows.end(), isAllowed); longer != rows.end()) {
-    return {longer->algorithm, reason};
-  }
-  const std::span<const ChoiceRow> shorter(rows.begin(), wanted);
-  for (auto row = shorter.rbegin(); row != shorter.rend(); ++row) {
-    if (isAllowed(*row)) return {row->algorithm, reason};
-  }
-  return {allowed[0], reason};
+  if (!allowed.empty()) return allowed;
+  return invalidUsage("NCCL_ALGO={} leaves no algorithm for {}; there are: {}",
+                      agreement.algorithms, name(collective), listNames(all));
 }
 
-// The cheapest by the prices, and the one that comes next.
-Choice chooseByPrices(const CallShape& shape, const Agreement& agreement, const CostPrices& prices,
-                      std::span<const std::string_view> allowed) {
+// The agreement's prices where it has all that are needed, else the built-in ones.
+const Tuning& tuningFor(std::span<const Algorithm* const> allowed, const Agreement& agreement) {
+  const bool isMeasured =
+      agreement.tuning != nullptr && std::ranges::all_of(allowed, [&](const Algorithm* each) {
+        return agreement.tuning->pricesOf(*each, agreement.readsPeers) != nullptr;
+      });
+  return isMeasured ? *agreement.tuning : builtInTuning();
+}
+
+std::vector<AlgorithmCost> costsBy(const Tuning& tuning, const CallShape& shape,
+                                   const Agreement& agreement,
+                                   std::span<const Algorithm* const> allowed) {
   const CostedCall call{.rankCount = agreement.rankCount,
-                        .cpuCount = agreement.tuning->cpuCount,
+                        .ranksPerCpu = agreement.ranksPerCpu,
                         .bytes = vectorBytes(shape, agreement.rankCount),
-                        .readsPeers = agreement.readsPeers};
-  std::vector<std::pair<double, std::string_view>> costs;
-  for (const std::string_view each : allowed) {
-    const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, each);
-    costs.emplace_back(predictUs(prices, countTerms(algorithm, call)), each);
+                        .readsPeers = agreement.readsPeers,
+                        .readsByKernel = agreement.readsByKernel,
+                        .slotBytes = agreement.geometry.slotBytes};
+  std::vector<AlgorithmCost> costs;
+  costs.reserve(allowed.size());
+  for (const Algorithm* each : allowed) {
+    const CostPrices* prices = tuning.pricesOf(*each, agreement.readsPeers);
+    costs.push_back(
+        {each->name, prices == nullptr ? 0 : predictUs(*prices, countTerms(*each, call))});
   }
-  std::ranges::stable_sort(costs, {}, [](const auto& each) { return each.first; });
-  return {
-      costs[0].second,
-      fmt::format("{} bytes on {} ranks: {} {:.2f} us, {} {:.2f} us by the machine's prices of {}",
-                  call.bytes, call.rankCount, costs[0].second, costs[0].first, costs[1].second,
-                  costs[1].first, agreement.tuning->date)};
+  return costs;
+}
+
+// What the plug-in makes of our choice.
+Choice advised(const CallShape& shape, const Agreement& agreement, Choice own,
+               std::span<const AlgorithmCost> costs) {
+  const std::string_view advice =
+      agreement.tuner->advise({.collective = shape.collective,
+                               .bytes = vectorBytes(shape, agreement.rankCount),
+                               .costs = costs,
+                               .chosen = own.algorithm});
+  if (advice.empty() || advice == own.algorithm) return own;
+  return {advice, fmt::format("tuner plug-in {}; else {}: {}", agreement.tuner->name(),
+                              own.algorithm, own.reason)};
 }
 
 // Eight slots keep a sender busy while the receiver folds. Half a mebibyte, so slots of 64 KiB,
@@ -208,26 +185,48 @@ BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement) {
   return bytes;
 }
 
+// The cheapest by the prices; of equals the first in the catalogue.
 Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
   const auto all = schedule::algorithms(shape.collective);
   if (all.size() == 1) return Choice{all[0].name, "the only algorithm"};
-  const AlgorithmFilter filter(agreement.algorithms);
-  std::vector<std::string_view> allowed;
-  for (const Algorithm& algorithm : all) {
-    const uint32_t capacity = wire::capacity(agreement.geometry.slotCount);
-    if (algorithm.minSlotCount > static_cast<int32_t>(capacity)) continue;
-    if (filter.allows(shape.collective, algorithm.name)) allowed.push_back(algorithm.name);
+  TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed,
+                   allowedFor(shape.collective, agreement));
+  if (allowed.size() == 1) return Choice{allowed[0]->name, "the only one NCCL_ALGO allows"};
+  const Tuning& tuning = tuningFor(allowed, agreement);
+  const std::vector<AlgorithmCost> costs = costsBy(tuning, shape, agreement, allowed);
+  const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
+  const AlgorithmCost* second = nullptr;
+  for (const AlgorithmCost& each : costs) {
+    if (&each != &*best && (second == nullptr || each.us < second->us)) second = &each;
   }
-  if (allowed.empty()) {
-    return invalidUsage("NCCL_ALGO={} leaves no algorithm for {}; there are: {}",
-                        agreement.algorithms, name(shape.collective), listNames(all));
+  Choice own{best->algorithm,
+             fmt::format("{} bytes on {} ranks: {} {:.2f} us, {} {:.2f} us by prices of {}",
+                         vectorBytes(shape, agreement.rankCount), agreement.rankCount,
+                         best->algorithm, best->us, second->algorithm, second->us, tuning.date)};
+  if (agreement.tuner == nullptr) return own;
+  return advised(shape, agreement, std::move(own), costs);
+}
+
+std::vector<AlgorithmCost> costsOf(const CallShape& shape, const Agreement& agreement) {
+  const Result<std::vector<const Algorithm*>> allowed = allowedFor(shape.collective, agreement);
+  if (!allowed.ok()) return {};
+  return costsBy(tuningFor(allowed.value(), agreement), shape, agreement, allowed.value());
+}
+
+std::vector<Switch> switchesOf(Collective collective, const Agreement& agreement) {
+  std::vector<Switch> found;
+  const auto blocks = static_cast<uint64_t>(schedule::blockCount(collective, agreement.rankCount));
+  constexpr int kFirstPower = 3, kLastPower = 32;
+  for (int power = kFirstPower; power <= kLastPower; ++power) {
+    const uint64_t bytes = uint64_t{1} << power;
+    const CallShape shape{
+        .collective = collective, .type = DataType::kUint8, .count = divideUp(bytes, blocks)};
+    const Result<Choice> choice = choose(shape, agreement);
+    if (!choice.ok()) return {};
+    if (found.empty() || found.back().algorithm != choice.value().algorithm)
+      found.push_back({bytes, choice.value().algorithm});
   }
-  if (allowed.size() == 1) return Choice{allowed[0], "the only one NCCL_ALGO allows"};
-  if (agreement.tuning != nullptr) {
-    const CostPrices* prices = agreement.tuning->pricesOf(shape.collective, agreement.readsPeers);
-    if (prices != nullptr) return chooseByPrices(shape, agreement, *prices, allowed);
-  }
-  return chooseByTable(shape, agreement.rankCount, allowed);
+  return found;
 }
 
 Result<Plan> Planner::make(const CallShape& shape) {
@@ -238,13 +237,15 @@ Result<Plan> Planner::make(const CallShape& shape) {
   const auto chunksPerBlock = static_cast<size_t>(
       chunkCount / schedule::blockCount(shape.collective, agreement_.rankCount));
   const size_t chunkBytes = divideUp(shape.count, chunksPerBlock) * elementBytes;
+  const Piecing piecing{.slotBytes = agreement_.geometry.slotBytes,
+                        .isCrowded = agreement_.isCrowded()};
   Plan plan;
   const bool isLong = isReferable(shape, algorithm, chunkBytes);
   plan.isDirect = isLong && agreement_.readsPeers;
   plan.mayRefer = isLong && agreement_.readsByKernel;
-  size_t pieceBytes = pieceBytesFor(chunkBytes, agreement_);
+  size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
   if (plan.isDirect) pieceBytes = directPieceBytes(chunkBytes);
-  if (plan.mayRefer) pieceBytes = kernelPieceBytes(chunkBytes, agreement_);
+  if (plan.mayRefer) pieceBytes = kernelPieceBytes(chunkBytes, piecing);
   plan.algorithm = algorithm.name;
   plan.program = programs_->get(algorithm, shape, agreement_);
   plan.layout = schedule::makeLayout({.collective = shape.collective,

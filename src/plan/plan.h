@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "plan/tuner.h"
 #include "schedule/layout.h"
 #include "schedule/schedule.h"
 #include "wire/link.h"
@@ -22,10 +23,6 @@ struct Tuning;  // cost_model.h
 
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
-
-// From this many bytes a message on, one read from the sender's buffer beats a copy into a slot and
-// out of it (plan.cc says how that was measured).
-inline constexpr size_t kDirectMinBytes = 32 * 1024;
 
 // What decides a plan. For send and receive `peer` is the other rank; for rooted collectives it is
 // the root.
@@ -49,12 +46,16 @@ struct Agreement {
   bool readsPeers = false;
   // Not that, but every rank may read every other's with process_vm_readv: a sender may refer.
   bool readsByKernel = false;
-  // On some host ranks outnumber CPUs: there each wait is a turn of the scheduler.
-  bool isCrowded = false;
+  // On the host where it is most, at least 1. Where ranks outnumber CPUs, each wait is a turn of
+  // the scheduler.
+  double ranksPerCpu = 1;
+  bool isCrowded() const { return ranksPerCpu > 1; }
   // Ranks by place: neighbours in it are near each other (graph/places.h). Empty: 0, 1, 2, ...
   std::vector<Rank> order = {};
   std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all
-                                              // ranks, shared with the parent's; null: the table
+                                              // ranks, shared with the parent's; null: built-in
+  std::shared_ptr<Tuner> tuner = {};  // a plug-in, shared by whoever plans for this communicator;
+                                      // null: none
 };
 
 struct Plan {
@@ -100,12 +101,25 @@ struct BufferBytes {
 };
 BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement);
 
-// The name of the algorithm for a call, and why: by the prices of the tuning where there is one for
-// the collective, else by choice_table.h; within what NCCL_ALGO allows.
+// The name of the algorithm for a call, and why: the cheapest by the prices (of the agreement's
+// tuning where it has them, else of device_constants.h) that NCCL_ALGO allows, unless the tuner
+// says another.
 struct Choice {
   std::string_view algorithm;
   std::string reason;
 };
 Result<Choice> choose(const CallShape& shape, const Agreement& agreement);
+
+// The sizes of the whole vector, in powers of two from 8 bytes to 4 GiB, from which another
+// algorithm is taken; the first is for all shorter ones too. Empty when NCCL_ALGO leaves none.
+struct Switch {
+  uint64_t bytes = 0;
+  std::string_view algorithm;
+};
+std::vector<Switch> switchesOf(Collective collective, const Agreement& agreement);
+
+// What each algorithm that NCCL_ALGO allows would take, by the agreement's prices or those of
+// device_constants.h; in the catalogue's order.
+std::vector<AlgorithmCost> costsOf(const CallShape& shape, const Agreement& agreement);
 
 }  // namespace tutti::plan

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/units.h"
 #include "plan/algorithm_filter.h"
 #include "plan/cost_model.h"
@@ -23,47 +25,105 @@ CallShape allReduceOf(uint64_t count) {
 }
 
 TEST(Choose, FewHopsForShortVectorsLittleTrafficForLongOnes) {
-  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4))->algorithm, "oneshot");
-  EXPECT_EQ(choose(allReduceOf(1_MiB), agreementOf(4))->algorithm, "pat");
-  EXPECT_EQ(choose(allReduceOf(2), agreementOf(64))->algorithm, "doubling");
-  EXPECT_EQ(choose(allReduceOf(64_MiB), agreementOf(64))->algorithm, "ring");
+  const auto costOf = [](std::string_view algorithm) {
+    return schedule::findAlgorithm(Collective::kAllReduce, algorithm)->cost(64);
+  };
+  const std::string_view shortOne = choose(allReduceOf(2), agreementOf(64))->algorithm;
+  const std::string_view longOne = choose(allReduceOf(64_MiB), agreementOf(64))->algorithm;
+  EXPECT_LE(costOf(shortOne).hops, 12) << shortOne;
+  EXPECT_LE(costOf(shortOne).sentMessages, 12) << shortOne;
+  EXPECT_LT(schedule::sentFactor(*schedule::findAlgorithm(Collective::kAllReduce, longOne), 64), 2)
+      << longOne;
 }
 
 TEST(Choose, GoesByTheBytesOfAllBlocks) {
   const CallShape gather{.collective = Collective::kAllGather, .count = 128_KiB};
   EXPECT_EQ(vectorBytes(gather, 64), 32_MiB);
   EXPECT_EQ(vectorBytes(allReduceOf(128_KiB), 64), 512_KiB);
-  EXPECT_EQ(choose(gather, agreementOf(64))->algorithm, "ring");
-  EXPECT_EQ(choose(gather, agreementOf(17))->algorithm, "pat");
 }
 
 TEST(Choose, SaysWhy) {
-  EXPECT_THAT(choose(allReduceOf(2), agreementOf(4))->reason,
-              testing::HasSubstr("8 bytes on 4 ranks: oneshot up to "));
-  EXPECT_THAT(choose(allReduceOf(1_MiB), agreementOf(4))->reason,
-              testing::HasSubstr("4194304 bytes on 4 ranks: pat above "));
-  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "^oneshot"))->reason,
-            "NCCL_ALGO forbids oneshot");
+  const Choice choice = choose(allReduceOf(2), agreementOf(4)).value();
+  EXPECT_THAT(choice.reason,
+              testing::StartsWith(fmt::format("8 bytes on 4 ranks: {} ", choice.algorithm)));
+  EXPECT_THAT(choice.reason, testing::HasSubstr(" by prices of 20"));
+  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "tree"))->reason,
+            "the only one NCCL_ALGO allows");
+}
+
+TEST(Choose, TakesTheCheapestOfTheCosts) {
+  for (uint64_t count = 1; count <= 16_MiB; count *= 16) {
+    const std::vector<AlgorithmCost> costs = costsOf(allReduceOf(count), agreementOf(8));
+    ASSERT_EQ(costs.size(), schedule::algorithms(Collective::kAllReduce).size());
+    const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
+    EXPECT_EQ(choose(allReduceOf(count), agreementOf(8))->algorithm, best->algorithm);
+    EXPECT_GT(best->us, 0);
+  }
 }
 
 TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {
   Agreement agreement = agreementOf(4);
   // Hops are dear and bytes nearly free, then the other way round.
   const auto priced = [](CostTerms us) {
-    return std::make_shared<Tuning>(Tuning{
-        .date = "2026-11-21", .cpuCount = 4, .prices = {{Collective::kAllReduce, false, us}}});
+    Tuning tuning{.date = "2031-01-02"};
+    for (const schedule::Algorithm& algorithm : schedule::algorithms(Collective::kAllReduce))
+      tuning.prices.push_back({Collective::kAllReduce, false, algorithm.name, us});
+    return std::make_shared<Tuning>(std::move(tuning));
   };
-  agreement.tuning = priced({0, 100, 0, 1e-6, 0});
+  agreement.tuning = priced({0, 100, 0, 0, 1e-6, 0});
   EXPECT_EQ(choose(allReduceOf(4_MiB), agreement)->algorithm, "oneshot");
-  EXPECT_THAT(choose(allReduceOf(4_MiB), agreement)->reason, testing::HasSubstr("prices of 2026"));
-  agreement.tuning = priced({0, 1e-6, 1e-6, 100, 0});
+  EXPECT_THAT(choose(allReduceOf(4_MiB), agreement)->reason, testing::HasSubstr("prices of 2031"));
+  agreement.tuning = priced({0, 1e-6, 1e-6, 1e-6, 100, 0});
   EXPECT_NE(choose(allReduceOf(4_MiB), agreement)->algorithm, "oneshot");
   agreement.algorithms = "oneshot,tree";
   EXPECT_EQ(choose(allReduceOf(4_MiB), agreement)->algorithm, "tree");
-  // Another collective, or another kind of ranks: the table.
-  agreement.algorithms = "";
+  // Another kind of ranks: the built-in ones.
   agreement.readsPeers = true;
-  EXPECT_EQ(choose(allReduceOf(2), agreement)->algorithm, "oneshot");
+  EXPECT_THAT(choose(allReduceOf(2), agreement)->reason, testing::HasSubstr("prices of 2026"));
+}
+
+TEST(Choose, SaysFromWhichSizesAnotherAlgorithmIsTaken) {
+  const std::vector<Switch> switches = switchesOf(Collective::kAllReduce, agreementOf(8));
+  ASSERT_GE(switches.size(), 2u);
+  for (size_t i = 1; i < switches.size(); ++i) {
+    EXPECT_LT(switches[i - 1].bytes, switches[i].bytes);
+    EXPECT_NE(switches[i - 1].algorithm, switches[i].algorithm);
+    const CallShape shape{
+        .collective = Collective::kAllReduce, .type = DataType::kUint8, .count = switches[i].bytes};
+    EXPECT_EQ(choose(shape, agreementOf(8))->algorithm, switches[i].algorithm);
+  }
+  EXPECT_EQ(switchesOf(Collective::kGather, agreementOf(8)).size(), 1u);
+  EXPECT_TRUE(switchesOf(Collective::kAllReduce, agreementOf(8, "nvls")).empty());
+}
+
+// Wants one algorithm, whatever the costs.
+class StubbornTuner final : public Tuner {
+ public:
+  explicit StubbornTuner(std::string_view wanted) : wanted_(wanted) {}
+  std::string_view advise(const Question& question) override {
+    EXPECT_FALSE(question.costs.empty());
+    EXPECT_FALSE(question.chosen.empty());
+    return wanted_;
+  }
+  std::string_view name() const override { return "stubborn"; }
+
+ private:
+  std::string_view wanted_;
+};
+
+TEST(Choose, FollowsATunerThatHasAnOpinion) {
+  Agreement agreement = agreementOf(4);
+  const std::string_view own = choose(allReduceOf(2), agreement)->algorithm;
+  const std::string_view other = own == "tree" ? "ring" : "tree";
+  agreement.tuner = std::make_shared<StubbornTuner>(other);
+  const Choice choice = choose(allReduceOf(2), agreement).value();
+  EXPECT_EQ(choice.algorithm, other);
+  EXPECT_THAT(choice.reason, testing::HasSubstr("tuner plug-in stubborn; else"));
+  agreement.tuner = std::make_shared<StubbornTuner>("");
+  EXPECT_EQ(choose(allReduceOf(2), agreement)->algorithm, own);
+  // NCCL_ALGO comes first: nobody is asked where nothing is left to choose.
+  agreement.algorithms = own;
+  EXPECT_EQ(choose(allReduceOf(2), agreement)->algorithm, own);
 }
 
 TEST(Choose, LeavesOutWhatNeedsMoreSlotsThanThereAre) {
@@ -90,13 +150,8 @@ TEST(Choose, FollowsNcclAlgo) {
   EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "Tree"))->algorithm, "tree");
   EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "PAT"))->algorithm, "pat");
   EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "allreduce:ring;oneshot"))->algorithm, "ring");
-  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "^NVLS"))->algorithm, "oneshot");
-}
-
-TEST(Choose, TakesTheNearestThatNcclAlgoAllows) {
-  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "^oneshot"))->algorithm, "pat");
-  EXPECT_EQ(choose(allReduceOf(1_MiB), agreementOf(4, "^pat"))->algorithm, "oneshot");
-  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "tree,doubling"))->algorithm, "tree");
+  EXPECT_EQ(choose(allReduceOf(2), agreementOf(4, "^NVLS"))->algorithm,
+            choose(allReduceOf(2), agreementOf(4))->algorithm);
 }
 
 TEST(Choose, RefusesAnNcclAlgoThatLeavesNothing) {

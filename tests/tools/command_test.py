@@ -126,10 +126,11 @@ class Explain(unittest.TestCase):
         self.assertEqual(result.returncode, 0)
         for collective in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll"):
             for ranks in (2, 4, 8, 16, 64):
-                self.assertRegex(result.stdout, rf"(?m)^{collective} +{ranks}  \S+ ")
-        table = json.loads(run("explain", "-n", "3", "--json").stdout)["table"]
+                for kind in ("threads", "processes"):
+                    self.assertRegex(result.stdout, rf"(?m)^{collective} +{ranks}  {kind} +[a-z]+")
+        table = json.loads(run("explain", "-n", "3", "--cpus", "4", "--json").stdout)["table"]
         self.assertEqual({each["ranks"] for each in table}, {3})
-        self.assertTrue(all(each["rows"][-1]["max_bytes"] is None for each in table))
+        self.assertTrue(all(each["rows"][0]["from_bytes"] == 0 for each in table))
 
     def test_a_call_is_explained_with_costs_program_and_proof(self):
         result = run("explain", "broadcast", "-n", "3", "-b", "64K", "--root", "1", "--algorithm", "Tree",
@@ -216,7 +217,7 @@ class Tune(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(result.stderr, r"Reduce of processes +\d+ +\d+%")
             text = pathlib.Path(prices).read_text()
-            self.assertRegex(text, r"(?m)^prices Reduce processes call \S+ hop \S+ message \S+ slot_mb ")
+            self.assertRegex(text, r"(?m)^prices Reduce processes ring call \S+ hop \S+ line \S+ message \S+ slot_mb ")
             perf = run("perf", "reduce", "-n", "2", "-b", "8", "-e", "8", "--min-time", "0.001",
                        env={"TUTTI_TUNING_FILE": prices})
             self.assertEqual(perf.returncode, 0, perf.stderr)

@@ -1,0 +1,238 @@
+#include "bench/choice/measure.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/mapping.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/communicator.h"
+#include "comm/process.h"
+#include "group/group.h"
+#include "schedule/catalog.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr size_t kMostRivals = 16;
+constexpr size_t kMostSizes = 64;
+constexpr unsigned kSecondsToGiveUp = 300;
+
+// What the ranks of a block share; the samples follow it in the same mapping.
+struct Board {
+  std::atomic<int32_t> arrived{0};
+  std::atomic<int32_t> generation{0};
+  bootstrap::UniqueId ids[kMostRivals]{};    // rank 0 writes them before the first barrier
+  int32_t calls[kMostRivals][kMostSizes]{};  // timed together; rank 0 writes, barriers publish
+};
+
+struct Plan {
+  Block block;
+  const MeasureOptions& options;
+  std::vector<std::string_view> rivals;
+  Board* board = nullptr;
+  float* samples = nullptr;  // [rank][rival][size][round]
+
+  float& sample(size_t rank, size_t rival, size_t size, size_t round) const {
+    const size_t sizes = options.sizes.size();
+    const auto rounds = static_cast<size_t>(options.rounds);
+    return samples[((rank * rivals.size() + rival) * sizes + size) * rounds + round];
+  }
+  size_t sampleCount() const {
+    return static_cast<size_t>(block.rankCount) * rivals.size() * options.sizes.size() *
+           static_cast<size_t>(options.rounds);
+  }
+};
+
+// All ranks; the last one opens the next generation.
+void meet(Board& board, int32_t rankCount) {
+  const int32_t generation = board.generation.load(std::memory_order_acquire);
+  if (board.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == rankCount) {
+    board.arrived.store(0, std::memory_order_relaxed);
+    board.generation.store(generation + 1, std::memory_order_release);
+    return;
+  }
+  constexpr int kSpins = 200;
+  for (int spins = 0; board.generation.load(std::memory_order_acquire) == generation; ++spins) {
+    if (spins > kSpins) ::sched_yield();
+  }
+}
+
+class RankOfBlock {
+ public:
+  RankOfBlock(const Plan& plan, int32_t rank) : plan_(plan), rank_(rank) {
+    const uint64_t most = *std::ranges::max_element(plan.options.sizes);
+    input_.assign(most / sizeof(float) + 64, 1.0F);
+    output_.assign(most / sizeof(float) + 64, 0.0F);
+  }
+
+  Status run() {
+    comm::Process& process = comm::Process::get();
+    if (rank_ == 0) {
+      for (size_t i = 0; i < plan_.rivals.size(); ++i) {
+        TUTTI_TRY_ASSIGN(
+            plan_.board->ids[i],
+            bootstrap::makeUniqueId(process.directory(), process.networkOptions(), systemRng()));
+      }
+    }
+    meetOthers();
+    for (size_t i = 0; i < plan_.rivals.size(); ++i) TUTTI_TRY(open(i));
+    Status status = timeAll();
+    meetOthers();
+    for (const auto& communicator : communicators_) communicator->shutDown();
+    return status;
+  }
+
+ private:
+  void meetOthers() { meet(*plan_.board, plan_.block.rankCount); }
+
+  Status open(size_t rival) {
+    comm::Config config;
+    if (plan_.rivals[rival] != kChoice) config.algorithms = plan_.rivals[rival];
+    communicators_.push_back(std::make_unique<comm::Communicator>(
+        comm::Process::get(), comm::Communicator::Options{.id = plan_.board->ids[rival],
+                                                          .rank = Rank{rank_},
+                                                          .rankCount = plan_.block.rankCount,
+                                                          .config = std::move(config)}));
+    return communicators_.back()->initialise();
+  }
+
+  // The first round only finds out how many calls make a batch.
+  Status timeAll() {
+    const auto sizes = plan_.options.sizes.size();
+    const size_t rivals = plan_.rivals.size();
+    for (int32_t round = -1; round < plan_.options.rounds; ++round) {
+      for (size_t size = 0; size < sizes; ++size) {
+        for (size_t turn = 0; turn < rivals; ++turn) {
+          const size_t rival = (turn + static_cast<size_t>(round + 1)) % rivals;
+          TUTTI_TRY_ASSIGN(const double us, timeOne(rival, size, round < 0));
+          if (round >= 0) {
+            plan_.sample(static_cast<size_t>(rank_), rival, size, static_cast<size_t>(round)) =
+                static_cast<float>(us);
+          } else if (rank_ == 0) {
+            plan_.board->calls[rival][size] =
+                static_cast<int32_t>(std::clamp(plan_.options.batchUs / us, 1.0, 200.0));
+          }
+        }
+      }
+    }
+    return {};
+  }
+
+  Result<double> timeOne(size_t rival, size_t size, bool isTrial) {
+    comm::Communicator& communicator = *communicators_[rival];
+    const auto blocks =
+        static_cast<uint64_t>(schedule::blockCount(plan_.block.collective, plan_.block.rankCount));
+    const launch::Call call{.shape = {.collective = plan_.block.collective,
+                                      .count = plan_.options.sizes[size] / sizeof(float) / blocks},
+                            .input = input_.data(),
+                            .output = output_.data()};
+    constexpr int kTrialCalls = 4;
+    // A call that is not timed: links are made, caches hold what this algorithm leaves in them.
+    meetOthers();
+    TUTTI_TRY(group::runAlone(communicator, call, nullptr));
+    meetOthers();
+    const int32_t calls = isTrial ? kTrialCalls : plan_.board->calls[rival][size];
+    const Instant start = steadyClock().now();
+    for (int32_t i = 0; i < calls; ++i) TUTTI_TRY(group::runAlone(communicator, call, nullptr));
+    const std::chrono::duration<double, std::micro> spent = steadyClock().now() - start;
+    return spent.count() / calls;
+  }
+
+  const Plan& plan_;
+  const int32_t rank_;
+  std::vector<float> input_;
+  std::vector<float> output_;
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+};
+
+[[noreturn]] void failRank(int32_t rank, const Status& status) {
+  fmt::print(stderr, "rank {}: {}\n", rank, status.message());
+  std::_Exit(EXIT_FAILURE);
+}
+
+// A child: these ranks as threads, the first of them in the child's own.
+[[noreturn]] void runChild(const Plan& plan, int32_t firstRank, int32_t rankCount) {
+  ::alarm(kSecondsToGiveUp);
+  const auto body = [&plan](int32_t rank) {
+    if (const Status status = RankOfBlock(plan, rank).run(); !status.ok()) failRank(rank, status);
+  };
+  std::vector<std::thread> threads;
+  for (int32_t i = 1; i < rankCount; ++i) threads.emplace_back(body, firstRank + i);
+  body(firstRank);
+  for (std::thread& thread : threads) thread.join();
+  std::_Exit(EXIT_SUCCESS);
+}
+
+Status runRanks(const Plan& plan) {
+  const int32_t children = plan.block.isThreads ? 1 : plan.block.rankCount;
+  const int32_t ranksEach = plan.block.rankCount / children;
+  std::vector<pid_t> started;
+  for (int32_t child = 0; child < children; ++child) {
+    const pid_t id = ::fork();
+    if (id < 0) return systemError("fork", "a rank", errno);
+    if (id == 0) runChild(plan, child * ranksEach, ranksEach);
+    started.push_back(id);
+  }
+  Status status;
+  for (const pid_t id : started) {
+    int state = 0;
+    while (::waitpid(id, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (state != 0) status = internalError("process {} of the ranks ended with {}", id, state);
+  }
+  return status;
+}
+
+double quantileOf(std::vector<float> values, double quantile) {
+  const auto place = static_cast<size_t>(quantile * static_cast<double>(values.size() - 1));
+  std::ranges::nth_element(values, values.begin() + static_cast<ptrdiff_t>(place));
+  return static_cast<double>(values[place]);
+}
+
+double timeOf(const Plan& plan, size_t rival, size_t size) {
+  std::vector<float> slowest(static_cast<size_t>(plan.options.rounds), 0.0F);
+  for (size_t round = 0; round < slowest.size(); ++round) {
+    for (size_t rank = 0; rank < static_cast<size_t>(plan.block.rankCount); ++rank)
+      slowest[round] = std::max(slowest[round], plan.sample(rank, rival, size, round));
+  }
+  return quantileOf(std::move(slowest), plan.options.quantile);
+}
+
+}  // namespace
+
+Result<std::vector<CellTime>> measureBlock(const Block& block, const MeasureOptions& options) {
+  Plan plan{.block = block, .options = options, .rivals = {kChoice}};
+  for (const schedule::Algorithm& algorithm : schedule::algorithms(block.collective))
+    plan.rivals.push_back(algorithm.name);
+  if (plan.rivals.size() > kMostRivals || options.sizes.size() > kMostSizes)
+    return invalidArgument("{} algorithms, {} sizes: at most {} and {}", plan.rivals.size(),
+                           options.sizes.size(), kMostRivals, kMostSizes);
+  const size_t bytes = sizeof(Board) + plan.sampleCount() * sizeof(float);
+  const UniqueMapping shared(
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), bytes);
+  if (!shared) return systemError("mmap", "the ranks' board", errno);
+  plan.board = new (shared.get()) Board();
+  plan.samples = reinterpret_cast<float*>(plan.board + 1);
+  TUTTI_TRY(runRanks(plan));
+  std::vector<CellTime> times;
+  for (size_t size = 0; size < options.sizes.size(); ++size) {
+    for (size_t rival = 0; rival < plan.rivals.size(); ++rival)
+      times.push_back({.block = block,
+                       .bytes = options.sizes[size],
+                       .rival = plan.rivals[rival],
+                       .us = timeOf(plan, rival, size)});
+  }
+  return times;
+}
+
+}  // namespace tutti::bench

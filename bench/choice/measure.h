@@ -1,0 +1,42 @@
+// The times of one collective on one kind of ranks with the planner's choice and with each
+// algorithm forced, in turn within one run, so that whatever else the machine does meets all of
+// them alike.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/types.h"
+
+namespace tutti::bench {
+
+struct Block {
+  Collective collective = Collective::kAllReduce;
+  bool isThreads = false;  // ranks are threads of one process, else a process each
+  int32_t rankCount = 2;
+};
+
+struct MeasureOptions {
+  std::vector<uint64_t> sizes{};  // bytes of the whole vector
+  int32_t rounds = 50;
+  double batchUs = 300;   // calls that are timed together last about as long
+  double quantile = .25;  // which of a cell's times counts
+};
+
+inline constexpr std::string_view kChoice = "choice";
+
+struct CellTime {
+  Block block{};
+  uint64_t bytes = 0;
+  std::string_view rival{};  // an algorithm, or kChoice
+  double us = 0;             // of the slowest rank
+};
+
+// Runs the ranks as children of this process, which itself must not use the library. An error says
+// which rank failed.
+Result<std::vector<CellTime>> measureBlock(const Block& block, const MeasureOptions& options);
+
+}  // namespace tutti::bench

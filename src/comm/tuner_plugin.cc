@@ -1,0 +1,301 @@
+#include "comm/tuner_plugin.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+
+#include "base/log.h"
+#include "comm/tuner_abi.h"
+#include "graph/nccl_constants.h"
+
+namespace tutti::comm {
+namespace {
+
+namespace abi = tuner_abi;
+using abi::Constants, abi::CostTable, abi::NvlDomains;
+using abi::kAlgorithmRows, abi::kProtocolColumns, abi::kSimple, abi::kLl, abi::kLl128;
+using abi::kTree, abi::kRing, abi::kPat, abi::kUndefined, abi::kIgnored;
+using abi::V2, abi::V3, abi::V4, abi::V5;
+
+constexpr std::array<const char*, 4> kNewestFirst = {"ncclTunerPlugin_v5", "ncclTunerPlugin_v4",
+                                                     "ncclTunerPlugin_v3", "ncclTunerPlugin_v2"};
+constexpr int kNewest = 5;
+constexpr int kInfo = 3;  // of a logger's levels: NONE, VERSION, WARN, INFO, ABORT, TRACE
+constexpr int kWarn = 2;
+
+// What a plug-in prints goes where ours does.
+__attribute__((format(printf, 5, 6))) void logForPlugin(int level, unsigned long subsystems,
+                                                        const char* /*file*/, int /*line*/,
+                                                        const char* format, ...) {
+  std::array<char, 1024> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  if (level <= kWarn) {
+    log::warn("tuner plug-in: {}", text.data());
+  } else if (level == kInfo) {
+    log::info(static_cast<log::Subsystem>(subsystems), "tuner plug-in: {}", text.data());
+  }
+}
+
+std::optional<int> functionOf(Collective collective) {
+  switch (collective) {
+    case Collective::kBroadcast: return tuner_abi::kBroadcast;
+    case Collective::kReduce: return tuner_abi::kReduce;
+    case Collective::kAllGather: return tuner_abi::kAllGather;
+    case Collective::kReduceScatter: return tuner_abi::kReduceScatter;
+    case Collective::kAllReduce: return tuner_abi::kAllReduce;
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kSend:
+    case Collective::kRecv: break;
+  }
+  return std::nullopt;
+}
+
+// The algorithms that have a row in the table; all of them move slots, as Simple does.
+constexpr std::array<std::pair<std::string_view, int>, 3> kRows = {
+    {{"tree", kTree}, {"ring", kRing}, {"pat", kPat}}};
+
+std::optional<int> rowOf(std::string_view algorithm) {
+  const auto found = std::ranges::find(kRows, algorithm, [](const auto& row) { return row.first; });
+  if (found == kRows.end()) return std::nullopt;
+  return found->second;
+}
+
+// The table's numbers are in our constants' order.
+static_assert(static_cast<int>(graph::Method::kTree) == kTree &&
+              static_cast<int>(graph::Method::kPat) == kPat);
+static_assert(static_cast<int>(graph::Protocol::kSimple) == kSimple);
+
+void fill(Constants& constants) {
+  const graph::NcclConstants& known = graph::nccl229();
+  for (size_t row = 0; row < kAlgorithmRows; ++row) {
+    for (size_t column = 0; column < kProtocolColumns; ++column) {
+      constants.baseLatencies[row][column] = known.baseUs[row][column];
+      constants.linkLatencies[0][row][column] = known.nvLinkUs[row][column];
+      constants.linkLatencies[1][row][column] = known.pciUs[row][column];
+      constants.linkLatencies[2][row][column] = known.networkUs[row][column];
+    }
+  }
+  for (size_t i = 0; i < graph::kGenerationCount; ++i) {
+    for (size_t nodes = 0; nodes < 3; ++nodes) {
+      constants.llBandwidths[i][nodes] = known.generations[i].llGbPerSecond[nodes];
+      constants.treeBandwidths[i][nodes] = known.generations[i].treeGbPerSecondPerChannel[nodes];
+    }
+  }
+}
+
+// All versions behind one face. A plug-in need not be thread-safe, so one call at a time.
+class PluginTuner final : public plan::Tuner {
+ public:
+  explicit PluginTuner(const TunerLibrary& library) : library_(library) {}
+  ~PluginTuner() override {
+    if (!isOpen_) return;
+    switch (library_.version) {
+      case 2: as<V2>().destroy(context_); break;
+      case 3: as<V3>().destroy(context_); break;
+      case 4: as<V4>().destroy(context_); break;
+      default: as<V5>().finalize(context_); break;
+    }
+  }
+  PluginTuner(const PluginTuner&) = delete;
+  PluginTuner& operator=(const PluginTuner&) = delete;
+
+  ncclResult_t open(const TunedCommunicator& communicator) {
+    const auto ranks = static_cast<size_t>(communicator.rankCount);
+    const auto nodes = static_cast<size_t>(communicator.nodeCount);
+    ncclResult_t result = ncclInternalError;
+    switch (library_.version) {
+      case 2: result = as<V2>().init(ranks, nodes, logForPlugin, &context_); break;
+      case 3: result = as<V3>().init(ranks, nodes, logForPlugin, &context_); break;
+      case 4: result = as<V4>().init(ranks, nodes, logForPlugin, &context_); break;
+      default: {
+        NvlDomains domains{.count = communicator.nodeCount,
+                           .fewestRanks = communicator.rankCount / communicator.nodeCount,
+                           .mostRanks = communicator.rankCount};
+        result = as<V5>().init(&context_, communicator.id, ranks, nodes, logForPlugin, &domains,
+                               &constants_);
+        break;
+      }
+    }
+    isOpen_ = result == ncclSuccess;
+    return result;
+  }
+
+  std::string_view name() const override {
+    const char* name = *static_cast<const char* const*>(library_.functions);
+    return name == nullptr ? std::string_view("(no name)") : std::string_view(name);
+  }
+
+  std::string_view advise(const Question& question) override {
+    const std::optional<int> function = functionOf(question.collective);
+    if (!function) return {};
+    const std::lock_guard lock(mutex_);
+    if (hasFailed_) return {};
+    return library_.version == 2 ? adviseByNumber(question, *function)
+                                 : adviseByTable(question, *function);
+  }
+
+ private:
+  template <typename V>
+  const V& as() const {
+    return *static_cast<const V*>(library_.functions);
+  }
+
+  std::string_view adviseByNumber(const Question& question, int function) {
+    int algorithm = kUndefined, protocol = kUndefined, channels = 0;
+    if (failed(as<V2>().getCollInfo(context_, function, question.bytes, 0, 0, 1, &algorithm,
+                                    &protocol, &channels)))
+      return {};
+    if (algorithm == kUndefined) return {};
+    for (const plan::AlgorithmCost& each : question.costs) {
+      if (rowOf(each.algorithm) == algorithm) return each.algorithm;
+    }
+    complain(question, "algorithm", algorithm);
+    return {};
+  }
+
+  std::string_view adviseByTable(const Question& question, int function) {
+    CostTable table;
+    std::fill_n(&table[0][0], kAlgorithmRows * kProtocolColumns, kIgnored);
+    double ownUs = 0;
+    for (const plan::AlgorithmCost& each : question.costs) {
+      if (const auto row = rowOf(each.algorithm))
+        table[*row][kSimple] = static_cast<float>(each.us);
+      if (each.algorithm == question.chosen) ownUs = each.us;
+    }
+    CostTable before;
+    std::copy_n(&table[0][0], kAlgorithmRows * kProtocolColumns, &before[0][0]);
+    if (failed(askForTable(question, function, table))) return {};
+    if (std::equal(&table[0][0], &table[0][0] + kAlgorithmRows * kProtocolColumns, &before[0][0]))
+      return {};
+    return cheapest(question, table, ownUs);
+  }
+
+  // Algorithms without a row keep the cost that they have.
+  std::string_view cheapest(const Question& question, const CostTable& table, double ownUs) {
+    std::string_view best = rowOf(question.chosen) ? std::string_view{} : question.chosen;
+    auto bestUs = static_cast<float>(ownUs);
+    for (const plan::AlgorithmCost& each : question.costs) {
+      const auto row = rowOf(each.algorithm);
+      if (!row || table[*row][kSimple] < 0) continue;
+      if (!best.empty() && table[*row][kSimple] >= bestUs) continue;
+      best = each.algorithm;
+      bestUs = table[*row][kSimple];
+    }
+    for (int row = 0; row < kAlgorithmRows; ++row) {
+      const bool wantsOther = table[row][kLl] == 0 || table[row][kLl128] == 0;
+      if (wantsOther) complain(question, "LL or LL128 of algorithm", row);
+    }
+    return best == question.chosen ? std::string_view{} : best;
+  }
+
+  ncclResult_t askForTable(const Question& question, int function, CostTable& table) {
+    auto** costs = reinterpret_cast<float**>(&table[0][0]);
+    int channels = 0;
+    switch (library_.version) {
+      case 3:
+        return as<V3>().getCollInfo(context_, function, question.bytes, 1, costs, kAlgorithmRows,
+                                    kProtocolColumns, &channels);
+      case 4:
+        return as<V4>().getCollInfo(context_, function, question.bytes, 1, costs, kAlgorithmRows,
+                                    kProtocolColumns, 0, &channels);
+      default:
+        return as<V5>().getCollInfo(context_, function, question.bytes, 1, costs, kAlgorithmRows,
+                                    kProtocolColumns, 0, &channels);
+    }
+  }
+
+  bool failed(ncclResult_t result) {
+    if (result == ncclSuccess) return false;
+    hasFailed_ = true;
+    log::warn(
+        "tuner plug-in {} of {}: getCollInfo returned {}; from here on this communicator "
+        "chooses for itself (NCCL_TUNER_PLUGIN=none does so from the start)",
+        name(), library_.source, static_cast<int>(result));
+    return true;
+  }
+
+  void complain(const Question& question, std::string_view what, int number) {
+    if (hasComplained_) return;
+    hasComplained_ = true;
+    log::info(log::Subsystem::kTuning,
+              "tuner plug-in {}: {} {} is wanted for {}, which CPU ranks do not have", name(), what,
+              number, tutti::name(question.collective));
+  }
+
+  const TunerLibrary library_;
+  Constants constants_ = [] {
+    Constants constants{};
+    fill(constants);
+    return constants;
+  }();  // the plug-in may keep a pointer to it
+  void* context_ = nullptr;
+  bool isOpen_ = false;
+
+  std::mutex mutex_;  // guards the two below, and the plug-in
+  bool hasFailed_ = false;
+  bool hasComplained_ = false;
+};
+
+// Its newest version that we know.
+TunerLibrary versionIn(void* handle, const std::string& source) {
+  int version = kNewest;
+  for (const char* symbol : kNewestFirst) {
+    if (const void* functions = ::dlsym(handle, symbol))
+      return {.version = version, .functions = functions, .source = source};
+    --version;
+  }
+  return {};
+}
+
+std::string fileFor(const std::string& setting) {
+  if (setting.empty()) return "libnccl-tuner.so";
+  const bool isFile = setting.find('/') != std::string::npos ||
+                      (setting.starts_with("lib") && setting.find(".so") != std::string::npos);
+  return isFile ? setting : "libnccl-tuner-" + setting + ".so";
+}
+
+}  // namespace
+
+Result<TunerLibrary> loadTuner(const std::string& setting) {
+  if (setting == "none") return TunerLibrary{};
+  const bool isStatic = setting == "STATIC_PLUGIN";
+  const std::string file = fileFor(setting);
+  void* handle = ::dlopen(isStatic ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    if (setting.empty()) return TunerLibrary{};
+    const char* reason = ::dlerror();
+    return invalidUsage("NCCL_TUNER_PLUGIN={}: {}", setting, reason != nullptr ? reason : file);
+  }
+  TunerLibrary found = versionIn(handle, isStatic ? "the program" : file);
+  if (!found.exists()) {
+    return invalidUsage(
+        "NCCL_TUNER_PLUGIN={}: {} has no tuner of a version that is known here "
+        "(ncclTunerPlugin_v2 to _v5)",
+        setting, isStatic ? "the program" : file);
+  }
+  return found;
+}
+
+Result<std::unique_ptr<plan::Tuner>> openTuner(const TunerLibrary& library,
+                                               const TunedCommunicator& communicator) {
+  auto tuner = std::make_unique<PluginTuner>(library);
+  const ncclResult_t result = tuner->open(communicator);
+  if (result != ncclSuccess) {
+    return invalidUsage("tuner plug-in {} of {} (version {}): init returned {}", tuner->name(),
+                        library.source, library.version, static_cast<int>(result));
+  }
+  return std::unique_ptr<plan::Tuner>(std::move(tuner));
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,25 @@
+// How long the messages are into which a chunk is cut. Pure, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::plan {
+
+// From this many bytes a message on, one read from the sender's buffer beats a copy into a slot and
+// out of it (pieces.cc says how that was measured).
+inline constexpr size_t kDirectMinBytes = 32 * 1024;
+
+struct Piecing {
+  uint32_t slotBytes = 0;  // a message's most
+  bool isCrowded = false;  // ranks share CPUs
+};
+size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing);
+
+// Of messages that are references.
+size_t directPieceBytes(size_t chunkBytes);
+
+// Of messages that may be references for the kernel to follow.
+size_t kernelPieceBytes(size_t chunkBytes, const Piecing& piecing);
+
+}  // namespace tutti::plan

@@ -124,6 +124,12 @@ std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
   return places;
 }
 
+bool isOneHost(const std::vector<InitRecord>& records) {
+  return std::ranges::all_of(records, [&records](const InitRecord& record) {
+    return record.peer.hostHash == records.front().peer.hostHash;
+  });
+}
+
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
   for (size_t i = 0; i < records.size(); ++i) {
     const InitRecord& other = records[i];
@@ -301,6 +307,7 @@ Status Communicator::agree() {
                             .algorithms = algorithms,
                             .readsPeers = reading == Reading::kAsOwn,
                             .readsByKernel = reading == Reading::kByKernel,
+                            .isOneHost = isOneHost(records),
                             .ranksPerCpu = ranksPerCpu(records),
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};

@@ -51,7 +51,9 @@ void Execution::start(const Binding& binding) {
   step_ = 0;
   refers_ = binding.program->isDirect() || (binding.program->mayRefer() && binding.refers);
   hasReferred_ = refers_;
-  isPlain_ = !refers_ && binding.shared == nullptr;
+  isPlain_ = !refers_ && binding.shared == nullptr && !binding.agrees;
+  hasCopied_ = false;
+  flags_ = binding.agrees ? wire::kAgrees : 0;
   blockage_ = {};
 }
 
@@ -157,7 +159,7 @@ Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) 
   if (message.bytes != data.bytes || message.signature != binding_.signature) [[unlikely]]
     return refuseMessage(step, source, data.bytes);
   const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
-  if (message.kind != wanted || message.announces != 0) [[unlikely]]
+  if (message.kind != wanted || message.flags != flags_) [[unlikely]]
     return takeOtherForm(step, at, data);
   if (data.refers) {
     takeReference(port, at, data);
@@ -182,7 +184,7 @@ void Execution::takeReference(const wire::LinkPort& port, size_t at, StepData& d
 // Where the result goes; what links get is a reference to one of the rank's own buffers where the
 // program allows it.
 void Execution::placeDestinations(const BoundStep& step, StepData& data) {
-  if (binding_.shared != nullptr && data.bytes >= kSharedMinBytes) {
+  if (binding_.shared != nullptr && data.bytes >= binding_.shared->minBytes) {
     if (const wire::SharedSegment* segment = sharedContent(step, data)) {
       placeShared(step, *segment, data);
       return;
@@ -287,9 +289,9 @@ void Execution::publish(const BoundStep& step, const StepData& data) {
   for (const BoundOperand& link : binding_.program->links(step)) {
     if (!isPlain) break;
     if (data.refers) {
-      wire::publishReference(*link.port, data.reference, bytes, binding_.signature);
+      wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
     } else {
-      wire::publish(*link.port, bytes, binding_.signature);
+      wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload, flags_);
     }
   }
   for (const BoundOperand& source : binding_.program->sources(step)) {

@@ -39,7 +39,7 @@ struct StepScratch {
   void reserve(size_t operands);
 };
 
-// From this length on a message that the receiver can read in place does so.
+// From this length on it can pay that the receiver reads a message in place.
 inline constexpr size_t kSharedMinBytes = 1_KiB;
 
 // The buffers of a call that peers can map, and which steps' messages may then name them.
@@ -47,6 +47,7 @@ struct SharedBuffers {
   wire::SharedSegment input;                // holds the whole buffer; serial 0: not shared
   wire::SharedSegment output;               // the same
   std::span<const uint8_t> referableSteps;  // schedule::referableSteps()
+  size_t minBytes = kSharedMinBytes;        // of a message that names them
 };
 
 // What one call brings. All is borrowed until the run is done, when the buffers are the caller's
@@ -60,6 +61,7 @@ struct Binding {
   StepScratch* scratch = nullptr;
   const SharedBuffers* shared = nullptr;  // null: neither buffer is
   bool refers = false;  // with its messages, where the program leaves that to each sender
+  bool agrees = false;  // to what the plan proposes; see Execution::isAgreed()
 };
 
 class Execution {
@@ -71,6 +73,13 @@ class Execution {
   Result<Progress> poll(uint32_t looks = 1);
   // The one step that holds this execution up.
   void addWaits(device::WaitSet& waits) const;
+
+  // Once done. Its messages were references, all that could have been, and there were some.
+  bool hasReferred() const { return hasReferred_ && !hasCopied_; }
+  // Once done. All ranks agreed, where each rank's result depends on every other's input: each
+  // message says whether all agreed that its sender had heard of, and so the answer has come
+  // everywhere with the data. REQUIRES: messages between the ranks of one host only, none empty.
+  bool isAgreed() const { return flags_ != 0; }
 
   // What the last poll() waited for; peer -1 when for nobody.
   struct Awaited {
@@ -147,7 +156,9 @@ class Execution {
   size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
   size_t step_ = 0;
   bool refers_ = false;       // messages longer than a line are references
-  bool isPlain_ = false;      // no message of this rank names memory
+  bool isPlain_ = false;      // its messages bring their payload and nothing else
+  uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
+  bool hasCopied_ = false;    // what could not yet be read in place
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
   Blockage blockage_;
 };

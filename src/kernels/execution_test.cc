@@ -78,6 +78,11 @@ int64_t inputAt(int32_t rank, size_t i) {
   return static_cast<int64_t>(i * 1000 + static_cast<size_t>(rank) + 1);
 }
 
+struct Wishes {
+  bool refers = false;
+  bool agrees = false;
+};
+
 class Cluster {
  public:
   explicit Cluster(const Case& c, uint32_t slotBytes = kSlotBytes)
@@ -94,10 +99,10 @@ class Cluster {
   // Each rank with its own form of messages.
   void startMixed(SeededRng& rng) {
     for (int32_t rank = 0; rank < case_.rankCount; ++rank)
-      startRank(rank, 1, nullptr, rng.below(2) == 0);
+      startRank(rank, 1, nullptr, {.refers = rng.below(2) == 0});
   }
   void startRank(int32_t rank, uint32_t signature, const SharedBuffers* shared = nullptr,
-                 bool refers = false) {
+                 const Wishes& wishes = {}) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.isDone = false;
     state.execution.start({.program = &state.bound,
@@ -106,7 +111,8 @@ class Cluster {
                            .signature = signature,
                            .scratch = &state.scratch,
                            .shared = shared,
-                           .refers = refers});
+                           .refers = wishes.refers,
+                           .agrees = wishes.agrees});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.
@@ -254,6 +260,28 @@ TEST(Execution, EachSenderRefersOrCopiesAsItLikes) {
           cluster.startMixed(rng);
           ASSERT_TRUE(cluster.run(rng));
           cluster.check();
+        }
+      }
+    }
+  }
+}
+
+TEST(Execution, EveryRankLearnsWhetherAllAgree) {
+  SeededRng rng(20261122);
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather,
+                                      Collective::kReduceScatter, Collective::kAllToAll}) {
+    for (const Algorithm& algorithm : schedule::algorithms(collective)) {
+      for (const int32_t ranks : {2, 3, 5, 8}) {
+        Cluster cluster({&algorithm, ranks, 0, 201, 4});
+        for (int32_t refusing = -1; refusing < ranks; ++refusing) {
+          SCOPED_TRACE(testing::Message() << name(collective) << " " << algorithm.name << " ranks "
+                                          << ranks << " refusing " << refusing);
+          for (int32_t rank = 0; rank < ranks; ++rank)
+            cluster.startRank(rank, 1, nullptr, {.agrees = rank != refusing});
+          ASSERT_TRUE(cluster.run(rng));
+          cluster.check();
+          for (int32_t rank = 0; rank < ranks; ++rank)
+            EXPECT_EQ(cluster.rank(rank).execution.isAgreed(), refusing < 0) << "rank " << rank;
         }
       }
     }

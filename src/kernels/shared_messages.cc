@@ -23,6 +23,10 @@ bool bringsPayload(MessageForm form) {
   return form == MessageForm::kPayload || form == MessageForm::kPayloadAnnouncing;
 }
 
+bool announces(MessageForm form) {
+  return form == MessageForm::kPayloadAnnouncing || form == MessageForm::kReferenceAnnouncing;
+}
+
 }  // namespace
 
 // The segment that holds what the step's messages say, which `data.reference` then names; null when
@@ -58,6 +62,7 @@ void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& se
     const MessageForm form = chooseForm(port, segment, data.bytes, data.refers);
     scratch.forms[at++] = form;
     if (bringsPayload(form)) {
+      hasCopied_ = true;
       scratch.destinations[data.localCount++] = port.view.payload(port.next, data.bytes);
     } else {
       hasReferred_ = true;
@@ -68,25 +73,26 @@ void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& se
 void Execution::publishShared(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
   const uint32_t signature = binding_.signature;
+  const auto flagsOf = [this](MessageForm form) {
+    return flags_ | (announces(form) ? wire::kAnnounces : 0);
+  };
   size_t at = 0;
   for (const BoundOperand& link : binding_.program->links(step)) {
     wire::LinkPort& port = *link.port;
     switch (const MessageForm form = binding_.scratch->forms[at++]; form) {
       case MessageForm::kPayload:
       case MessageForm::kPayloadAnnouncing:
-        wire::publish(port, bytes, signature, wire::MessageKind::kPayload,
-                      form == MessageForm::kPayloadAnnouncing);
+        wire::publish(port, bytes, signature, wire::MessageKind::kPayload, flagsOf(form));
         break;
       case MessageForm::kReference:
       case MessageForm::kReferenceAnnouncing:
-        wire::publishReference(port, data.reference, bytes, signature,
-                               form == MessageForm::kReferenceAnnouncing);
+        wire::publishReference(port, data.reference, bytes, signature, flagsOf(form));
         break;
       case MessageForm::kShared:
         wire::publishShared(port,
                             {.serial = data.shared->serial,
                              .offset = static_cast<uint64_t>(data.reference - data.shared->start)},
-                            bytes, signature);
+                            bytes, signature, flagsOf(form));
         break;
     }
   }
@@ -99,7 +105,8 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
   wire::LinkPort& port = *source.port;
   const wire::MessageHead& message = port.view.message(port.next);
   const bool fits = data.bytes > wire::kInlineBytes;
-  if (message.announces != 0 && fits) wire::answerAnnouncement(port);
+  if ((message.flags & wire::kAnnounces) != 0 && fits) wire::answerAnnouncement(port);
+  if ((message.flags & wire::kAgrees) == 0) flags_ = 0;
   switch (message.kind) {
     case wire::MessageKind::kPayload:
       if (data.bytes > port.view.geometry.slotBytes) break;

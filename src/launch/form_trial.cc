@@ -1,6 +1,13 @@
 #include "launch/form_trial.h"
 
 namespace tutti::launch {
+namespace {
+
+// References make a sender wait for its readers, and another algorithm takes links: they must gain
+// something.
+bool isBetter(Nanoseconds candidate, Nanoseconds than) { return candidate < than - than / 20; }
+
+}  // namespace
 
 void FormTrial::Shortest::add(Nanoseconds spent) {
   if (spent < first) {
@@ -11,25 +18,57 @@ void FormTrial::Shortest::add(Nanoseconds spent) {
   }
 }
 
-FormTrial::Form FormTrial::next() {
-  if (kept_ == 0) return formOf(call_);
-  --kept_;
-  return form_;
+FormTrial::Turn FormTrial::next() const {
+  switch (phase_) {
+    case Phase::kWatch: return {.form = Form::kReference, .agrees = couldRefer_};
+    case Phase::kTrial: return {.form = formOf(call_), .agrees = false, .isMeasured = true};
+    case Phase::kVerdict: return {.form = own_, .agrees = wantsOther_};
+    case Phase::kKept: return {.form = kept_, .agrees = kept_ == Form::kOther && couldRefer_};
+  }
+  return {};
 }
 
-void FormTrial::ended(Nanoseconds spent) {
-  if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(spent);
-  if (++call_ == kTrialCalls) decide();
+void FormTrial::ended(const Outcome& outcome) {
+  switch (phase_) {
+    case Phase::kWatch:
+      couldRefer_ = outcome.couldRefer;
+      if (hasOther_ ? outcome.isAgreed : outcome.couldRefer) startTrial();
+      return;
+    case Phase::kTrial:
+      if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(outcome.spent);
+      if (++call_ == kRounds * formCount() * kWindow) endTrial();
+      return;
+    case Phase::kVerdict: keep(outcome.isAgreed ? Form::kOther : own_); return;
+    case Phase::kKept:
+      couldRefer_ = outcome.couldRefer;
+      const bool isRefused = kept_ == Form::kOther && !outcome.isAgreed;
+      if (++call_ == kKeptCalls || isRefused) phase_ = Phase::kWatch;
+      return;
+  }
 }
 
-// References must gain something: they make the sender wait for its readers.
-void FormTrial::decide() {
-  const Nanoseconds copy = shortest_[static_cast<size_t>(Form::kCopy)].second;
-  const Nanoseconds reference = shortest_[static_cast<size_t>(Form::kReference)].second;
-  form_ = reference < copy - copy / 20 ? Form::kReference : Form::kCopy;
-  kept_ = kKeptCalls;
+void FormTrial::startTrial() {
+  phase_ = Phase::kTrial;
   call_ = 0;
   shortest_ = {};
+}
+
+void FormTrial::endTrial() {
+  const auto time = [this](Form form) { return shortest_[static_cast<size_t>(form)].second; };
+  own_ = isBetter(time(Form::kReference), time(Form::kCopy)) ? Form::kReference : Form::kCopy;
+  wantsOther_ = isBetter(time(Form::kOther), time(own_));
+  if (hasOther_) {
+    phase_ = Phase::kVerdict;
+  } else {
+    keep(own_);
+  }
+}
+
+void FormTrial::keep(Form form) {
+  phase_ = Phase::kKept;
+  call_ = 0;
+  kept_ = form;
+  couldRefer_ = true;
 }
 
 }  // namespace tutti::launch

@@ -1,11 +1,13 @@
-// Which form the messages of a plan's calls take where the receiver takes either: a copy in a slot,
-// or a reference that it reads with process_vm_readv. Found out by trying both on the calls
-// themselves, again from time to time.
+// How a plan's calls go, where there is a choice that costs or saves time by the buffers they come
+// with: messages as copies in slots, messages as references that the receiver reads in the sender's
+// memory, or another algorithm with references. Found out by trying all on the calls themselves,
+// again from time to time.
 //
-// No rule would do: a system call's price differs between processors, and on one of them (an Intel
-// Xeon VM, 2 ranks, all-gather of 64 KiB to 1 MiB, 2026-11-21) references take 0.6 of the time
-// where the sender's buffer has been read before, and 1.1 to 1.5 of it where the sender has just
-// written it, whose lines must then come out of its cache.
+// No rule would do. What a reference costs depends on the processor, on how many ranks share a CPU
+// (a sender waits for its readers) and on what the caller did before: on an Intel Xeon VM, 2 ranks,
+// all-gather of 64 KiB to 1 MiB by process_vm_readv takes 0.6 of the time where the buffer has been
+// read before, and 1.1 to 1.5 of it where the sender has just written it, whose lines must then
+// come out of its cache (2026-11-21).
 #pragma once
 
 #include <array>
@@ -16,31 +18,49 @@
 
 namespace tutti::launch {
 
-// Used by the thread that drives the communicator's operations. Ranks need not decide alike. They
-// try at the same calls, since a collective's are the same on all.
+// Used by the thread that drives the communicator's operations.
+//
+// Each rank chooses between copies and references for itself. The other algorithm must be all
+// ranks' choice, at the same call. So everything that leads to it is counted in calls of the plan,
+// which are the same on all ranks, and decided by what calls have brought with their messages:
+// whether all ranks agreed. A rank agrees, while nothing is tried, when it could refer; after a
+// trial, when the other algorithm was the fastest by its clock; and while that is used, as long as
+// it can refer.
 class FormTrial {
  public:
-  enum class Form : uint8_t { kCopy, kReference };
+  enum class Form : uint8_t { kCopy, kReference, kOther };
 
-  // For the next call.
-  Form next();
-  // The next call is part of a trial: ended() wants to know how long it took. Asked before next().
-  bool isMeasuring() const { return kept_ == 0; }
-  // REQUIRES: a call that is measured ends before the next begins, as those of one plan do.
-  void ended(Nanoseconds spent);
+  // How a call is to go.
+  struct Turn {
+    Form form = Form::kReference;
+    bool agrees = false;
+    bool isMeasured = false;  // ended() needs to know how long it took
+  };
+  // What came of it.
+  struct Outcome {
+    bool couldRefer = false;  // all messages that it might be good for
+    bool isAgreed = false;    // kernels::Execution::isAgreed()
+    Nanoseconds spent{};      // if it was measured
+  };
+
+  FormTrial() = default;
+  explicit FormTrial(bool hasOther) : hasOther_(hasOther) {}
+
+  Turn next() const;
+  // REQUIRES: a call ends before the next begins, as those of one plan do.
+  void ended(const Outcome& outcome);
 
  private:
   // Forms take turns by windows, the first call of each not counted: it finds the caches, and the
-  // other ranks, as the other form left them.
+  // other ranks, as the form before left them.
   static constexpr uint32_t kWindow = 4;
-  static constexpr uint32_t kTrialCalls = 4 * kWindow;
-  // The trial's eight calls in the slower form, up to twice as long, are then 1 % of the time.
+  static constexpr uint32_t kRounds = 2;
+  // The trial's eight calls in a slower form, up to twice as long, are then 1 % of the time.
   static constexpr uint32_t kKeptCalls = 1000;
 
-  static Form formOf(uint32_t call) {
-    return call / kWindow % 2 == 0 ? Form::kCopy : Form::kReference;
-  }
-  void decide();
+  // kWatch: until messages can be references. kVerdict: one call, to hear who wants the other
+  // algorithm.
+  enum class Phase : uint8_t { kWatch, kTrial, kVerdict, kKept };
 
   // The shortest two: what came between a call and its end only ever made it longer, and one
   // outlier may be short, where others had run ahead.
@@ -49,10 +69,21 @@ class FormTrial {
     Nanoseconds second = Nanoseconds::max();
     void add(Nanoseconds spent);
   };
-  uint32_t call_ = 0;  // of this trial
-  uint32_t kept_ = 0;  // calls left until the next
-  Form form_ = Form::kCopy;
-  std::array<Shortest, 2> shortest_{};  // by form
+
+  uint32_t formCount() const { return hasOther_ ? 3 : 2; }
+  Form formOf(uint32_t call) const { return static_cast<Form>(call / kWindow % formCount()); }
+  void startTrial();
+  void endTrial();
+  void keep(Form form);
+
+  bool hasOther_ = false;
+  Phase phase_ = Phase::kWatch;
+  bool couldRefer_ = false;             // in the last call
+  bool wantsOther_ = false;             // after a trial
+  Form own_ = Form::kReference;         // the better of the first two
+  Form kept_ = Form::kReference;        // kKept: what calls do
+  uint32_t call_ = 0;                   // of this phase
+  std::array<Shortest, 3> shortest_{};  // by form
 };
 
 }  // namespace tutti::launch

@@ -2,86 +2,138 @@
 
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
+
 namespace tutti::launch {
 namespace {
 
 using Form = FormTrial::Form;
 using std::chrono::microseconds;
 
+// By form.
 struct Prices {
-  Nanoseconds copy;
-  Nanoseconds reference;
+  int copy = 0;
+  int reference = 0;
+  int other = 0;
+  Nanoseconds of(Form form) const {
+    switch (form) {
+      case Form::kCopy: return microseconds(copy);
+      case Form::kReference: return microseconds(reference);
+      case Form::kOther: return microseconds(other);
+    }
+    return {};
+  }
 };
 
-// So many calls, each as long as its form takes; returns how many were references.
-int makeCalls(FormTrial& trial, int count, const Prices& prices) {
-  int references = 0;
-  for (int i = 0; i < count; ++i) {
-    const bool isMeasured = trial.isMeasuring();
-    const Form form = trial.next();
-    if (form == Form::kReference) ++references;
-    if (isMeasured) trial.ended(form == Form::kReference ? prices.reference : prices.copy);
-  }
-  return references;
+// One call of a rank that can refer and whose peers do as it does.
+Form makeCall(FormTrial& trial, const Prices& prices) {
+  const FormTrial::Turn turn = trial.next();
+  trial.ended({.couldRefer = true, .isAgreed = turn.agrees, .spent = prices.of(turn.form)});
+  return turn.form;
 }
 
-// Until nothing is measured any more.
+int countOf(FormTrial& trial, Form form, int calls, const Prices& prices) {
+  int count = 0;
+  for (int i = 0; i < calls; ++i) count += makeCall(trial, prices) == form ? 1 : 0;
+  return count;
+}
+
+// Through the first trial.
 void settle(FormTrial& trial, const Prices& prices) {
-  for (int i = 0; i < 1000 && trial.isMeasuring(); ++i) makeCalls(trial, 1, prices);
-  ASSERT_FALSE(trial.isMeasuring());
+  bool hasMeasured = false;
+  for (int i = 0; i < 100; ++i) {
+    const bool isMeasured = trial.next().isMeasured;
+    if (hasMeasured && !isMeasured) break;
+    hasMeasured |= isMeasured;
+    makeCall(trial, prices);
+  }
+  ASSERT_TRUE(hasMeasured);
+  makeCall(trial, prices);
 }
 
 TEST(FormTrial, KeepsTheFasterForm) {
-  FormTrial trial;
-  settle(trial, {.copy = microseconds(10), .reference = microseconds(6)});
-  EXPECT_EQ(makeCalls(trial, 100, {}), 100);
-  FormTrial other;
-  settle(other, {.copy = microseconds(10), .reference = microseconds(15)});
-  EXPECT_EQ(makeCalls(other, 100, {}), 0);
+  for (const bool hasOther : {false, true}) {
+    FormTrial trial(hasOther);
+    settle(trial, {.copy = 10, .reference = 6, .other = 20});
+    EXPECT_EQ(countOf(trial, Form::kReference, 100, {}), 100);
+    FormTrial second(hasOther);
+    settle(second, {.copy = 10, .reference = 15, .other = 20});
+    EXPECT_EQ(countOf(second, Form::kCopy, 100, {}), 100);
+  }
+  FormTrial third(true);
+  settle(third, {.copy = 10, .reference = 6, .other = 4});
+  EXPECT_EQ(countOf(third, Form::kOther, 100, {}), 100);
 }
 
 TEST(FormTrial, CopiesWhereReferencesGainNothing) {
   FormTrial trial;
-  settle(trial, {.copy = microseconds(100), .reference = microseconds(99)});
-  EXPECT_EQ(makeCalls(trial, 100, {}), 0);
+  settle(trial, {.copy = 100, .reference = 99});
+  EXPECT_EQ(countOf(trial, Form::kCopy, 100, {}), 100);
 }
 
-TEST(FormTrial, TriesBothEquallyOftenAndBeginsWithCopies) {
+TEST(FormTrial, TriesNothingUntilMessagesCanBeReferences) {
   FormTrial trial;
-  int calls = 0;
-  int references = 0;
-  EXPECT_EQ(trial.next(), Form::kCopy);
-  for (; trial.isMeasuring(); ++calls)
-    references += makeCalls(trial, 1, {.copy = microseconds(1), .reference = microseconds(1)});
-  EXPECT_EQ(2 * references, calls);
+  for (int i = 0; i < 100; ++i) {
+    const FormTrial::Turn turn = trial.next();
+    EXPECT_FALSE(turn.isMeasured);
+    EXPECT_EQ(turn.form, Form::kReference);
+    trial.ended({.couldRefer = false, .isAgreed = false, .spent = {}});
+  }
 }
 
 TEST(FormTrial, OneOutlierEachWayDecidesNothing) {
   FormTrial trial;
+  makeCall(trial, {});
   bool hasStalled = false;
   bool hasRun = false;
-  while (trial.isMeasuring()) {
-    const Form form = trial.next();
-    Nanoseconds spent = microseconds(form == Form::kCopy ? 10 : 6);
+  while (trial.next().isMeasured) {
+    const Form form = trial.next().form;
+    Prices prices{.copy = 10, .reference = 6};
     if (form == Form::kReference && !hasStalled) {
-      spent = microseconds(5000);
+      prices.reference = 5000;
       hasStalled = true;
     } else if (form == Form::kCopy && hasStalled && !hasRun) {
-      spent = microseconds(1);
+      prices.copy = 1;
       hasRun = true;
     }
-    trial.ended(spent);
+    makeCall(trial, prices);
   }
-  EXPECT_EQ(makeCalls(trial, 100, {}), 100);
+  EXPECT_EQ(countOf(trial, Form::kReference, 100, {}), 100);
 }
 
 TEST(FormTrial, TriesAgainWhenTimesMayHaveChanged) {
   FormTrial trial;
-  settle(trial, {.copy = microseconds(10), .reference = microseconds(6)});
-  const Prices dearer{.copy = microseconds(10), .reference = microseconds(15)};
-  for (int i = 0; i < 10000 && !trial.isMeasuring(); ++i) makeCalls(trial, 1, dearer);
+  settle(trial, {.copy = 10, .reference = 6});
+  const Prices dearer{.copy = 10, .reference = 15};
+  for (int i = 0; i < 10000 && !trial.next().isMeasured; ++i) makeCall(trial, dearer);
   settle(trial, dearer);
-  EXPECT_EQ(makeCalls(trial, 100, dearer), 0);
+  EXPECT_EQ(countOf(trial, Form::kCopy, 100, dearer), 100);
+}
+
+// Whatever each rank's clock says and whatever buffers its calls come with.
+TEST(FormTrial, AllRanksTakeTheOtherAlgorithmAtTheSameCalls) {
+  SeededRng rng(20261121);
+  int others = 0;
+  for (int round = 0; round < 20; ++round) {
+    std::array<FormTrial, 3> ranks = {FormTrial(true), FormTrial(true), FormTrial(true)};
+    for (int call = 0; call < 3000; ++call) {
+      std::array<FormTrial::Turn, 3> turns;
+      bool isAgreed = true;
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        turns[rank] = ranks[rank].next();
+        isAgreed = isAgreed && turns[rank].agrees;
+        ASSERT_EQ(turns[rank].form == Form::kOther, turns[0].form == Form::kOther);
+      }
+      others += turns[0].form == Form::kOther ? 1 : 0;
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const bool isCheap = turns[rank].form == Form::kOther && rng.below(10) > 0;
+        ranks[rank].ended({.couldRefer = rng.below(200) > 0,
+                           .isAgreed = isAgreed,
+                           .spent = microseconds(isCheap ? 1 : 10 + rng.below(10))});
+      }
+    }
+  }
+  EXPECT_GT(others, 20 * 3000 / 4);
 }
 
 }  // namespace

@@ -46,11 +46,15 @@ Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
   if (auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
   auto bound = std::make_unique<BoundPlan>();
   bound->shape = shape;
-  TUTTI_TRY_ASSIGN(bound->plan, parts_.planner.make(shape));
+  TUTTI_TRY_ASSIGN(bound->own.plan, parts_.planner.make(shape));
+  TUTTI_TRY_ASSIGN(std::optional<plan::Plan> other,
+                   parts_.planner.makeOther(shape, bound->own.plan));
+  if (other) bound->other.emplace().plan = std::move(*other);
+  bound->forms = FormTrial(bound->other.has_value());
   bound->lane =
       isPointToPoint(shape.collective) ? channel::Lane::kPointToPoint : channel::Lane::kCollective;
   log::info(log::Subsystem::kTuning, "{}: {} elements of {} -> {} ({})", name(shape.collective),
-            shape.count, name(shape.type), bound->plan.algorithm, bound->plan.reason);
+            shape.count, name(shape.type), bound->own.plan.algorithm, bound->own.plan.reason);
   BoundPlan* result = bound.get();
   plans_.emplace(shape, std::move(bound));
   return result;
@@ -69,7 +73,7 @@ Launcher::~Launcher() { parts_.recorder->setLife(observe::Life::kDestroyed); }
 
 Operation::Mark Launcher::nextMark(const BoundPlan& plan) {
   Fnv hash;
-  hash.add(plan.plan.signature);
+  hash.add(plan.own.plan.signature);
   uint64_t sequence = 0;
   if (plan.lane == channel::Lane::kCollective) {
     sequence = ++collectiveSequence_;

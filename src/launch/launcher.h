@@ -33,18 +33,23 @@
 
 namespace tutti::launch {
 
-// A plan with the links it runs over. Cached; links are resolved by the first operation that uses
-// it.
-struct BoundPlan {
-  plan::CallShape shape;
+// A plan with the links it runs over; they are resolved by the first operation that uses it.
+struct BoundVariant {
   plan::Plan plan;
-  channel::Lane lane = channel::Lane::kCollective;
   bool isConnected = false;
   std::vector<channel::Link*> outgoing;
   std::optional<kernels::BoundProgram> program;  // once the links are made
-  // By whether the call is in place: Planner::referableSteps(), once a shared buffer asks for it.
+  // By whether the call is in place: Planner::referableSteps(), once something asks for it.
   std::array<std::optional<std::vector<uint8_t>>, 2> referableSteps;
-  FormTrial forms;  // where the plan leaves it to the sender
+};
+
+// What is known of a shape. Cached.
+struct BoundPlan {
+  plan::CallShape shape;
+  channel::Lane lane = channel::Lane::kCollective;
+  BoundVariant own;
+  std::optional<BoundVariant> other;  // Planner::makeOther()
+  FormTrial forms;                    // where there is a choice
 };
 
 class Launcher;
@@ -67,13 +72,15 @@ class Operation final : public device::Task {
   struct Run {
     Call call;
     BoundPlan* plan = nullptr;
+    BoundVariant* variant = nullptr;  // the plan's, once it runs
     uint32_t signature = 0;
     uint64_t sequence = 0;  // of collectives, from 1
     uint64_t number = 0;    // the recorder's, once it runs
     int32_t after = -1;     // the run that must be done before; -1: none
     Stage stage = Stage::kQueued;
-    bool isTimed = false;  // for the plan's trial of forms
-    Instant start{};       // when it is
+    bool isTried = false;  // its form is a turn of the plan's trial
+    FormTrial::Turn turn{};
+    Instant start{};  // if it is measured
     kernels::Execution execution{};
   };
 
@@ -87,11 +94,15 @@ class Operation final : public device::Task {
   Result<Progress> pollRuns();
   Result<Progress> pollRun(Run& run);
   Progress finishRun(Run& run);
-  Status openLinks(BoundPlan& plan);
-  Result<Progress> connectLinks(BoundPlan& plan);
+  void chooseVariant(Run& run);
+  Status openLinks(Run& run);
+  Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
-  bool chooseForm(Run& run);
-  const kernels::SharedBuffers* findShared(const Run& run, const kernels::Binding& binding);
+  bool refersByKernel(Run& run);
+  void endTurn(Run& run);
+  const std::vector<uint8_t>& referableSteps(const BoundPlan& plan, BoundVariant& variant,
+                                             bool inPlace);
+  const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding);
   void record(Run& run);
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
@@ -123,7 +134,7 @@ class Launcher final : public Runner {
     std::unique_ptr<observe::Recorder> recorder;
     bootstrap::Bootstrap* bootstrap = nullptr;  // null: no rank is of another host
     SegmentCache segments{nullptr};
-    bool triesForms = true;  // false: refers wherever it may (TUTTI_PROCESS_READ)
+    bool triesForms = true;  // false: refers wherever it may (TUTTI_PROCESS_READ=1)
   };
   explicit Launcher(Parts parts);
   ~Launcher();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/units.h"
 #include "launch/launcher.h"
 
 namespace tutti::launch {
@@ -10,6 +11,34 @@ namespace {
 
 // A run of a rank's motors is some system calls, each worth as many polls of memory.
 constexpr uint32_t kMotorsCost = 64;
+
+// Each rank sends to and receives from others as much as they do.
+bool isAmongAll(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll: return true;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kSend:
+    case Collective::kRecv: return false;
+  }
+  return false;
+}
+
+// From this length on a message that names memory beats a copy, though its sender must wait for
+// its readers: a turn of the scheduler each where ranks share CPUs. Where all ranks do the same, a
+// trial says so; these are for one that only sends. Broadcast in place, mapped against copied, 2
+// ranks: 4 KiB 0.71 and 0.56 us, 8 KiB 0.71 and 0.90; 4 ranks on 2 CPUs, 4 KiB: 5.9 and 1.8, 64
+// KiB: 9.5 and 15 (Intel Xeon VM, 2026-11-21).
+size_t sharedMinBytes(Collective collective, bool isCrowded) {
+  if (isAmongAll(collective)) return kernels::kSharedMinBytes;
+  if (isCrowded) return 16_KiB;
+  return collective == Collective::kSend ? kernels::kSharedMinBytes : 8_KiB;
+}
 
 std::string_view describe(wire::LinkFault fault) {
   switch (fault) {
@@ -93,13 +122,14 @@ Result<Progress> Operation::pollRun(Run& run) {
     record(run);
     // Nothing to move: no links either. A rank that is through with it may leave, and a peer would
     // find the link that it was offered withdrawn.
-    if (run.plan->plan.layout.pieceCount == 0) return finishRun(run);
-    if (!run.plan->isConnected) TUTTI_TRY(openLinks(*run.plan));
+    if (run.plan->own.plan.layout.pieceCount == 0) return finishRun(run);
+    chooseVariant(run);
+    if (!run.variant->isConnected) TUTTI_TRY(openLinks(run));
     run.stage = Stage::kConnecting;
   }
   if (run.stage == Stage::kConnecting) {
-    if (!run.plan->isConnected) {
-      TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.plan));
+    if (!run.variant->isConnected) {
+      TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.variant));
       if (connected != Progress::kDone) return Progress::kIdle;
     }
     begin(run);
@@ -111,7 +141,7 @@ Result<Progress> Operation::pollRun(Run& run) {
 
 Progress Operation::finishRun(Run& run) {
   run.stage = Stage::kDone;
-  if (run.isTimed) run.plan->forms.ended(launcher_.parts_.clock.now() - run.start);
+  if (run.isTried) endTurn(run);
   launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
   return Progress::kDone;
 }
@@ -131,28 +161,30 @@ Status Operation::explain(const Run& run, Status error) {
   std::vector<int32_t> peers;
   const bool isOurs = run.stage == Stage::kQueued || error.code() == Code::kSystemError;
   if (isOurs) return launcher_.watch_.explain(std::move(error), run.number, peers);
-  for (const Rank peer : run.plan->plan.program->receivesFrom) peers.push_back(index(peer));
-  for (const Rank peer : run.plan->plan.program->sendsTo) peers.push_back(index(peer));
+  const schedule::Program& program = *run.variant->plan.program;
+  for (const Rank peer : program.receivesFrom) peers.push_back(index(peer));
+  for (const Rank peer : program.sendsTo) peers.push_back(index(peer));
   return launcher_.watch_.explain(std::move(error), run.number, peers);
 }
 
 // Makes the links of a new plan, and with them the program that its calls run.
-Status Operation::openLinks(BoundPlan& plan) {
+Status Operation::openLinks(Run& run) {
+  BoundVariant& plan = *run.variant;
   if (plan.program) return {};
   channel::LinkSet& links = launcher_.parts_.links;
   const schedule::Program& program = *plan.plan.program;
   std::vector<wire::LinkPort*> incoming;
   std::vector<wire::LinkPort*> outgoing;
   for (const Rank peer : program.receivesFrom) {
-    TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(peer, plan.lane));
+    TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(peer, run.plan->lane));
     incoming.push_back(&link->port());
   }
   plan.outgoing.clear();
   for (const Rank peer : program.sendsTo) {
-    plan.outgoing.push_back(&links.outgoing(peer, plan.lane));
+    plan.outgoing.push_back(&links.outgoing(peer, run.plan->lane));
     outgoing.push_back(&plan.outgoing.back()->port());
   }
-  const plan::CallShape& shape = plan.shape;
+  const plan::CallShape& shape = run.plan->shape;
   plan.program.emplace(kernels::ProgramParts{
       .program = program,
       .incoming = incoming,
@@ -168,27 +200,43 @@ Status Operation::openLinks(BoundPlan& plan) {
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the
 // others as one that we wait for.
-Result<Progress> Operation::connectLinks(BoundPlan& plan) {
-  plan.isConnected = true;
-  for (channel::Link* link : plan.outgoing) {
+Result<Progress> Operation::connectLinks(BoundVariant& variant) {
+  variant.isConnected = true;
+  for (channel::Link* link : variant.outgoing) {
     if (link->isConnected()) continue;
     TUTTI_TRY_ASSIGN(const Progress progress, launcher_.parts_.links.pollConnect(*link));
-    if (progress != Progress::kDone) plan.isConnected = false;
+    if (progress != Progress::kDone) variant.isConnected = false;
   }
-  return plan.isConnected ? Progress::kDone : Progress::kIdle;
+  return variant.isConnected ? Progress::kDone : Progress::kIdle;
+}
+
+// Where there is a choice, the plan's trial makes it. It is asked for every call of a plan with
+// another algorithm, since ranks take that together; otherwise where its answer matters.
+void Operation::chooseVariant(Run& run) {
+  BoundPlan& plan = *run.plan;
+  run.variant = &plan.own;
+  const bool mayChoose = plan.other || plan.own.plan.mayRefer ||
+                         (isAmongAll(plan.shape.collective) && launcher_.parts_.segments.hasAny());
+  if (!mayChoose || !launcher_.parts_.triesForms) return;
+  run.isTried = true;
+  run.turn = plan.forms.next();
+  if (run.turn.form == FormTrial::Form::kOther) run.variant = &*plan.other;
 }
 
 void Operation::begin(Run& run) {
   const Call& call = run.call;
-  kernels::Binding binding{.program = &*run.plan->program,
+  const BoundVariant& variant = *run.variant;
+  kernels::Binding binding{.program = &*variant.program,
                            .input = static_cast<const std::byte*>(call.input),
                            .output = static_cast<std::byte*>(call.output),
                            .preScale = call.preScale,
                            .signature = run.signature,
-                           .scratch = &scratch_};
+                           .scratch = &scratch_,
+                           .agrees = run.turn.agrees};
+  if (&variant != &run.plan->own) binding.signature ^= variant.plan.signature;
   if (call.preScaleAddress != nullptr)
     std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
-  if (run.plan->plan.isDirect && call.shape.collective == Collective::kAllToAll &&
+  if (variant.plan.isDirect && call.shape.collective == Collective::kAllToAll &&
       call.input == call.output) {
     // In place, a partner could find its chunk overwritten before it has read it: send from a copy.
     const size_t bytes =
@@ -197,39 +245,60 @@ void Operation::begin(Run& run) {
     std::memcpy(inputCopy_.data(), call.input, bytes);
     binding.input = inputCopy_.data();
   }
-  if (launcher_.parts_.segments.hasAny()) binding.shared = findShared(run, binding);
-  if (run.plan->plan.mayRefer) binding.refers = chooseForm(run);
+  const bool copies = run.turn.form == FormTrial::Form::kCopy;
+  // Who only sends finds copies cheap that its receivers pay for: there the trial has no say.
+  const bool maps = !copies || !isAmongAll(call.shape.collective);
+  if (maps && launcher_.parts_.segments.hasAny()) binding.shared = findShared(run, binding);
+  binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run);
+  if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
   run.execution.start(binding);
 }
 
-// Whether this call's messages are references, where the receiver takes either. An all-to-all in
-// place would have to send them from a copy: two copies, against the one into slots.
-bool Operation::chooseForm(Run& run) {
+// Whether this call's messages can be references that processes read, where its plan may have them.
+bool Operation::refersByKernel(Run& run) {
   const Call& call = run.call;
-  if (call.shape.collective == Collective::kAllToAll && call.input == call.output) return false;
-  if (!launcher_.parts_.triesForms) return true;
-  run.isTimed = run.plan->forms.isMeasuring();
-  if (run.isTimed) run.start = launcher_.parts_.clock.now();
-  return run.plan->forms.next() == FormTrial::Form::kReference;
+  const bool inPlace = call.input == call.output;
+  // In place, an all-to-all would have to send from a copy: two copies, against the one into slots.
+  if (call.shape.collective == Collective::kAllToAll) return !inPlace;
+  if (run.variant == &run.plan->own) return true;
+  const std::vector<uint8_t>& steps = referableSteps(*run.plan, *run.variant, inPlace);
+  return !steps.empty() && std::ranges::find(steps, 0) == steps.end();
+}
+
+void Operation::endTurn(Run& run) {
+  BoundPlan& plan = *run.plan;
+  FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
+                             .isAgreed = run.execution.isAgreed()};
+  if (run.turn.isMeasured) outcome.spent = launcher_.parts_.clock.now() - run.start;
+  if (!outcome.couldRefer && run.variant == &plan.own && plan.other && plan.other->plan.mayRefer) {
+    run.variant = &*plan.other;
+    outcome.couldRefer = refersByKernel(run);
+  }
+  plan.forms.ended(outcome);
+}
+
+const std::vector<uint8_t>& Operation::referableSteps(const BoundPlan& plan, BoundVariant& variant,
+                                                      bool inPlace) {
+  auto& steps = variant.referableSteps[inPlace ? 1 : 0];
+  if (!steps) steps = launcher_.parts_.planner.referableSteps(plan.shape, variant.plan, inPlace);
+  return *steps;
 }
 
 // Which of the call's buffers peers can map; null where neither, or where it would gain nothing.
-const kernels::SharedBuffers* Operation::findShared(const Run& run,
-                                                    const kernels::Binding& binding) {
+const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Binding& binding) {
   const plan::CallShape& shape = run.call.shape;
-  const plan::Planner& planner = launcher_.parts_.planner;
-  const plan::BufferBytes bytes = plan::bufferBytes(shape, planner.agreement());
+  const plan::Agreement& agreement = launcher_.parts_.planner.agreement();
+  const plan::BufferBytes bytes = plan::bufferBytes(shape, agreement);
   if (std::max(bytes.input, bytes.output) < kernels::kSharedMinBytes) return nullptr;
   kernels::SharedBuffers shared{
       .input = launcher_.parts_.segments.find(binding.input, bytes.input),
       .output = launcher_.parts_.segments.find(binding.output, bytes.output),
-      .referableSteps = {}};
+      .referableSteps = {},
+      .minBytes = sharedMinBytes(shape.collective, agreement.isCrowded())};
   if (shared.input.serial == 0 && shared.output.serial == 0) return nullptr;
   const bool inPlace =
       binding.input < binding.output + bytes.output && binding.output < binding.input + bytes.input;
-  auto& steps = run.plan->referableSteps[inPlace ? 1 : 0];
-  if (!steps) steps = planner.referableSteps(shape, run.plan->plan, inPlace);
-  shared.referableSteps = *steps;
+  shared.referableSteps = referableSteps(*run.plan, *run.variant, inPlace);
   if (sharedCount_ == sharedBuffers_.size()) sharedBuffers_.emplace_back();
   sharedBuffers_[sharedCount_] = shared;
   return &sharedBuffers_[sharedCount_++];
@@ -255,7 +324,7 @@ void Operation::noteWaits() {
   waits_.clear();
   for (const Run& run : runs_) {
     if (run.stage == Stage::kConnecting) {
-      for (const channel::Link* link : run.plan->outgoing) {
+      for (const channel::Link* link : run.variant->outgoing) {
         if (link->isConnected()) continue;
         waits_.push_back({.peer = index(link->peer()),
                           .direction = observe::Direction::kConnect,

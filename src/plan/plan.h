@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,8 @@ struct Agreement {
   bool readsPeers = false;
   // Not that, but every rank may read every other's with process_vm_readv: a sender may refer.
   bool readsByKernel = false;
+  // All ranks are of one host.
+  bool isOneHost = false;
   // On the host where it is most, at least 1. Where ranks outnumber CPUs, each wait is a turn of
   // the scheduler.
   double ranksPerCpu = 1;
@@ -79,6 +82,11 @@ class Planner {
 
   // kInvalidUsage when NCCL_ALGO leaves no algorithm for the collective.
   Result<Plan> make(const CallShape& shape);
+  // Another algorithm for the shape, to be tried where messages can be references, which make it
+  // the better one for some buffers; none where there is none that folds alike. Only for calls of
+  // which every rank learns whether all agree (kernels::Execution::isAgreed). The same on all
+  // ranks.
+  Result<std::optional<Plan>> makeOther(const CallShape& shape, const Plan& plan);
   // schedule::referableSteps of a plan that make() gave for the shape: the steps whose messages may
   // name memory that the receiver has mapped. Empty: none. Takes milliseconds where ranks are many,
   // so ask once.
@@ -87,6 +95,8 @@ class Planner {
   const Agreement& agreement() const { return agreement_; }
 
  private:
+  Plan bind(const CallShape& shape, std::string_view algorithmName, bool isOther = false);
+
   Agreement agreement_;
   std::unique_ptr<ProgramCache> programs_;
 };

@@ -42,6 +42,12 @@ struct Reference {
 inline constexpr size_t kAnnouncementOffset = sizeof(Reference);
 static_assert(kAnnouncementOffset + sizeof(Announcement) <= kInlineBytes);
 
+// An Announcement lies at kAnnouncementOffset.
+inline constexpr uint32_t kAnnounces = 1;
+// The sender, and every rank whose messages of this call it has read so far, agrees to what the
+// calls' plan proposes (launch/form_trial.h).
+inline constexpr uint32_t kAgrees = 2;
+
 // The first line of a slot.
 struct MessageHead {
   // 1 + the number of the message that the slot holds; 0 in new memory. Written by the sender with
@@ -54,7 +60,7 @@ struct MessageHead {
   uint32_t bytes;      // of the payload, or of what the reference names
   uint32_t signature;  // of the call (collective, sequence, count, type, operation, root)
   MessageKind kind;    // checked against the receiver's own expectation, too
-  uint32_t announces;  // 1: an Announcement lies at kAnnouncementOffset; else 0
+  uint32_t flags;      // kAnnounces, kAgrees
   std::byte inlinePayload[kInlineBytes];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -177,12 +183,12 @@ inline bool hasFreeSlot(LinkPort& port) {
 
 // Hands the next message, whose payload is in place, to the receiver.
 inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
-                    MessageKind kind = MessageKind::kPayload, bool announces = false) {
+                    MessageKind kind = MessageKind::kPayload, uint32_t flags = 0) {
   MessageHead& message = port.view.message(port.next);
   message.bytes = bytes;
   message.signature = signature;
   message.kind = kind;
-  message.announces = announces ? 1 : 0;
+  message.flags = flags;
   message.mark.store(++port.next, std::memory_order_release);
   // The next slot's line is the receiver's from the last time round: have it back before the next
   // message is made. 10 % of an 8-byte all-reduce of 2 ranks (2026-11-21).
@@ -192,18 +198,18 @@ inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
 
 // Hands over a reference instead. The memory stays as it is until isDrained().
 inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes, uint32_t signature,
-                             bool announces = false) {
+                             uint32_t flags = 0) {
   const Reference reference{.address = reinterpret_cast<uint64_t>(memory)};
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
-  publish(port, bytes, signature, MessageKind::kReference, announces);
+  publish(port, bytes, signature, MessageKind::kReference, flags);
   port.drainTo = port.next;
 }
 
 // The same into a segment that the receiver has mapped.
 inline void publishShared(LinkPort& port, const SharedReference& reference, uint32_t bytes,
-                          uint32_t signature) {
+                          uint32_t signature, uint32_t flags = 0) {
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
-  publish(port, bytes, signature, MessageKind::kShared);
+  publish(port, bytes, signature, MessageKind::kShared, flags);
   port.drainTo = port.next;
 }
 
@@ -248,7 +254,7 @@ inline bool hasMessage(const LinkPort& port) {
 // fields, one test.
 inline bool isPlain(const MessageHead& message, size_t bytes, uint32_t signature) {
   const uint64_t differences = (message.bytes ^ bytes) | (message.signature ^ signature) |
-                               static_cast<uint32_t>(message.kind) | message.announces;
+                               static_cast<uint32_t>(message.kind) | message.flags;
   static_assert(static_cast<uint32_t>(MessageKind::kPayload) == 0);
   return differences == 0;
 }

@@ -148,6 +148,14 @@ class Perf(unittest.TestCase):
                     result = perf(collective, "-n", ranks, "-b", "1M", "-e", "1M", *QUICK, env=environment(TUTTI_PROCESS_READ="1"))
                     self.check(result, 1)
 
+    def test_ranks_that_try_forms_and_algorithms(self):
+        # Some hundred calls of a shape: the trial is over, and what it chose is what is checked.
+        for collective, ranks in (("all_reduce", "2"), ("all_gather", "2"), ("alltoall", "3"), ("reduce_scatter", "3")):
+            for buffers in ("0", "1"):
+                with self.subTest(collective=collective, buffers=buffers):
+                    result = perf(collective, "-n", ranks, "-b", "96K", "-e", "96K", "-R", buffers, "--iters", "400", "-c", "3")
+                    self.check(result, 1)
+
     def test_json_and_csv(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.json")

@@ -26,6 +26,7 @@ void addRun(CLI::App& app, int& exitCode);
 void addSettings(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addDoctor(CLI::App& app, int& exitCode);
+void addSim(CLI::App& app, int& exitCode);
 void addTune(CLI::App& app, int& exitCode);
 void addWhy(CLI::App& app, int& exitCode);
 void addTopo(CLI::App& app, int& exitCode);

@@ -4,7 +4,6 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cctype>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "base/settings.h"
 #include "base/units.h"
 #include "schedule/catalog.h"
+#include "tools/collective_option.h"
 #include "tools/command.h"
 #include "tools/explain_cluster.h"
 #include "tools/explain_report.h"
@@ -55,27 +55,6 @@ constexpr const char* kHere = "here";
 
 constexpr int32_t kUsualRanks = 4;
 constexpr int32_t kMostRanks = 4096;
-
-// "all_reduce" and "AllReduce" are one.
-std::string plainName(std::string_view text) {
-  std::string plain;
-  for (const char letter : text) {
-    if (letter != '_') plain.push_back(static_cast<char>(std::tolower(letter)));
-  }
-  return plain;
-}
-
-Collective parseCollective(const std::string& text) {
-  const std::string wanted = plainName(text);
-  if (wanted == "sendrecv") return Collective::kSend;
-  std::string known;
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (plainName(name(collective)) == wanted) return collective;
-    known += fmt::format("{}{}", i == 0 ? "" : ", ", name(collective));
-  }
-  throw CLI::ValidationError("collective", fmt::format("{} is none of {}", text, known));
-}
 
 void checkRank(const char* option, int32_t rank, int32_t rankCount) {
   if (rank < rankCount) return;

@@ -22,6 +22,9 @@ void addSubcommands(CLI::App& app, int& exitCode) {
 #if TUTTI_HAS_EXPLAIN
   addExplain(app, exitCode);
 #endif
+#if TUTTI_HAS_SIM
+  addSim(app, exitCode);
+#endif
 #if TUTTI_HAS_TOPO
   addTopo(app, exitCode);
 #endif

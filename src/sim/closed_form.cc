@@ -72,20 +72,18 @@ Hops hopsOf(const Traffic& traffic) {
   return {hops - between, between};
 }
 
-Estimate combine(const Cluster& cluster, const SimCall& call, const Method& method,
-                 const Timing& timing, const LoadFacts& facts) {
-  const bool hasGpus = cluster.hasGpus();
-  const CallPrices prices =
-      hasGpus ? pricesFor(timing.system, call.collective, method.algorithm, method.protocol)
-              : cpuPrices(call.collective, method.algorithm);
-  const LaunchCost launch = hasGpus ? launchCost(timing.system, timing.launch) : LaunchCost{};
+namespace {
+
+Estimate combineAt(const Cluster& cluster, const CallPrices& prices, const LaunchCost& launch,
+                   graph::Protocol protocol, const LoadFacts& facts) {
   Estimate made{.fixedUs = prices.fixedUs + launch.moreUs,
                 .hops = facts.hops.inside + facts.hops.between,
                 .networkHops = facts.hops.between,
-                .messages = facts.messages};
+                .messages = facts.messages,
+                .prices = prices};
   made.latencyUs = static_cast<double>(facts.hops.inside) * prices.hopUs / facts.slowest +
                    static_cast<double>(facts.hops.between) *
-                       (networkHopUs(hasGpus, method.protocol) + facts.mostHopUs);
+                       (networkHopUs(cluster.hasGpus(), protocol) + facts.mostHopUs);
   const double lanesUs = facts.mostBytesSent / (prices.gbPerSecond * facts.slowest * kBytesPerUs);
   made.busiestLink = facts.busiest.link;
   made.busiestLinkUs = facts.busiest.us;
@@ -93,6 +91,28 @@ Estimate combine(const Cluster& cluster, const SimCall& call, const Method& meth
   made.bytesUs = std::max(facts.busiest.us, lanesUs);
   made.us = std::max(made.fixedUs + made.latencyUs + made.bytesUs, launch.leastUs);
   return made;
+}
+
+}  // namespace
+
+Estimate combine(const Cluster& cluster, const SimCall& call, const Method& method,
+                 const Timing& timing, const LoadFacts& facts) {
+  if (!cluster.hasGpus())
+    return combineAt(cluster, cpuPrices(call.collective, method.algorithm), {}, method.protocol,
+                     facts);
+  const LaunchCost launch = launchCost(timing.system, timing.launch);
+  const auto at = [&](graph::Protocol protocol) {
+    return combineAt(cluster, pricesFor(timing.system, call.collective, method.algorithm, protocol),
+                     launch, method.protocol, facts);
+  };
+  if (timing.system == System::kTutti) return at(method.protocol);
+  // What was measured of NCCL does not tell its protocols apart: prices are by range of sizes.
+  Estimate best = at(graph::Protocol::kLl);
+  for (const graph::Protocol protocol : {graph::Protocol::kLl128, graph::Protocol::kSimple}) {
+    Estimate other = at(protocol);
+    if (other.us < best.us) best = other;
+  }
+  return best;
 }
 
 Result<Estimate> estimate(const Traffic& traffic, const Timing& timing) {
@@ -114,7 +134,7 @@ constexpr int64_t kMostPairs = 2'000'000;
 // Bytes that each rank sends to each other one, of the vector's; 0: not all to all.
 double pairShare(Collective collective, std::string_view algorithm, int32_t rankCount) {
   const double n = rankCount;
-  if (collective == Collective::kAllToAll) return 1 / n / n;
+  if (collective == Collective::kAllToAll) return 1 / n;
   if (algorithm == "oneshot") return 1;
   if (algorithm == "twoshot" && collective == Collective::kAllReduce) return 2 / n;
   const bool isBlocks =
@@ -122,30 +142,32 @@ double pairShare(Collective collective, std::string_view algorithm, int32_t rank
   return isBlocks && algorithm == "direct" ? 1 / n : 0;
 }
 
-// All pairs, or, of too many, those whose distance is a multiple of an odd number: each rank then
-// sends and receives alike, and meets all places in a node.
-Result<LinkLoads> loadsOfPairs(const Cluster& cluster, const VirtualPlan& plan, double share) {
+// All pairs, each with as many flows as there are channels; of too many, fewer flows, then only
+// pairs whose distance is a multiple of an odd number: each rank then sends and receives alike, and
+// meets all places in a node.
+Result<LinkLoads> loadsOfPairs(const Cluster& cluster, double share, int32_t channels) {
   const int64_t ranks = cluster.rankCount();
-  const int64_t stride = ranks * ranks <= kMostPairs ? 1 : ranks * ranks / kMostPairs | 1;
+  const int64_t pairs = ranks * ranks;
+  const int64_t stride = pairs <= kMostPairs ? 1 : pairs / kMostPairs | 1;
   const int64_t peers = (ranks - 1) / stride;
+  const int64_t flows = std::clamp<int64_t>(kMostPairs / pairs, 1, channels);
   LinkLoads loads;
   loads.wireBytes.resize(static_cast<size_t>(cluster.linkCount()));
-  const double bytes = share * static_cast<double>(kReferenceBytes);
-  const double weighted =
-      bytes * static_cast<double>(ranks - 1) / static_cast<double>(std::max<int64_t>(peers, 1));
-  for (int64_t from = 0; from < ranks; ++from) {
-    for (int64_t i = 1; i <= peers; ++i) {
-      const auto to = static_cast<int32_t>((from + i * stride) % ranks);
-      const auto ends = endsOf(cluster, plan, static_cast<int32_t>(i % 64),
-                               {Rank{static_cast<int32_t>(from)}, Rank{to}});
-      TUTTI_TRY_ASSIGN(const FlowRoute route, cluster.route(ends));
-      for (const int32_t link : route.links) loads.wireBytes[static_cast<size_t>(link)] += weighted;
-      loads.mostHopUs = std::max(
-          loads.mostHopUs, route.switchCount * cluster.network().description().switchLatencyUs +
-                               route.portLatencyUs);
-    }
+  const double sent = share * static_cast<double>(kReferenceBytes) * static_cast<double>(ranks - 1);
+  const double each = sent / static_cast<double>(std::max<int64_t>(peers * flows, 1));
+  for (int64_t i = 0; i < ranks * peers * flows; ++i) {
+    const int64_t from = i / (peers * flows), peer = 1 + i / flows % peers;
+    TUTTI_TRY_ASSIGN(
+        const FlowRoute route,
+        cluster.route({.from = Rank{static_cast<int32_t>(from)},
+                       .to = Rank{static_cast<int32_t>((from + peer * stride) % ranks)},
+                       .flow = static_cast<uint64_t>(i % flows)}));
+    for (const int32_t link : route.links) loads.wireBytes[static_cast<size_t>(link)] += each;
+    loads.mostHopUs = std::max(
+        loads.mostHopUs,
+        route.switchCount * cluster.network().description().switchLatencyUs + route.portLatencyUs);
   }
-  loads.mostBytesSent = static_cast<uint64_t>(bytes * static_cast<double>(ranks - 1));
+  loads.mostBytesSent = static_cast<uint64_t>(sent);
   return loads;
 }
 
@@ -167,7 +189,8 @@ Result<LoadFacts> Estimator::factsOf(const SimCall& call, const Method& method) 
   simple.pieceBytes = kReferenceBytes;  // nobody counts messages here
   TUTTI_TRY_ASSIGN(const Traffic traffic, Traffic::make(cluster_, plan_, reference, simple));
   const double share = pairShare(call.collective, method.algorithm, cluster_.rankCount());
-  Result<LinkLoads> loads = share > 0 ? loadsOfPairs(cluster_, plan_, share) : loadsOf(traffic);
+  Result<LinkLoads> loads =
+      share > 0 ? loadsOfPairs(cluster_, share, method.channelCount) : loadsOf(traffic);
   if (!loads.ok()) return loads.takeStatus();
   LoadFacts facts{.mostBytesSent = static_cast<double>(loads->mostBytesSent),
                   .mostHopUs = loads->mostHopUs,

@@ -29,6 +29,7 @@ struct Estimate {
   int32_t busiestLink = -1;
   double busiestLinkUs = 0;
   bool isLinkBound = false;  // otherwise the ranks' own speed limits
+  CallPrices prices{};       // that were taken
 };
 
 // The longest chain of messages: those inside nodes, those between.

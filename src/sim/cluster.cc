@@ -29,7 +29,8 @@ void setFactor(std::vector<std::pair<int32_t, double>>& factors, int32_t number,
 
 }  // namespace
 
-Result<NodeKind> makeNodeKind(const topology::Description& description, std::string name) {
+Result<NodeKind> makeNodeKind(const topology::Description& description, std::string name,
+                              int32_t gpuCount) {
   NodeKind kind;
   kind.name = std::move(name);
   TUTTI_TRY_ASSIGN(kind.topology, topology::buildTopology(description));
@@ -37,6 +38,15 @@ Result<NodeKind> makeNodeKind(const topology::Description& description, std::str
     return invalidArgument("{}: it holds {} hosts; a kind of node is one", kind.name,
                            kind.topology.hosts.size());
   kind.gpus = nodesOf(kind.topology, topology::NodeKind::kGpu);
+  if (gpuCount > 0 && static_cast<size_t>(gpuCount) < kind.gpus.size()) {
+    std::vector<int32_t> kept;
+    for (int32_t i = 0; i < static_cast<int32_t>(kind.gpus.size()); ++i) {
+      kind.topology.nodes[topology::index(kind.gpus[static_cast<size_t>(i)])].gpu.rank = i;
+      if (i < gpuCount) kept.push_back(i);
+    }
+    kind.topology = topology::trim(kind.topology, kept);
+    kind.gpus = nodesOf(kind.topology, topology::NodeKind::kGpu);
+  }
   kind.ports = nodesOf(kind.topology, topology::NodeKind::kNet);
   kind.cpus = nodesOf(kind.topology, topology::NodeKind::kCpu);
   int32_t rank = 0;

@@ -31,7 +31,9 @@ struct NodeKind {
   }
 };
 
-Result<NodeKind> makeNodeKind(const topology::Description& description, std::string name);
+// `gpuCount`: only the first GPUs; 0: all.
+Result<NodeKind> makeNodeKind(const topology::Description& description, std::string name,
+                              int32_t gpuCount = 0);
 
 enum class Placement : uint8_t { kBlock, kCyclic };  // node by node; a rank a node in turn
 

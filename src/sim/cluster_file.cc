@@ -88,6 +88,7 @@ class ClusterReader {
     if (!nodes->isList() || nodes->items().empty())
       return nodes->fault("nodes is a list of groups of nodes, wanted at least one");
     for (const YamlNode& group : nodes->items()) TUTTI_TRY(readGroup(group));
+    TUTTI_TRY(fitRanks(*nodes));
     if (options_.nodeCount > 0) {
       parts_.groups.resize(1);
       parts_.kinds.resize(1);
@@ -147,9 +148,23 @@ class ClusterReader {
       name = path;
     }
     TUTTI_TRY_ASSIGN(name, group.string("name", name));
-    Result<NodeKind> kind = makeNodeKind(description, name);
+    Result<NodeKind> kind = makeNodeKind(description, name, options_.rankCount);
     if (!kind.ok()) return group.fault(kind.status().message());
     return kind;
+  }
+
+  Status fitRanks(const YamlNode& nodes) {
+    if (options_.rankCount == 0) return {};
+    NodeKind& kind = parts_.kinds.front();
+    if (kind.gpus.empty()) kind.cpuRankCount = std::min(kind.cpuRankCount, options_.rankCount);
+    const int32_t each = std::max(kind.rankCount(), 1);
+    if (options_.rankCount % each != 0)
+      return nodes.fault(
+          fmt::format("{} ranks are no whole number of nodes with {}", options_.rankCount, each));
+    parts_.groups.resize(1);
+    parts_.kinds.resize(1);
+    parts_.groups[0].count = options_.rankCount / each;
+    return {};
   }
 
   Status checkSize(const YamlNode& nodes) const {

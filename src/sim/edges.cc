@@ -1,6 +1,7 @@
 #include "sim/edges.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/time_constants.h"
 
@@ -68,6 +69,38 @@ std::vector<Edge> ringEdges(const Traffic& traffic, int32_t channel) {
   return edges;
 }
 
+// Between a rank and its parent a tree's chunk goes up once and down once.
+std::vector<Edge> treeEdges(const Traffic& traffic, int32_t channel) {
+  const graph::MergedGraph& merged = traffic.plan().merged;
+  const Lane lane = traffic.lane(channel, Rank{0});
+  std::vector<Edge> edges;
+  for (int32_t tree = 0; tree < traffic.chunkCount(); ++tree) {
+    const Use use = useOf(traffic, lane, tree);
+    if (use.messages == 0) continue;
+    for (int32_t rank = 0; rank < traffic.rankCount(); ++rank) {
+      const Rank up = merged.treeLinks(channel % merged.treeChannelCount(), tree, Rank{rank}).up;
+      if (up == schedule::kNobody) continue;
+      edges.push_back({Rank{rank}, up, use.bytes, use.wireBytes, use.messages});
+      edges.push_back({up, Rank{rank}, use.bytes, use.wireBytes, use.messages});
+    }
+  }
+  const auto ends = [](const Edge& edge) { return std::pair(edge.from, edge.to); };
+  std::ranges::stable_sort(edges, {}, ends);
+  // Both trees may join the same two ranks.
+  size_t kept = 0;
+  for (const Edge& edge : edges) {
+    if (kept > 0 && ends(edges[kept - 1]) == ends(edge)) {
+      edges[kept - 1].bytes += edge.bytes;
+      edges[kept - 1].wireBytes += edge.wireBytes;
+      edges[kept - 1].messages += edge.messages;
+    } else {
+      edges[kept++] = edge;
+    }
+  }
+  edges.resize(kept);
+  return edges;
+}
+
 void addEdges(const Traffic& traffic, int32_t channel, Rank rank, std::vector<Edge>& edges) {
   const Lane lane = traffic.lane(channel, rank);
   const size_t first = edges.size();
@@ -89,6 +122,7 @@ void addEdges(const Traffic& traffic, int32_t channel, Rank rank, std::vector<Ed
 
 std::vector<Edge> edgesOf(const Traffic& traffic, int32_t channel) {
   if (traffic.isRing()) return ringEdges(traffic, channel);
+  if (traffic.followsTrees()) return treeEdges(traffic, channel);
   std::vector<Edge> edges;
   for (int32_t rank = 0; rank < traffic.rankCount(); ++rank)
     addEdges(traffic, channel, Rank{rank}, edges);

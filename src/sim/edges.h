@@ -1,5 +1,5 @@
 // The links of one call's lanes, each with all that goes over it during the call: what closed-form
-// times and link loads are made of. Exact, without walking the programs of rings. Pure.
+// times and link loads are made of. Exact, without walking the programs of rings and trees. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Edge {
   bool operator==(const Edge&) const = default;
 };
 
-// By sender, then position in its program. Edges that carry nothing are left out.
+// By sender. Edges that carry nothing are left out.
 std::vector<Edge> edgesOf(const Traffic& traffic, int32_t channel);
 
 struct LinkLoads {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <queue>
@@ -19,11 +20,12 @@ using schedule::Step;
 constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
 constexpr double kSameTimeUs = 1e-9;
 
-// The steps of a lane, in one or two walks at once: a tree's way up does not wait for its way down.
+// The steps of a lane; a tree's in several walks at once.
 struct Walk {
   int32_t lane = 0;
   size_t firstStep = 0;
   size_t endStep = 0;
+  size_t tag = 0;      // of its messages
   int32_t after = -1;  // the walk whose pieces must be done where a step reads what it wrote
   size_t piece = 0;
   size_t step = 0;
@@ -33,14 +35,22 @@ struct Walk {
   double startUs = 0;
 };
 
+// Messages of walks side by side must not be taken for each other's: each has its own slots and its
+// own order, as links of their own would. Up and down of two trees at most.
+constexpr size_t kMostTags = 4;
+
+struct Message {
+  double wire = 0;  // bytes
+  size_t tag = 0;
+  int32_t walk = -1;  // that waits for its end; -1: the network has it
+};
+
 struct EdgeState {
-  int64_t posted = 0;         // slots taken
-  int64_t arrived = 0;        // messages there
-  int64_t consumed = 0;       // slots given back
-  std::vector<double> queue;  // wire bytes of messages that wait for the port, the next one last
-  bool isFlowing = false;
-  int32_t walk = -1;  // that waits for the end of the flow; -1: the network has it
-  double left = 0;    // wire bytes
+  std::array<int64_t, kMostTags> posted{};    // slots taken
+  std::array<int64_t, kMostTags> arrived{};   // messages there
+  std::array<int64_t, kMostTags> consumed{};  // slots given back
+  std::deque<Message> queue;                  // the first of them flows
+  double left = 0;                            // wire bytes
   double sinceUs = 0;
   double rate = 0;
   uint32_t version = 0;
@@ -52,21 +62,26 @@ struct Event {
   uint64_t order = 0;  // ties go in the order of making, so runs repeat
   EventKind kind = EventKind::kLocalEnd;
   int32_t which = 0;
-  uint32_t version = 0;
+  uint32_t version = 0;  // of a flow; of an arrival the tag
   bool operator>(const Event& other) const {
     return us != other.us ? us > other.us : order > other.order;
   }
 };
+
+CallPrices usualPrices(const Traffic& traffic, const Timing& timing) {
+  const Method& method = traffic.method();
+  const Collective collective = traffic.call().collective;
+  return traffic.cluster().hasGpus()
+             ? pricesFor(timing.system, collective, method.algorithm, method.protocol)
+             : cpuPrices(collective, method.algorithm);
+}
 
 class Simulator {
  public:
   Simulator(const Traffic& traffic, const SimOptions& options)
       : traffic_(traffic),
         options_(options),
-        prices_(traffic.cluster().hasGpus()
-                    ? pricesFor(options.timing.system, traffic.call().collective,
-                                traffic.method().algorithm, traffic.method().protocol)
-                    : cpuPrices(traffic.call().collective, traffic.method().algorithm)) {
+        prices_(options.prices ? *options.prices : usualPrices(traffic, options.timing)) {
     constexpr uint64_t kWhole = 120'000;
     wireFactor_ = static_cast<double>(wireBytes(traffic.method().protocol, kWhole)) /
                   static_cast<double>(kWhole);
@@ -122,24 +137,25 @@ class Simulator {
     }
   }
 
-  bool isTree() const {
-    return traffic_.method().algorithm == "tree" &&
-           traffic_.call().collective == Collective::kAllReduce;
-  }
-
-  // The steps before the first that only copies go up, the others down.
+  // The ways up and down of each tree are walked side by side, as their links are links of their
+  // own: one after the other, every piece would wait for the others' round trips.
   void addWalks(int32_t lane) {
     const Program& program = *programs_[static_cast<size_t>(lane)].program;
     const size_t end = program.steps.size();
-    size_t split = end;
-    if (isTree()) split = end / 2;
-    const auto first = static_cast<int32_t>(walks_.size());
-    walksOf_.push_back({first, -1});
-    walks_.push_back({.lane = lane, .firstStep = 0, .endStep = split, .step = 0});
-    if (split == end || split == 0) return;
-    walksOf_.back()[1] = first + 1;
-    walks_.push_back(
-        {.lane = lane, .firstStep = split, .endStep = end, .after = first, .step = split});
+    const size_t length = traffic_.followsTrees() ? 1 : end;
+    std::vector<int32_t> ofLane;
+    for (size_t first = 0; first < end; first += length) {
+      // A root sends down what its way up has finished: as many steps before as there are trees.
+      const bool isDown = traffic_.followsTrees() && first >= end / 2 && end > 1;
+      ofLane.push_back(static_cast<int32_t>(walks_.size()));
+      walks_.push_back({.lane = lane,
+                        .firstStep = first,
+                        .endStep = first + length,
+                        .tag = end > 1 && traffic_.followsTrees() ? first : 0,
+                        .after = isDown ? ofLane[first - end / 2] : -1,
+                        .step = first});
+    }
+    walksOf_.push_back(std::move(ofLane));
   }
 
   // ---- steps ---------------------------------------------------------------------------------
@@ -195,8 +211,8 @@ class Simulator {
       }
       const int32_t which = isSource ? lane.incoming[at] : lane.outgoing[at];
       const EdgeState& edge = edges_[static_cast<size_t>(which)];
-      if (isSource ? edge.arrived == edge.consumed
-                   : edge.posted - edge.consumed >= traffic_.method().slotCount)
+      if (isSource ? edge.arrived[walk.tag] == edge.consumed[walk.tag]
+                   : edge.posted[walk.tag] - edge.consumed[walk.tag] >= traffic_.method().slotCount)
         return false;
     }
     return true;
@@ -213,13 +229,6 @@ class Simulator {
       if (!isReady(walk)) return;
       start(which, bytes);
     }
-    if (isDone(walk)) wakeAfter(which);
-  }
-
-  void wakeAfter(int32_t which) {
-    const int32_t second =
-        walksOf_[static_cast<size_t>(walks_[static_cast<size_t>(which)].lane)][1];
-    if (second >= 0 && second != which) toStart_.push_back(second);
   }
 
   void start(int32_t which, uint64_t bytes) {
@@ -239,15 +248,14 @@ class Simulator {
       }
       const int32_t number = lane.outgoing[static_cast<size_t>(operand.index)];
       EdgeState& edge = edges_[static_cast<size_t>(number)];
-      ++edge.posted;
+      ++edge.posted[walk.tag];
       made_.flows += made_.classes.edges[static_cast<size_t>(number)].count;
       if (made_.classes.edges[static_cast<size_t>(number)].isBetweenNodes) {
         isCopied = true;
         continue;
       }
       ++walk.flowsLeft;
-      edge.walk = which;
-      startFlow(number, wire);
+      send(number, {.wire = wire, .tag = walk.tag, .walk = which});
     }
     // A write to the own output runs along with a flow and is twice as fast.
     constexpr double kLocalFactor = 2;
@@ -268,19 +276,14 @@ class Simulator {
       const auto at = static_cast<size_t>(operands[i].index);
       if (i < step.sourceCount) {
         const int32_t number = lane.incoming[at];
-        ++edges_[static_cast<size_t>(number)].consumed;
+        ++edges_[static_cast<size_t>(number)].consumed[walk.tag];
         wakeLane(made_.classes.edges[static_cast<size_t>(number)].from);
         continue;
       }
       const int32_t number = lane.outgoing[at];
       if (!made_.classes.edges[static_cast<size_t>(number)].isBetweenNodes) continue;
       const double wire = static_cast<double>(wireBytes(traffic_.method().protocol, bytes));
-      EdgeState& edge = edges_[static_cast<size_t>(number)];
-      if (edge.isFlowing) {
-        edge.queue.insert(edge.queue.begin(), wire);
-      } else {
-        startFlow(number, wire);
-      }
+      send(number, {.wire = wire, .tag = walk.tag});
     }
     walk.isRunning = false;
     advance(walk);
@@ -288,9 +291,8 @@ class Simulator {
   }
 
   void wakeLane(int32_t lane) {
-    for (const int32_t walk : walksOf_[static_cast<size_t>(lane)]) {
-      if (walk >= 0) toStart_.push_back(walk);
-    }
+    const std::vector<int32_t>& walks = walksOf_[static_cast<size_t>(lane)];
+    toStart_.insert(toStart_.end(), walks.begin(), walks.end());
   }
 
   void record(const Walk& walk, uint64_t bytes) {
@@ -320,10 +322,16 @@ class Simulator {
 
   // ---- flows ---------------------------------------------------------------------------------
 
-  void startFlow(int32_t number, double wire) {
+  // One message of an edge flows at a time, in the order of sending.
+  void send(int32_t number, const Message& message) {
     EdgeState& edge = edges_[static_cast<size_t>(number)];
-    edge.isFlowing = true;
-    edge.left = wire;
+    edge.queue.push_back(message);
+    if (edge.queue.size() == 1) startFlow(number);
+  }
+
+  void startFlow(int32_t number) {
+    EdgeState& edge = edges_[static_cast<size_t>(number)];
+    edge.left = edge.queue.front().wire;
     edge.sinceUs = now_;
     edge.rate = 0;
     ++edge.version;
@@ -334,35 +342,35 @@ class Simulator {
       const auto& crossing = made_.classes.links[static_cast<size_t>(link)].edges;
       const auto at = std::ranges::lower_bound(crossing, number, {},
                                                [](const auto& each) { return each.first; });
-      made_.linkWireBytes[static_cast<size_t>(link)] += wire * at->second;
+      made_.linkWireBytes[static_cast<size_t>(link)] += edge.left * at->second;
     }
   }
 
   void endFlow(int32_t number) {
     EdgeState& edge = edges_[static_cast<size_t>(number)];
     const EdgeClass& it = made_.classes.edges[static_cast<size_t>(number)];
-    edge.isFlowing = false;
+    const Message message = edge.queue.front();
+    edge.queue.pop_front();
     ++edge.version;
     share_->stop(number);
     const double hop = it.isBetweenNodes
                            ? networkHopUs(traffic_.cluster().hasGpus(), traffic_.method().protocol)
                            : prices_.hopUs / made_.classes.lanes[static_cast<size_t>(it.to)].speed;
-    push({.us = now_ + hop + it.latencyUs, .kind = EventKind::kArrival, .which = number});
-    if (!it.isBetweenNodes) {
-      Walk& walk = walks_[static_cast<size_t>(edge.walk)];
-      if (--walk.flowsLeft == 0 && walk.isLocalDone) endStep(edge.walk);
-    } else if (!edge.queue.empty()) {
-      const double wire = edge.queue.back();
-      edge.queue.pop_back();
-      startFlow(number, wire);
-    }
+    push({.us = now_ + hop + it.latencyUs,
+          .kind = EventKind::kArrival,
+          .which = number,
+          .version = static_cast<uint32_t>(message.tag)});
+    if (!edge.queue.empty()) startFlow(number);
+    if (message.walk < 0) return;
+    Walk& walk = walks_[static_cast<size_t>(message.walk)];
+    if (--walk.flowsLeft == 0 && walk.isLocalDone) endStep(message.walk);
   }
 
   // Flows go on at their new rates.
   void reshare() {
     for (const int32_t number : share_->update()) {
       EdgeState& edge = edges_[static_cast<size_t>(number)];
-      if (!edge.isFlowing) continue;
+      if (edge.queue.empty()) continue;
       edge.left -= edge.rate * (now_ - edge.sinceUs);
       edge.sinceUs = now_;
       edge.rate = share_->rate(number);
@@ -372,7 +380,7 @@ class Simulator {
     // The same rate as the flow before it had: no change to the sharing, yet a new end.
     for (const int32_t number : unpriced_) {
       EdgeState& edge = edges_[static_cast<size_t>(number)];
-      if (!edge.isFlowing || edge.rate > 0) continue;
+      if (edge.queue.empty() || edge.rate > 0) continue;
       edge.rate = share_->rate(number);
       pushEnd(number);
     }
@@ -404,7 +412,7 @@ class Simulator {
         if (event.version == edges_[static_cast<size_t>(event.which)].version) endFlow(event.which);
         return;
       case EventKind::kArrival:
-        ++edges_[static_cast<size_t>(event.which)].arrived;
+        ++edges_[static_cast<size_t>(event.which)].arrived[event.version];
         wakeLane(made_.classes.edges[static_cast<size_t>(event.which)].to);
         return;
     }
@@ -465,7 +473,7 @@ class Simulator {
   SimResult made_;
   std::vector<Lane> programs_;  // by class of lane
   std::vector<Walk> walks_;
-  std::vector<std::array<int32_t, 2>> walksOf_;  // by class of lane; -1: no second
+  std::vector<std::vector<int32_t>> walksOf_;  // by class of lane
   std::vector<EdgeState> edges_;
   std::unique_ptr<FairShare> share_;
   std::vector<int32_t> recorded_;  // by class of lane: the channel shown; -1: not

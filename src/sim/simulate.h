@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,9 @@ std::string_view nameOf(Fidelity fidelity);
 struct SimOptions {
   Fidelity fidelity = Fidelity::kFair;
   Timing timing{};
-  int64_t mostEvents = 200'000'000;  // an error beyond; about 5 million a second
-  Rank timelineRank{-1};             // whose lanes' steps are recorded; -1: nobody's
+  std::optional<CallPrices> prices{};  // an estimate's; none: those of the method's protocol
+  int64_t mostEvents = 200'000'000;    // an error beyond; about 5 million a second
+  Rank timelineRank{-1};               // whose lanes' steps are recorded; -1: nobody's
 };
 
 // What a lane did.

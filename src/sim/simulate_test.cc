@@ -78,8 +78,8 @@ TEST(Simulate, AlikeNodesAreSimulatedOnce) {
 // simulated by itself, and the time is the same.
 TEST(Simulate, ClassesChangeNoTime) {
   for (const char* algorithm : {"ring", "tree", "pat", "twoshot"}) {
-    Cluster cluster = exampleCluster("dgx_h100x64", 3);
-    const SimCall call{.bytes = 1 << 22};
+    Cluster cluster = exampleCluster("dgx_h100x64", 2);
+    const SimCall call{.bytes = 1 << 20};
     const Method method{.algorithm = algorithm, .channelCount = 8};
     const SimResult few = run(cluster, call, method);
     for (int32_t rank = 0; rank < cluster.rankCount(); ++rank)
@@ -121,6 +121,22 @@ TEST(Simulate, LongRingsComeNearTheClosedForm) {
   ASSERT_TRUE(closed.ok() && fair.ok() && ends.ok());
   EXPECT_NEAR(fair->us, closed->us, 0.35 * closed->us);
   EXPECT_LE(ends->us, fair->us * 1.01);
+}
+
+// Pieces of several trees overlap: no worse than what the busiest port takes, and fill and drain.
+TEST(Simulate, TreesKeepThePortsBusy) {
+  const Cluster cluster = clusterOf(
+      "nodes: [{count: 2, machine: {gpus: 4, sm: 90, nvswitch_links: 18, ports: 4, port_gbps: "
+      "400}}]\n");
+  Result<VirtualPlan> plan = planVirtual(cluster);
+  ASSERT_TRUE(plan.ok());
+  Result<Traffic> traffic = Traffic::make(cluster, plan.value(), {.bytes = 1 << 28},
+                                          {.algorithm = "tree", .channelCount = 4});
+  ASSERT_TRUE(traffic.ok());
+  Result<Estimate> closed = estimate(traffic.value(), {});
+  Result<SimResult> fair = simulate(traffic.value(), {});
+  ASSERT_TRUE(closed.ok() && fair.ok());
+  EXPECT_NEAR(fair->us, closed->us, 0.3 * closed->us);
 }
 
 TEST(Simulate, ASlowLinkAndAStragglerHoldUpTheRing) {

@@ -22,13 +22,13 @@ std::string_view nameOf(Launch launch);
 
 // Prices of one algorithm with one protocol.
 struct CallPrices {
-  System system;
-  Collective collective;  // kSend: send and receive
-  std::string_view algorithm;
-  graph::Protocol protocol;
-  double fixedUs;      // a call, replayed in a graph
-  double hopUs;        // a message that waits for the one before, inside a node
-  double gbPerSecond;  // data that a rank sends, all its channels together, inside a node
+  System system = System::kTutti;
+  Collective collective = Collective::kAllReduce;  // kSend: send and receive
+  std::string_view algorithm = "";
+  graph::Protocol protocol = graph::Protocol::kSimple;
+  double fixedUs = 0;      // a call, replayed in a graph
+  double hopUs = 0;        // a message that waits for the one before, inside a node
+  double gbPerSecond = 0;  // data that a rank sends, all its channels together, inside a node
 };
 std::span<const CallPrices> gpuPrices();
 

@@ -168,7 +168,9 @@ std::vector<Traffic::Shape> Traffic::shapesOf(int32_t channel) const {
 }
 
 Result<FlowRoute> Traffic::route(int32_t channel, Rank from, Rank to) const {
-  return cluster_->route(endsOf(*cluster_, *plan_, channel, {from, to}));
+  if (algorithm_->name == "ring")
+    return cluster_->route(endsOf(*cluster_, *plan_, channel, {from, to}));
+  return cluster_->route({.from = from, .to = to, .flow = static_cast<uint64_t>(channel)});
 }
 
 schedule::Schedule Traffic::schedule(int32_t channel) const {

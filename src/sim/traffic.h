@@ -90,6 +90,8 @@ class Traffic {
   std::vector<Shape> shapesOf(int32_t channel) const;
   // Whether lanes are a circle of equals: all-reduce, all-gather, reduce-scatter by ring.
   bool isRing() const { return isRing_; }
+  // Whether it is the all-reduce over the cluster's trees.
+  bool followsTrees() const { return followsLinks_; }
   // The ring's order on a channel; empty: 0, 1, 2, ...
   std::span<const Rank> order(int32_t channel) const;
 

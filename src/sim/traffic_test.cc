@@ -125,6 +125,30 @@ TEST(Traffic, RefusesWhatThereIsNot) {
       Traffic::make(cluster, plan, {.bytes = 8, .root = Rank{4}}, {.algorithm = "ring"}).ok());
 }
 
+// Loads scaled from another size, and summed pair by pair, are those of the flows themselves.
+TEST(ClosedForm, EstimatorAgreesWithTheFlows) {
+  const Cluster cluster = exampleCluster("dgx_h100x64", 2);
+  const VirtualPlan plan = planOf(cluster);
+  Estimator estimator(cluster, plan);
+  for (const auto& [collective, algorithm] :
+       {std::pair(Collective::kAllToAll, "direct"), std::pair(Collective::kAllReduce, "twoshot"),
+        std::pair(Collective::kAllReduce, "ring"), std::pair(Collective::kAllReduce, "tree"),
+        std::pair(Collective::kAllGather, "direct"), std::pair(Collective::kAllReduce, "oneshot"),
+        std::pair(Collective::kBroadcast, "tree")}) {
+    const SimCall call{.collective = collective, .bytes = 1 << 28};
+    const Method method{.algorithm = algorithm, .channelCount = 8};
+    Result<Traffic> traffic = Traffic::make(cluster, plan, call, method);
+    ASSERT_TRUE(traffic.ok());
+    Result<Estimate> exact = estimate(traffic.value(), {});
+    Result<Estimate> scaled = estimator.estimate(call, method, {});
+    ASSERT_TRUE(exact.ok() && scaled.ok());
+    EXPECT_NEAR(scaled->us, exact->us, 0.05 * exact->us)
+        << name(collective) << " " << algorithm << " " << exact->busiestLinkUs << " "
+        << scaled->busiestLinkUs << " " << cluster.nameOfLink(exact->busiestLink) << " "
+        << cluster.nameOfLink(scaled->busiestLink);
+  }
+}
+
 TEST(ClosedForm, LongRingsAreBoundByThePorts) {
   const Cluster cluster = exampleCluster("dgx_h100x64");
   const VirtualPlan plan = planOf(cluster);

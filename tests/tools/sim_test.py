@@ -1,0 +1,109 @@
+"""tutti sim as a script sees it: table, JSON, page, sweeps, what-ifs, comparison, exports, and files with something wrong in them.
+
+Usage: sim_test.py TUTTI SOURCE_FOLDER
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TUTTI = ""
+SOURCE = pathlib.Path()
+
+
+def run(*arguments):
+    clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
+    clean["NCCL_DEBUG"] = "NONE"
+    return subprocess.run([TUTTI, "sim", *map(str, arguments)], env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=100, check=False)
+
+
+def example(name):
+    return SOURCE / "examples" / "clusters" / f"{name}.yaml"
+
+
+class Sim(unittest.TestCase):
+    def rows(self, *arguments):
+        result = run(*arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)["rows"]
+
+    def test_one_call_names_way_time_limit_and_losers(self):
+        result = run("all_reduce", "--cluster", example("dgx_h100x64"), "--bytes", "1G")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for wanted in ("LIMITED BY", "512", "TO BEST", "hops"):
+            self.assertIn(wanted, result.stdout)
+
+    def test_sweeps_sizes_nodes_and_algorithms(self):
+        rows = self.rows("all_reduce", "--cluster", example("dgx_h100x64"), "-b", "1M", "-e", "16M", "-f", "4",
+                         "--nodes", "2,4", "--algorithm", "ring,tree")
+        self.assertEqual(len(rows), 3 * 2 * 2)
+        self.assertEqual([r["ranks"] for r in rows[:7]], [16] * 6 + [32])
+        self.assertTrue(rows[0]["way"].startswith("ring") and rows[3]["way"].startswith("tree"))
+
+    def test_threads_change_nothing(self):
+        arguments = ("all_gather", "--cluster", example("mixed"), "-b", "1M", "-e", "8M", "--fidelity", "fair",
+                     "--algorithm", "ring")
+        self.assertEqual(self.rows(*arguments, "--threads", 1), self.rows(*arguments, "--threads", 3))
+
+    def test_a_slow_link_and_a_straggler_cost_time(self):
+        arguments = ("all_reduce", "--cluster", example("dgx_h100x64"), "--nodes", 4, "--bytes", "256M", "--algorithm", "ring")
+        usual = self.rows(*arguments)[0]["us"]
+        slow = self.rows(*arguments, "--what-if", "node 3 port 0 -> leaf 0=0.1")[0]
+        self.assertGreater(slow["us"], 2 * usual)
+        self.assertEqual(slow["limited_by"], "node 3 port 0 -> leaf 0")
+        self.assertGreater(self.rows(*arguments, "--what-if", "7=0.1")[0]["us"], 2 * usual)
+
+    def test_nccl_is_asked_with_its_losers(self):
+        row = self.rows("all_reduce", "--cluster", example("dgx_a100x16"), "--bytes", "64M", "--system", "nccl")[0]
+        self.assertIn("choice model", row["reason"])
+        self.assertTrue(any(way.get("nccl_model_us") for way in row["ways"]))
+
+    def test_the_page_is_whole(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.html"
+            result = run("all_reduce", "--cluster", example("cpu_cluster"), "-b", "1K", "-e", "1M", "-f", "4", "--html", page)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            text = page.read_text(encoding="utf-8")
+            for wanted in ("Bus bandwidth", "What limits", "Time line of rank 0", "</html>", "<rect"):
+                self.assertIn(wanted, text)
+            self.assertNotIn("nan", text.replace("dominant", ""))
+
+    def test_compare_prints_signed_errors(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder) / "measured.csv"
+            table.write_text("collective,ranks,bytes,us\nall_reduce,4,1048576,20.8\nall_reduce,2,1024,5.0\n", encoding="utf-8")
+            result = run("compare", table, "--cluster", example("h200x4"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("2 cells, median error", result.stdout)
+            table.write_text("collective,ranks,bytes,us\nall_reduce,4,many,20.8\n", encoding="utf-8")
+            result = run("compare", table, "--cluster", example("h200x4"))
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("measured.csv:2:14: many is no bytes", result.stderr)
+
+    def test_errors_name_the_place_and_leave_stdout_empty(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bad = pathlib.Path(folder) / "bad.yaml"
+            bad.write_text("nodes:\n  - {count: 2, machine: {gpus: many}}\n", encoding="utf-8")
+            for arguments, wanted in (
+                (("--cluster", bad), "bad.yaml:2:32: gpus is many"),
+                (("--cluster", pathlib.Path(folder) / "none.yaml"), "cannot be read"),
+                (("--cluster", example("h200x4"), "--what-if", "nonsense"), "wanted LINK=FACTOR"),
+                (("--cluster", example("h200x4"), "--what-if", "nonsense=2"), "no link is called"),
+                (("--cluster", example("h200x4"), "--algorithm", "butterfly"), "no algorithm butterfly"),
+                (("--cluster", example("dgx_h100x64"), "--ranks", "12"), "12 ranks are no whole number of nodes"),
+                ((), "--cluster")):
+                with self.subTest(arguments=arguments):
+                    result = run("all_reduce", *arguments)
+                    self.assertEqual(result.returncode, 2)
+                    self.assertEqual(result.stdout, "")
+                    self.assertIn(wanted, result.stderr)
+
+
+if __name__ == "__main__":
+    TUTTI, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+    unittest.main(argv=sys.argv[:1])

@@ -10,6 +10,8 @@ install(DIRECTORY ${python_source}/tutti/ DESTINATION tutti COMPONENT python EXC
 # A wheel holds no links: the library goes in under the name by which it is loaded.
 install(FILES $<TARGET_FILE:nccl> DESTINATION tutti/lib RENAME libnccl.so.2 COMPONENT python EXCLUDE_FROM_ALL)
 install(TARGETS tutti RUNTIME DESTINATION tutti/bin COMPONENT python EXCLUDE_FROM_ALL)
+# What tutti.torch is compiled against, where it is used.
+install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include DESTINATION tutti COMPONENT python EXCLUDE_FROM_ALL)
 
 # Tests want a Python that has pytest and NumPy: the one of the build, or else the system's.
 if(NOT TUTTI_TESTS OR TUTTI_SANITIZE OR CMAKE_CROSSCOMPILING)
@@ -29,12 +31,33 @@ if(python_with_numpy)
     COMMAND ${CMAKE_COMMAND} -E copy_directory ${python_source}/tutti ${python_stage}/tutti
     COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:nccl> ${python_stage}/tutti/lib/libnccl.so.2
     COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:tutti> ${python_stage}/tutti/bin/tutti
+    COMMAND ${CMAKE_COMMAND} -E create_symlink ${CMAKE_CURRENT_SOURCE_DIR}/include ${python_stage}/tutti/include
     COMMENT "Staging the Python package" VERBATIM)
   add_dependencies(python_stage nccl tutti)
-  add_test(NAME python.package COMMAND ${python_with_numpy} -m pytest -q ${python_source}/tests)
+  add_test(NAME python.package COMMAND ${python_with_numpy} -m pytest -q ${python_source}/tests
+           --ignore=${python_source}/tests/test_torch.py)
   set_tests_properties(python.package PROPERTIES TIMEOUT 300
     ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host")
 else()
   add_test(NAME python.package COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with numpy and pytest found")
   set_tests_properties(python.package PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
+endif()
+
+# The backend for torch.distributed: with a Python that has torch, too. It is compiled by its first test.
+set(python_with_torch "")
+foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
+  execute_process(COMMAND ${candidate} -c "import pytest, importlib.util as u; exit(not u.find_spec('torch'))"
+                  RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+  if(result EQUAL 0)
+    set(python_with_torch ${candidate})
+    break()
+  endif()
+endforeach()
+if(python_with_torch AND python_with_numpy)
+  add_test(NAME python.torch COMMAND ${python_with_torch} -m pytest -q ${python_source}/tests/test_torch.py)
+  set_tests_properties(python.torch PROPERTIES TIMEOUT 900 PROCESSORS 2
+    ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host;OMP_NUM_THREADS=1;TUTTI_TORCH_CACHE=${CMAKE_BINARY_DIR}/torch-cache")
+else()
+  add_test(NAME python.torch COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with torch and pytest found")
+  set_tests_properties(python.torch PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
 endif()

@@ -12,7 +12,7 @@ if [[ -z $tool ]] || ! "$tool" --version | grep -q "version $version\."; then
 fi
 
 folders=()
-for folder in src include tools tests bench examples sim; do
+for folder in src include tools tests bench examples sim python; do
   [[ -d $folder ]] && folders+=("$folder")
 done
 arguments=(-i)

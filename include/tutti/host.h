@@ -1,6 +1,7 @@
-/* Streams and events for CPU ranks. A GPU rank passes CUDA streams to the collectives; a CPU rank
- * passes NULL (the call, or the end of its group, returns when the work is done) or a stream made
- * here (the call returns at once, and the work runs in order on the stream's own thread).
+/* CPU ranks: how they are asked for, their streams and events. A GPU rank passes CUDA streams to
+ * the collectives; a CPU rank passes NULL (the call, or the end of its group, returns when the work
+ * is done) or a stream made here (the call returns at once, and the work runs in order on the
+ * stream's own thread).
  *
  * Streams are passed as cudaStream_t, so the collectives' signatures stay those of nccl.h; but they
  * are no CUDA streams: only the functions below and the collectives of CPU ranks take them. Handles
@@ -23,6 +24,13 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* As ncclCommInitRank, for a rank that is a CPU rank wherever it runs: also where the process has
+ * GPUs, and GPU ranks of other communicators. All ranks of a communicator are of one kind. */
+TUTTI_HOST_API ncclResult_t ncclTuttiCommInitRankHost(ncclComm_t* comm, int nranks,
+                                                      ncclUniqueId commId, int rank);
+TUTTI_HOST_API ncclResult_t pncclTuttiCommInitRankHost(ncclComm_t* comm, int nranks,
+                                                       ncclUniqueId commId, int rank);
 
 /* A point in a stream's work, which the host and other streams can wait for. */
 typedef struct ncclTuttiEvent* ncclTuttiEvent_t;

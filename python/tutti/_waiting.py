@@ -8,6 +8,7 @@ the communicators of that call: the call returns, and KeyboardInterrupt passes.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ _main_thread = threading.main_thread().ident
 class _Watcher:
     def __init__(self) -> None:
         self.waiting: tuple = ()  # the communicators of the main thread's call
+        self.also: list = []  # called with False at once, and with True when the main thread does not come to the signal
         self.is_started = False
 
     def start(self) -> None:
@@ -50,8 +52,31 @@ class _Watcher:
             if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 for communicator in self.waiting:
                     communicator.abort()
+                for each in self.also:
+                    each(False)
+                if self.also and not _main_thread_runs(1.0):
+                    for each in self.also:
+                        each(True)
 
 
+_PENDING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+def _main_thread_runs(seconds: float) -> bool:
+    """Whether the main thread executes Python within that time. If not, it waits in C, and no handler of it runs."""
+    came = threading.Event()
+
+    @_PENDING
+    def call(_: Any) -> int:
+        came.set()
+        return 0
+
+    _kept.append(call)  # until the main thread has called it
+    ctypes.pythonapi.Py_AddPendingCall(call, None)
+    return came.wait(seconds)
+
+
+_kept: list = []
 _watcher = _Watcher()
 _alive: weakref.WeakSet = weakref.WeakSet()
 
@@ -67,6 +92,14 @@ def call(communicators: tuple, function: Callable[..., int], *arguments: Any) ->
         return function(*arguments)
     finally:
         _watcher.waiting = ()
+
+
+def watch_also(interrupt: Callable[[bool], None]) -> None:
+    """Has interrupt(False) called when Ctrl-C comes, and interrupt(True) if the main thread still waits a second later."""
+    if interrupt not in _watcher.also:
+        _watcher.also.append(interrupt)
+    if not _watcher.is_started and threading.get_ident() == _main_thread:
+        _watcher.start()
 
 
 def remember(communicator: Any) -> None:

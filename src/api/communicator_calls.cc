@@ -1,5 +1,6 @@
 // Making, ending and asking communicators.
 #include <nccl.h>
+#include <tutti/host.h>
 
 #include <algorithm>
 #include <cstring>
@@ -44,6 +45,7 @@ struct Wanted {
   int rankCount = 0;
   int rank = 0;
   const ncclConfig_t* config = nullptr;
+  device::Device* device = nullptr;  // null: the process's choice
 };
 
 // All ranks meet at the first id's place: one root answers thousands of ranks, so the others have
@@ -56,12 +58,12 @@ Status initRank(ncclComm_t* comm, std::span<const ncclUniqueId> ids, const Wante
   for (const ncclUniqueId& id : ids) {
     TUTTI_TRY_ASSIGN(decoded.emplace_back(), bootstrap::decode(bytesOf(id)));
   }
-  TUTTI_TRY_ASSIGN(const Made made,
-                   makeCommunicator({.id = decoded.front(),
-                                     .rank = Rank{wanted.rank},
-                                     .rankCount = wanted.rankCount,
-                                     .config = std::move(config),
-                                     .idsHash = ids.size() == 1 ? 0 : hashOf(ids)}));
+  TUTTI_TRY_ASSIGN(const Made made, makeCommunicator({.id = decoded.front(),
+                                                      .rank = Rank{wanted.rank},
+                                                      .rankCount = wanted.rankCount,
+                                                      .config = std::move(config),
+                                                      .idsHash = ids.size() == 1 ? 0 : hashOf(ids),
+                                                      .device = wanted.device}));
   // Nobody meets at the other places; those of this process need not stay open.
   for (size_t i = 1; i < decoded.size(); ++i) {
     if (decoded[i].job != decoded.front().job)
@@ -207,6 +209,14 @@ TUTTI_EXPORT ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUn
   });
 }
 TUTTI_WEAK_TWIN(ncclCommInitRank);
+
+TUTTI_EXPORT ncclResult_t pncclTuttiCommInitRankHost(ncclComm_t* comm, int nranks,
+                                                     ncclUniqueId commId, int rank) {
+  return abiCall("ncclTuttiCommInitRankHost", [&] {
+    return initRank(comm, {&commId, 1}, {nranks, rank, nullptr, &Process::get().hostDevice()});
+  });
+}
+TUTTI_WEAK_TWIN(ncclTuttiCommInitRankHost);
 
 TUTTI_EXPORT ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId,
                                                   int rank, ncclConfig_t* config) {

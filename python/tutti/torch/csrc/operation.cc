@@ -72,10 +72,12 @@ void Operation::end(std::exception_ptr error) {
     body_ = nullptr;
     error_ = std::move(error);
     lane.swap(lane_);
+    // Before anybody can see the end, and with it look at the profile.
+    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+    recordFunctionEndCallback_ = nullptr;
     isOver_.store(true, std::memory_order_release);
     cv_.notify_all();
   }
-  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
   completeFuture();
 }
 

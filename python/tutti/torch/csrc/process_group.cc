@@ -141,8 +141,8 @@ WorkPointer ProcessGroup::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   checkTensors("all_reduce_coalesced's tensor", tensors);
   for (const at::Tensor& tensor : tensors) checkFold(tensor.scalar_type(), options.reduceOp);
-  return submit({c10d::OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", tensors, tensors},
-                options, [this, tensors, op = options.reduceOp](Operation& self) {
+  return submit({c10d::OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors, tensors}, options,
+                [this, tensors, op = options.reduceOp](Operation& self) {
                   std::vector<Staged> staged;
                   Group group(*library_);
                   for (const at::Tensor& tensor : tensors) {

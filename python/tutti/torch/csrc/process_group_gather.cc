@@ -67,7 +67,7 @@ WorkPointer ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Ten
     }
   }
   return submit(
-      {c10d::OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced", inputs, all}, options,
+      {c10d::OpType::ALLGATHER_COALESCED, "tutti:all_gather", inputs, all}, options,
       [this, outputs, inputs](Operation& self) {
         for (size_t i = 0; i < inputs.size(); ++i) {
           const at::Tensor gathered = at::empty({size_, inputs[i].numel()}, inputs[i].options());

@@ -43,6 +43,9 @@ struct KernelLaunch {
   uint32_t threads = 1;
   uint32_t sharedBytes = 0;
   const void* argument = nullptr;  // the kernel's one parameter, copied by the call
+  // It may be put on the device before what is ahead of it on the stream has ended; the kernel
+  // waits for that by itself.
+  bool startsEarly = false;
 };
 
 // Where a buffer lives, as far as the driver knows.
@@ -78,6 +81,10 @@ class Accelerator {
   // Neither allocates nor waits.
   virtual Status launch(const KernelLaunch& launch, void* stream) = 0;
   virtual Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) = 0;
+
+  // A stream that waits for no other by itself.
+  virtual Result<void*> createStream() = 0;
+  virtual void destroyStream(void* stream) = 0;
 
   virtual Result<Event*> createEvent() = 0;
   virtual void destroyEvent(Event* event) = 0;

@@ -214,11 +214,16 @@ Status CudaDevice::launch(const KernelLaunch& launch, void* stream) {
   const ContextScope scope(driver_, context_);
   void* parameters[] = {const_cast<void*>(launch.argument)};
   auto* function = reinterpret_cast<Function>(const_cast<Kernel*>(launch.kernel));
-  const DriverResult result =
-      driver_.launchKernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, launch.sharedBytes,
-                           asStream(stream), parameters, nullptr);
+  LaunchAttribute early{.id = kLaunchStartsEarly, .value = {1}};
+  const LaunchShape shape{.gridX = launch.blocks,
+                          .blockX = launch.threads,
+                          .sharedBytes = launch.sharedBytes,
+                          .stream = asStream(stream),
+                          .attributes = &early,
+                          .attributeCount = launch.startsEarly ? 1U : 0U};
+  const DriverResult result = driver_.launchKernel(&shape, function, parameters, nullptr);
   if (result == kSuccess) return {};
-  return driver_.check(result, "cuLaunchKernel",
+  return driver_.check(result, "cuLaunchKernelEx",
                        fmt::format("{} blocks of {} threads on device {}, stream {}", launch.blocks,
                                    launch.threads, caps_.index, stream));
 }
@@ -227,6 +232,18 @@ Status CudaDevice::copyOnStream(void* to, const void* from, size_t bytes, void* 
   const ContextScope scope(driver_, context_);
   return driver_.check(driver_.copyAsync(asPointer(to), asPointer(from), bytes, asStream(stream)),
                        "cuMemcpyAsync");
+}
+
+Result<void*> CudaDevice::createStream() {
+  const ContextScope scope(driver_, context_);
+  StreamHandle stream = nullptr;
+  TUTTI_TRY(driver_.check(driver_.streamCreate(&stream, kStreamNonBlocking), "cuStreamCreate"));
+  return static_cast<void*>(stream);
+}
+
+void CudaDevice::destroyStream(void* stream) {
+  const ContextScope scope(driver_, context_);
+  if (stream != nullptr) driver_.streamDestroy(asStream(stream));
 }
 
 Result<Event*> CudaDevice::createEvent() {

@@ -40,6 +40,8 @@ class CudaDevice final : public Device, public Accelerator {
   Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name) override;
   Status launch(const KernelLaunch& launch, void* stream) override;
   Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) override;
+  Result<void*> createStream() override;
+  void destroyStream(void* stream) override;
   Result<Event*> createEvent() override;
   void destroyEvent(Event* event) override;
   Status record(Event* event, void* stream) override;

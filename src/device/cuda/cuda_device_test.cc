@@ -130,7 +130,7 @@ TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
 
 TEST_F(CudaDeviceTest, AnErrorOfALaunchNamesItsShape) {
   auto device = open(0);
-  FakeGpus::get().fails = {{"cuLaunchKernel", 700}};
+  FakeGpus::get().fails = {{"cuLaunchKernelEx", 700}};
   const Status status = device->launch({.kernel = nullptr, .blocks = 3, .threads = 512}, nullptr);
   EXPECT_THAT(std::string(status.message()), HasSubstr("3 blocks of 512 threads on device 0"));
 }

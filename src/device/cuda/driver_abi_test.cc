@@ -20,6 +20,15 @@ static_assert(offsetof(AllocationProperties, flags) == offsetof(CUmemAllocationP
 static_assert(sizeof(AccessDescription) == sizeof(CUmemAccessDesc));
 static_assert(offsetof(AccessDescription, flags) == offsetof(CUmemAccessDesc, flags));
 
+static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute));
+static_assert(offsetof(LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
+static_assert(sizeof(LaunchShape) == sizeof(CUlaunchConfig));
+static_assert(offsetof(LaunchShape, sharedBytes) == offsetof(CUlaunchConfig, sharedMemBytes));
+static_assert(offsetof(LaunchShape, stream) == offsetof(CUlaunchConfig, hStream));
+static_assert(offsetof(LaunchShape, attributes) == offsetof(CUlaunchConfig, attrs));
+static_assert(offsetof(LaunchShape, attributeCount) == offsetof(CUlaunchConfig, numAttrs));
+static_assert(kLaunchStartsEarly == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+
 static_assert(kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kDeinitialized == CUDA_ERROR_DEINITIALIZED);
 static_assert(kAttributeVirtualMemory == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);

@@ -22,6 +22,7 @@ struct FakeLaunch {
   StreamHandle stream = nullptr;
   unsigned blocks = 0;
   unsigned threads = 0;
+  bool startsEarly = false;
   std::vector<unsigned char> argument{};
 };
 
@@ -220,20 +221,19 @@ inline void fakeStreams(Driver& driver) {
     *value = 0;
     return fakeResult("cuFuncGetAttribute");
   };
-  driver.launchKernel = [](Function function, unsigned blocks, unsigned, unsigned, unsigned threads,
-                           unsigned, unsigned, unsigned, StreamHandle stream, void** parameters,
-                           void**) {
+  driver.launchKernel = [](const LaunchShape* shape, Function function, void** parameters, void**) {
     FakeGpus& gpus = FakeGpus::get();
     {
       std::lock_guard lock(gpus.mutex);
       const auto* argument = static_cast<const unsigned char*>(parameters[0]);
       gpus.launches.push_back({.function = function,
-                               .stream = stream,
-                               .blocks = blocks,
-                               .threads = threads,
+                               .stream = shape->stream,
+                               .blocks = shape->gridX,
+                               .threads = shape->blockX,
+                               .startsEarly = shape->attributeCount != 0,
                                .argument = {argument, argument + gpus.argumentBytes}});
     }
-    return fakeResult("cuLaunchKernel");
+    return fakeResult("cuLaunchKernelEx");
   };
 }
 

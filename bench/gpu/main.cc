@@ -3,7 +3,7 @@
 //   gpu_kernels_bench check [--ranks 2,4] [--gpus 1] [--short]
 //   gpu_kernels_bench time  [--ranks 4] [--gpus 4] [--ops all_reduce,…] [--min 1K] [--max 1G]
 //                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64] [--chunk 64K]
-//                           [--line-bytes 65536]
+//                           [--line-bytes 65536] [--stage-bytes 131072] [--no-early]
 //                           [--images folder with 0.fatbin, 1.fatbin, …]
 #include <cstring>
 #include <map>
@@ -72,6 +72,8 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .timeoutMs = std::stoull(get(arguments, "timeout-ms", "3000")),
           .maxBlocks = std::stoi(get(arguments, "blocks", "64")),
           .lineBytes = std::stoll(get(arguments, "line-bytes", "-1")),
+          .stageBytes = std::stoll(get(arguments, "stage-bytes", "-1")),
+          .startsEarly = !arguments.contains("no-early"),
           .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0"))),
           .images = get(arguments, "images", "")};
 }

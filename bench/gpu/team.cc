@@ -34,6 +34,8 @@ Team::Team(const TeamOptions& options) : options_(options), barrier_(options.ran
   }
   for (auto& member : members_) member->connect();
   run([](Member& member) { member.loadAll(); });
+  if (options.ranks == options.gpus) return;
+  for (auto& member : members_) member->warmUp();
 }
 
 Team::~Team() = default;
@@ -124,16 +126,30 @@ CUfunction Member::function(int image, const char* name) {
 
 void Member::loadAll() {
   for (int image = 0; image < kernels::cuda::kImageCount; ++image) {
-    const bool moves = image == kernels::cuda::kMoveImage;
-    function(image, moves ? "tuttiMoveLines" : "tuttiFoldLines");
-    GpuRequest request{.collective = moves ? Collective::kAllGather : Collective::kAllReduce,
-                       .type = moves ? DataType::kInt8 : static_cast<DataType>(image),
-                       .count = 4,
-                       .rankCount = team_.ranks(),
-                       .lineBytes = 0};
-    function(image, kernels::cuda::choose(request)->kernel);
-    if (moves) function(image, kernels::cuda::transferKernel().kernel);
+    for (const char* name : kernels::cuda::kernelNames(image, team_.ranks())) {
+      if (name != nullptr) function(image, name);
+    }
   }
+}
+
+void Member::warmUp() {
+  makeCurrent();
+  for (int image = 0; image < kernels::cuda::kImageCount; ++image) {
+    for (const char* name : kernels::cuda::kernelNames(image, team_.ranks())) {
+      if (name == nullptr) continue;
+      GpuChoice choice = kernels::cuda::transferKernel();
+      choice.image = image;
+      choice.kernel = name;
+      if (std::string_view(name) != "tuttiTransfers")
+        choice.threads = kernels::cuda::kCollectiveThreads;
+      union {
+        wire::GpuLaunch launch;
+        wire::GpuTransfers transfers;
+      } work{};
+      launch(choice, 1, &work);
+    }
+  }
+  synchronize();
 }
 
 GpuRequest Member::request(const Job& job) const {
@@ -144,7 +160,8 @@ GpuRequest Member::request(const Job& job) const {
           .rankCount = team_.ranks(),
           .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
           .maxBlocks = team_.options().maxBlocks,
-          .lineBytes = team_.options().lineBytes};
+          .lineBytes = team_.options().lineBytes,
+          .stageBytes = team_.options().stageBytes};
 }
 
 void Member::launch(std::span<const Job> jobs) {
@@ -156,6 +173,7 @@ void Member::launch(std::span<const Job> jobs) {
       const GpuChoice next = *kernels::cuda::choose(request(jobs[i]));
       if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
       choice.threads = std::max(choice.threads, next.threads);
+      choice.startsEarly = choice.startsEarly && next.startsEarly;
       wire::GpuCall call = kernels::cuda::makeCall(request(jobs[i]), next);
       if (const uint32_t most = team_.options().chunkBytes; most != 0 && next.protocol == "slots") {
         call.chunkBytes = std::min(call.chunkBytes, most);
@@ -180,10 +198,22 @@ void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> call
     launch.calls[i] = calls[i];
     grid = std::max(grid, static_cast<unsigned>(calls[i].blocks));
   }
-  void* parameters[] = {&launch};
-  TUTTI_CU(cuLaunchKernel(function(choice.image, choice.kernel), grid, 1, 1,
-                          static_cast<unsigned>(choice.threads), 1, 1, 0, stream_, parameters,
-                          nullptr));
+  this->launch(choice, grid, &launch);
+}
+
+void Member::launch(const GpuChoice& choice, unsigned blocks, void* argument) {
+  CUlaunchAttribute early{};
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  early.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = blocks;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.blockDimX = static_cast<unsigned>(choice.threads);
+  config.hStream = stream_;
+  config.attrs = &early;
+  config.numAttrs = choice.startsEarly && team_.options().startsEarly ? 1 : 0;
+  void* parameters[] = {argument};
+  TUTTI_CU(cuLaunchKernelEx(&config, function(choice.image, choice.kernel), parameters, nullptr));
 }
 
 void Member::transfer(std::span<const Transfer> transfers) {
@@ -202,11 +232,9 @@ void Member::transfer(std::span<const Transfer> transfers) {
     entry.isSend = transfer.isSend;
     grid = static_cast<int16_t>(grid + entry.blocks);
   }
-  const GpuChoice choice = kernels::cuda::transferKernel();
-  void* parameters[] = {&work};
-  TUTTI_CU(cuLaunchKernel(function(choice.image, choice.kernel), static_cast<unsigned>(grid), 1, 1,
-                          static_cast<unsigned>(choice.threads), 1, 1, 0, stream_, parameters,
-                          nullptr));
+  GpuChoice choice = kernels::cuda::transferKernel();
+  choice.startsEarly = kernels::cuda::startsEarly(grid, limits.ranksPerDevice);
+  launch(choice, static_cast<unsigned>(grid), &work);
 }
 
 }  // namespace tutti::bench

@@ -27,6 +27,8 @@ struct TeamOptions {
   uint64_t timeoutMs = 3000;
   int maxBlocks = wire::kGpuMaxBlocks;
   int64_t lineBytes = -1;
+  int64_t stageBytes = -1;
+  bool startsEarly = true;
   uint32_t chunkBytes = 0;  // of slots, at most; 0: the catalog's
   std::string images;       // a folder with images to use instead of those built in
 };
@@ -97,9 +99,12 @@ class Member {
   void synchronize() { TUTTI_CU(cuStreamSynchronize(stream_)); }
   // Everything that will be launched, before any peer spins.
   void loadAll();
+  // Where ranks share a GPU, the first kernel of a stream may wait for those of others.
+  void warmUp();
 
  private:
   CUfunction function(int image, const char* name);
+  void launch(const kernels::cuda::GpuChoice& choice, unsigned blocks, void* argument);
 
   struct HostWords {
     uint32_t abort;
@@ -116,8 +121,8 @@ class Member {
   wire::GpuView view_{};
   struct Loaded {
     CUmodule module = nullptr;
-    std::array<CUfunction, 3> functions{};
-    std::array<const char*, 3> names{};
+    std::array<CUfunction, std::tuple_size_v<kernels::cuda::KernelNames>> functions{};
+    kernels::cuda::KernelNames names{};
   };
   std::array<Loaded, kernels::cuda::kImageCount> loaded_{};
 };

@@ -24,8 +24,11 @@ struct GpuRequest {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
-  int64_t lineBytes = -1;                   // up to here by lines; -1: as predicted (catalog.cc)
+  int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
+  int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
 };
+
+inline constexpr int32_t kCollectiveThreads = 512;  // of a block of a collective
 
 struct GpuChoice {
   std::string_view algorithm;  // schedule's name: "oneshot", "twoshot", "direct", "pairwise"
@@ -37,10 +40,19 @@ struct GpuChoice {
   int32_t blocks;
   uint32_t chunkBytes;
   wire::GpuAlgorithm shape;
+  // The kernel waits for the stream by itself, so it may be put on the GPU before its turn.
+  bool startsEarly;
 };
 
 // Empty where no kernel fits: more than kGpuMaxRanks ranks.
 std::optional<GpuChoice> choose(const GpuRequest& request);
+
+// Whether a launch of so many blocks, of a kernel that can, may start before its turn.
+bool startsEarly(int32_t blocks, int32_t ranksPerDevice);
+
+// Whether a collective of two ranks goes as a send, a receive and a copy: each in blocks, thus on
+// multiprocessors, of its own, and with longer messages.
+bool goesAsTransfers(const GpuRequest& request);
 
 // Sends and receives: blocks of one transfer of so many bytes. The kernel is transferKernel().
 int32_t transferBlocks(uint64_t bytes, const GpuRequest& request);
@@ -58,7 +70,7 @@ inline constexpr int32_t kImageCount = kDataTypeCount + 1;
 
 // The kernels of an image that a communicator of so many ranks may run: all names that choose() and
 // transferKernel() give. Null at the end where there are fewer.
-using KernelNames = std::array<const char*, 3>;
+using KernelNames = std::array<const char*, 4>;
 KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.

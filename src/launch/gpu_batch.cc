@@ -96,6 +96,7 @@ Status GpuBatcher::build(std::span<const StreamCall> calls, const Emit& emit) {
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   const auto request = requestFor(call);
+  if (kernels::cuda::goesAsTransfers(request)) return addMoves(call, emit);
   const auto choice = kernels::cuda::choose(request);
   if (!choice) {
     return invalidUsage("{} among {} GPU ranks: this build's kernels take up to {}",
@@ -105,8 +106,10 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
                     (launch_.callCount == 0 ||
                      (choice->image == choice_.image && choice->kernel == choice_.kernel));
   if (!fits) TUTTI_TRY(flush(emit));
+  const bool startsEarly = choice->startsEarly && (launch_.callCount == 0 || choice_.startsEarly);
   if (launch_.callCount == 0) blocks_ = 0;
   choice_ = *choice;
+  choice_.startsEarly = startsEarly;
   blocks_ = std::max(blocks_, choice->blocks);
   wire::GpuCall& next = launch_.calls[launch_.callCount++];
   next = kernels::cuda::makeCall(request, *choice);
@@ -127,19 +130,55 @@ Status GpuBatcher::flush(const Emit& emit) {
   return status.clone();
 }
 
+// Broadcast and all-gather between two ranks.
+Status GpuBatcher::addMoves(const Call& call, const Emit& emit) {
+  TUTTI_TRY(flush(emit));
+  transfers_.transferCount = 0;
+  blocks_ = 0;
+  const int32_t self = launch_.view.rank;
+  const int32_t peer = 1 - self;
+  const uint64_t bytes = bytesOf(call);
+  const bool gathers = call.shape.collective == Collective::kAllGather;
+  const bool isRoot = !gathers && index(call.shape.peer) == self;
+  auto* input = static_cast<std::byte*>(const_cast<void*>(call.input));
+  auto* output = static_cast<std::byte*>(call.output);
+  std::byte* own = gathers ? output + static_cast<uint64_t>(self) * bytes : output;
+  std::byte* theirs = gathers ? output + static_cast<uint64_t>(peer) * bytes : output;
+  if (gathers || isRoot) addPart(call, {.isSend = true, .buffer = input, .peer = peer});
+  if (gathers || !isRoot) addPart(call, {.buffer = theirs, .peer = peer});
+  if ((gathers || isRoot) && input != own)
+    addPart(call, {.buffer = own, .source = input, .peer = self});
+  return emitTransfers(emit);
+}
+
 void GpuBatcher::addTransfer(const Call& call, const std::byte* source) {
+  const bool isSend = call.shape.collective == Collective::kSend && source == nullptr;
+  void* buffer = isSend ? const_cast<void*>(call.input) : call.output;
+  addPart(call, {.isSend = isSend,
+                 .buffer = static_cast<std::byte*>(buffer),
+                 .source = source,
+                 .peer = index(call.shape.peer)});
+}
+
+void GpuBatcher::addPart(const Call& call, const Part& part) {
   wire::GpuTransfer& next = transfers_.transfers[transfers_.transferCount++];
   next = {};
-  const bool isSend = call.shape.collective == Collective::kSend && source == nullptr;
-  next.buffer = static_cast<std::byte*>(isSend ? const_cast<void*>(call.input) : call.output);
-  next.source = source;
+  next.buffer = part.buffer;
+  next.source = part.source;
   next.bytes = bytesOf(call);
   next.signature = signatureOf(call);
-  next.peer = static_cast<int16_t>(index(call.shape.peer));
+  next.peer = static_cast<int16_t>(part.peer);
   next.firstBlock = static_cast<int16_t>(blocks_);
   next.blocks = static_cast<int16_t>(kernels::cuda::transferBlocks(next.bytes, requestFor(call)));
-  next.isSend = isSend;
+  next.isSend = part.isSend;
   blocks_ += next.blocks;
+}
+
+Status GpuBatcher::emitTransfers(const Emit& emit) {
+  auto choice = kernels::cuda::transferKernel();
+  choice.startsEarly = kernels::cuda::startsEarly(blocks_, limits_.ranksPerDevice);
+  return emit(
+      {.collectives = nullptr, .transfers = &transfers_, .choice = choice, .blocks = blocks_});
 }
 
 // One launch with the round's send to and receive from each peer; false when there is none.
@@ -168,12 +207,7 @@ Result<bool> GpuBatcher::transferRound(std::span<const StreamCall> calls, int32_
   }
   if (selfSend != nullptr && selfReceive != nullptr && selfSend->input != selfReceive->output)
     addTransfer(*selfReceive, static_cast<const std::byte*>(selfSend->input));
-  if (transfers_.transferCount != 0) {
-    TUTTI_TRY(emit({.collectives = nullptr,
-                    .transfers = &transfers_,
-                    .choice = kernels::cuda::transferKernel(),
-                    .blocks = blocks_}));
-  }
+  if (transfers_.transferCount != 0) TUTTI_TRY(emitTransfers(emit));
   return isMore;
 }
 

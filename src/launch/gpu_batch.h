@@ -51,7 +51,17 @@ class GpuBatcher {
   Status addCollective(const Call& call, const Emit& emit);
   Status flush(const Emit& emit);
   Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
+  Status emitTransfers(const Emit& emit);
+  Status addMoves(const Call& call, const Emit& emit);
   void addTransfer(const Call& call, const std::byte* source);
+  // One part of `call`. `source`: of a local copy.
+  struct Part {
+    bool isSend = false;
+    std::byte* buffer = nullptr;
+    const std::byte* source = nullptr;
+    int32_t peer = 0;
+  };
+  void addPart(const Call& call, const Part& part);
   kernels::cuda::GpuRequest requestFor(const Call& call) const;
 
   const Limits limits_;

@@ -135,6 +135,31 @@ TEST_F(GpuBatchTest, ATransferWithOneselfIsACopy) {
   EXPECT_EQ(static_cast<void*>(emitted[0].transfers[0].buffer), out_);
 }
 
+TEST_F(GpuBatchTest, LongBroadcastsOfTwoRanksAreTransfers) {
+  GpuBatcher batcher = make(2);
+  add(Collective::kAllReduce, 10);
+  add(Collective::kBroadcast, 4 << 20, kRank);
+  add(Collective::kBroadcast, 4 << 20, 0);
+  add(Collective::kAllGather, 4 << 20);
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 4u) << "in the order of calls";
+  EXPECT_FALSE(emitted[0].isTransfers);
+  ASSERT_EQ(emitted[1].transfers.size(), 2u);
+  EXPECT_TRUE(emitted[1].transfers[0].isSend);
+  EXPECT_EQ(emitted[1].transfers[0].peer, 0);
+  EXPECT_EQ(static_cast<const void*>(emitted[1].transfers[1].source), in_);
+  ASSERT_EQ(emitted[2].transfers.size(), 1u);
+  EXPECT_FALSE(emitted[2].transfers[0].isSend);
+  ASSERT_EQ(emitted[3].transfers.size(), 3u);
+  const auto output = reinterpret_cast<uintptr_t>(out_);
+  const auto addressOf = [&](size_t i) {
+    return reinterpret_cast<uintptr_t>(emitted[3].transfers[i].buffer);
+  };
+  EXPECT_EQ(addressOf(1), output) << "the block of rank 0";
+  EXPECT_EQ(addressOf(2), output + (uintptr_t{16} << 20)) << "the own block";
+  EXPECT_EQ(emitted[3].blocks, emitted[3].transfers[2].firstBlock + emitted[3].transfers[2].blocks);
+}
+
 TEST_F(GpuBatchTest, RefusesHalfATransferWithOneself) {
   add(Collective::kSend, 10, kRank);
   GpuBatcher batcher = make();

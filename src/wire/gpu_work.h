@@ -61,15 +61,16 @@ static_assert(sizeof(GpuControl) <= kGpuControlBytes);
 
 inline constexpr size_t kGpuLineBytes = 16;
 inline constexpr size_t kGpuLinePayload = 8;
-inline constexpr size_t kGpuLinesPerBlock = 2048;  // of one set, shared by the ranks that write
-                                                   // there
+// Of one set, shared by the ranks that write there: so many that 1 MB among four ranks goes by
+// lines in two stages, a third to each owner.
+inline constexpr size_t kGpuLinesPerBlock = 2304;
 inline constexpr size_t kGpuLineAreaBytes =
     2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
 inline constexpr size_t kGpuStagingBytes = size_t{27} << 20;
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
-  return kGpuLinesPerBlock / static_cast<size_t>(rankCount > 1 ? rankCount : 2) / 8 * 8;
+  return kGpuLinesPerBlock / static_cast<size_t>(rankCount > 1 ? rankCount - 1 : 1) / 8 * 8;
 }
 
 // Rings of a pair that have slots: two ranks need no second stage. A transfer's block uses all of

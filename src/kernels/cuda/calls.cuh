@@ -3,18 +3,20 @@
 
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/slots.cuh"
+#include "kernels/cuda/two_stages.cuh"
 
 namespace tutti::kernels::cuda {
 
 // The barrier ends a call for the whole block: its epoch is stored, its lines are read.
-template <typename Policy>
+// Call is LineCall or TwoStageCall.
+template <typename Call>
 __device__ __forceinline__ void runLineCalls(const wire::GpuLaunch& launch) {
+  awaitStream();
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
     if (static_cast<int>(blockIdx.x) >= call.blocks) continue;
     if (i > 0) __syncthreads();
-    LineCall<Policy> line(launch.view, call);
-    if (!line.run()) return;
+    if (!Call(launch.view, call).run()) return;
   }
 }
 
@@ -29,6 +31,12 @@ __device__ __forceinline__ void runSlotCalls(const wire::GpuLaunch& launch) {
     if (__syncthreads_and(isFine ? 1 : 0) == 0) return;
   }
 }
+
+#define TUTTI_LINE_KERNEL(name, call)                                       \
+  extern "C" __global__ void __launch_bounds__(512, 1)                      \
+      name(const __grid_constant__ tutti::wire::GpuLaunch launch) {         \
+    tutti::kernels::cuda::runLineCalls<tutti::kernels::cuda::call>(launch); \
+  }
 
 // The same for up to 2, 4 and 8 ranks: what is done for each peer is unrolled.
 #define TUTTI_SLOT_KERNEL(name, most, policy)                                         \

@@ -11,19 +11,26 @@ namespace {
 using enum Collective;
 using wire::GpuAlgorithm;
 
-constexpr int32_t kThreads = 512;          // of a block of a collective
 constexpr int32_t kTransferThreads = 256;  // of a transfer's
 // Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
 // One on each multiprocessor; an A100 has 108.
 constexpr int32_t kResidentBlocks = 104;
 constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
+// A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
+// none where ranks share a GPU.
+constexpr int32_t kEarlyBlocks = 16;
 
 bool folds(Collective collective) {
   return collective == kAllReduce || collective == kReduceScatter || collective == kReduce;
 }
 
+// Ranks that share a GPU leave room for a second communicator of theirs.
+int32_t sharersOf(const GpuRequest& request) {
+  return request.ranksPerDevice > 1 ? 2 * request.ranksPerDevice : 1;
+}
+
 int32_t blockLimit(const GpuRequest& request) {
-  const int32_t resident = kResidentBlocks / std::max(1, request.ranksPerDevice);
+  const int32_t resident = kResidentBlocks / sharersOf(request);
   return std::clamp(std::min(resident, request.maxBlocks), 1, wire::kGpuMaxBlocks);
 }
 
@@ -32,11 +39,27 @@ size_t messageBytes(const GpuRequest& request) {
   return static_cast<size_t>(request.count) * sizeOf(request.type);
 }
 
+// Of more than two ranks: in two stages each rank sends 2 / n of the bytes, and they take two
+// trips.
+bool hasStages(const GpuRequest& request) {
+  return request.rankCount > 2 &&
+         (request.collective == kAllReduce || request.collective == kBroadcast ||
+          request.collective == kReduce);
+}
+
+// Up to here one stage is faster. Predicted: 2 (n - 1) S bytes against 4 (n - 1) / n S and 2.5 µs.
+size_t stageLimit(const GpuRequest& request) {
+  if (request.stageBytes >= 0) return static_cast<size_t>(request.stageBytes);
+  const size_t few = request.rankCount <= 4 ? 128_KiB : 64_KiB;
+  return request.collective == kAllReduce ? few : 2 * few;
+}
+
 // Up to here lines are faster: a line doubles the bytes on the wire, a slot costs a fence, a second
 // trip and more barriers (together some 4 µs). 2 and 4 × H200, 2026-11-21; more ranks are
 // predicted.
 size_t lineLimit(const GpuRequest& request) {
   if (request.lineBytes >= 0) return static_cast<size_t>(request.lineBytes);
+  if (hasStages(request)) return 1_MiB;
   if (request.rankCount <= 2) return 512_KiB;
   return request.rankCount <= 4 ? 256_KiB : 64_KiB;
 }
@@ -56,14 +79,19 @@ const char* slotKernel(bool fold, int32_t rankCount) {
   return fold ? "tuttiFoldSlots8" : "tuttiMoveSlots8";
 }
 
+const char* lineKernel(bool fold) { return fold ? "tuttiFoldLines" : "tuttiMoveLines"; }
+const char* stageKernel(bool fold) { return fold ? "tuttiFoldTwoStages" : "tuttiMoveTwoStages"; }
+
 // Messages that one call makes of the vector: an owner each.
 int32_t partCount(const GpuRequest& request, GpuAlgorithm shape) {
   if (shape != GpuAlgorithm::kTwoShot) return 1;
   return request.collective == kAllReduce ? request.rankCount : request.rankCount - 1;
 }
 
-GpuAlgorithm shapeOf(const GpuRequest& request, bool lines) {
-  const bool one = request.rankCount <= 2 || lines;
+enum class Way : uint8_t { kLines, kStages, kSlots };
+
+GpuAlgorithm shapeOf(const GpuRequest& request, Way way) {
+  const bool one = request.rankCount <= 2 || way == Way::kLines;
   switch (request.collective) {
     case kAllReduce: return one ? GpuAlgorithm::kOneShot : GpuAlgorithm::kTwoShot;
     case kBroadcast:
@@ -90,19 +118,26 @@ std::string_view scheduleName(Collective collective, GpuAlgorithm shape) {
 }
 
 void shapeLines(const GpuRequest& request, GpuChoice& choice) {
-  const size_t lines = divideUp(messageBytes(request), wire::kGpuLinePayload);
+  const auto parts = static_cast<size_t>(partCount(request, choice.shape));
+  const size_t lines = divideUp(divideUp(messageBytes(request), parts), wire::kGpuLinePayload);
   const size_t most = wire::gpuLinesPerPeer(request.rankCount);
-  const auto wanted = static_cast<int32_t>(divideUp(lines, std::min(most, size_t{kThreads})));
+  const auto wanted =
+      static_cast<int32_t>(divideUp(lines, std::min(most, size_t{kCollectiveThreads})));
   choice.blocks = std::clamp(wanted, 1, blockLimit(request));
   const size_t perBlock = roundUp(divideUp(lines, static_cast<size_t>(choice.blocks)), 2);
   choice.chunkBytes =
       static_cast<uint32_t>(std::clamp(perBlock, size_t{2}, most) * wire::kGpuLinePayload);
 }
 
-bool linesFit(const GpuRequest& request) {
+Way wayOf(const GpuRequest& request) {
+  const size_t bytes = messageBytes(request);
+  if (request.rankCount <= 1 || bytes > lineLimit(request)) return Way::kSlots;
+  const Way way = hasStages(request) && bytes > stageLimit(request) ? Way::kStages : Way::kLines;
+  const auto parts = static_cast<size_t>(partCount(request, shapeOf(request, way)));
   const auto blocks = static_cast<size_t>(blockLimit(request));
-  const size_t room = blocks * wire::gpuLinesPerPeer(request.rankCount) * wire::kGpuLinePayload;
-  return request.rankCount > 1 && messageBytes(request) <= std::min(room, lineLimit(request));
+  const size_t room =
+      parts * blocks * wire::gpuLinesPerPeer(request.rankCount) * wire::kGpuLinePayload;
+  return bytes <= room ? way : Way::kSlots;
 }
 
 void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
@@ -123,28 +158,40 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   if (request.rankCount < 1 || request.rankCount > wire::kGpuMaxRanks) return std::nullopt;
   if (request.collective == kSend || request.collective == kRecv) return std::nullopt;
   GpuChoice choice{};
-  const bool lines = linesFit(request);
-  choice.shape = shapeOf(request, lines);
+  const Way way = wayOf(request);
+  choice.shape = shapeOf(request, way);
   choice.algorithm = scheduleName(request.collective, choice.shape);
-  choice.protocol = lines ? "lines" : "slots";
-  choice.threads = kThreads;
+  choice.protocol = way == Way::kSlots ? "slots" : "lines";
+  choice.threads = kCollectiveThreads;
   const bool fold = folds(request.collective);
   choice.image = fold ? static_cast<int32_t>(request.type) : kMoveImage;
-  if (lines) {
-    choice.kernel = fold ? "tuttiFoldLines" : "tuttiMoveLines";
-    shapeLines(request, choice);
-  } else {
+  if (way == Way::kSlots) {
     choice.kernel = slotKernel(fold, request.rankCount);
     shapeSlots(request, choice);
+    return choice;
   }
+  choice.kernel = way == Way::kLines ? lineKernel(fold) : stageKernel(fold);
+  shapeLines(request, choice);
+  choice.startsEarly = startsEarly(choice.blocks, request.ranksPerDevice);
   return choice;
+}
+
+// Predicted from sends and receives of 16 MB, 57 µs both ways at once, where broadcast takes 60.
+bool goesAsTransfers(const GpuRequest& request) {
+  const bool moves = request.collective == kBroadcast || request.collective == kAllGather;
+  return moves && request.rankCount == 2 && request.ranksPerDevice == 1 &&
+         messageBytes(request) >= 8_MiB;
+}
+
+bool startsEarly(int32_t blocks, int32_t ranksPerDevice) {
+  return ranksPerDevice == 1 && blocks <= kEarlyBlocks;
 }
 
 int32_t transferBlocks(uint64_t bytes, const GpuRequest& request) {
   constexpr uint64_t kLeast = 8_KiB;
   // Every peer may have a send and a receive in the same launch.
   const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
-  const int32_t resident = kResidentTransferBlocks / std::max(1, request.ranksPerDevice);
+  const int32_t resident = kResidentTransferBlocks / sharersOf(request);
   const int32_t most =
       std::clamp(std::min(resident / pairs, request.maxBlocks), 1, wire::kGpuMaxBlocks);
   return static_cast<int32_t>(
@@ -159,13 +206,14 @@ GpuChoice transferKernel() {
           .threads = kTransferThreads,
           .blocks = 1,
           .chunkBytes = 0,
-          .shape = GpuAlgorithm::kDirect};
+          .shape = GpuAlgorithm::kDirect,
+          .startsEarly = false};
 }
 
 KernelNames kernelNames(int32_t image, int32_t rankCount) {
-  if (image == kMoveImage)
-    return {"tuttiMoveLines", slotKernel(false, rankCount), transferKernel().kernel};
-  return {"tuttiFoldLines", slotKernel(true, rankCount), nullptr};
+  const bool fold = image != kMoveImage;
+  return {lineKernel(fold), slotKernel(fold, rankCount),
+          rankCount > 2 ? stageKernel(fold) : nullptr, fold ? nullptr : transferKernel().kernel};
 }
 
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {

@@ -25,10 +25,29 @@ TEST_P(GpuCatalogTest, AllLinesOfAMessageHaveAPlace) {
       ASSERT_TRUE(choice.has_value());
       if (choice->protocol != "lines") continue;
       const size_t room = wire::gpuLinesPerPeer(GetParam()) * wire::kGpuLinePayload;
+      const int32_t parts = choice->shape == wire::GpuAlgorithm::kTwoShot ? GetParam() : 1;
       EXPECT_LE(choice->chunkBytes, room) << count;
-      EXPECT_GE(choice->chunkBytes * static_cast<uint64_t>(choice->blocks), count * 4) << count;
+      EXPECT_GE(choice->chunkBytes * static_cast<uint64_t>(choice->blocks * parts), count * 4)
+          << count;
     }
   }
+}
+
+TEST_P(GpuCatalogTest, AMegabyteOfManyRanksGoesInTwoStagesOfLines) {
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
+    const auto choice = choose(requestOf(collective, GetParam(), 1 << 18, 1));
+    ASSERT_TRUE(choice.has_value());
+    const bool isByLines = GetParam() > 2;
+    EXPECT_EQ(choice->protocol, isByLines ? "lines" : "slots");
+    EXPECT_EQ(choice->shape == wire::GpuAlgorithm::kTwoShot, isByLines);
+  }
+}
+
+TEST_P(GpuCatalogTest, OnlySmallKernelsOfRanksWithAGpuEachStartEarly) {
+  EXPECT_TRUE(choose(requestOf(Collective::kAllReduce, GetParam(), 256, 1))->startsEarly);
+  EXPECT_FALSE(choose(requestOf(Collective::kAllReduce, GetParam(), 256, 2))->startsEarly);
+  EXPECT_FALSE(choose(requestOf(Collective::kAllReduce, GetParam(), 1 << 17, 1))->startsEarly);
 }
 
 TEST_P(GpuCatalogTest, MessagesFitTheirSlots) {

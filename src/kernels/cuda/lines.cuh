@@ -19,18 +19,19 @@ __device__ __forceinline__ uint32_t lineFlag(uint64_t epoch) {
   return static_cast<uint32_t>(epoch % 0xffffffffu) + 1;
 }
 
-// Lines of this block that rank `from` writes in rank `at`'s segment.
+// Lines of this block that rank `from`, another one, writes in rank `at`'s segment.
 __device__ __forceinline__ uint4* linesOf(const GpuView& view, uint64_t epoch, int at, int from) {
   const size_t area = (epoch & 1) * wire::kGpuMaxBlocks + blockIdx.x;
-  const size_t first = area * wire::kGpuLinesPerBlock +
-                       static_cast<size_t>(from) * wire::gpuLinesPerPeer(view.rankCount);
+  const auto source = static_cast<size_t>(from < at ? from : from - 1);
+  const size_t first =
+      area * wire::kGpuLinesPerBlock + source * wire::gpuLinesPerPeer(view.rankCount);
   return reinterpret_cast<uint4*>(view.segments[at] + wire::kGpuLineOffset) + first;
 }
 
 // The set that peers will write next. They wait until this rank has begun `epoch`, so clearing goes
 // before announcing.
 __device__ inline void clearLines(const GpuView& view, uint64_t epoch) {
-  uint4* lines = linesOf(view, epoch + 1, view.rank, 0);
+  uint4* lines = linesOf(view, epoch + 1, view.rank, view.rank == 0 ? 1 : 0);  // the first
   for (size_t i = threadIdx.x; i < wire::kGpuLinesPerBlock; i += blockDim.x) {
     lines[i] = make_uint4(0, 0, 0, 0);
   }
@@ -87,58 +88,12 @@ class Arrivals {
   uint4 lines_[wire::kGpuMaxRanks];
 };
 
-// One call, as the policy (Folding or Moving) finishes it. All threads of the block; false when the
-// communicator is over.
-template <typename Policy>
-class LineCall {
- public:
-  __device__ LineCall(const GpuView& view, const GpuCall& call)
-      : view_(view),
-        call_(call),
-        roles_(rolesOf(call, view.rank, view.rankCount)),
-        policy_(call, view.rank, view.rankCount),
-        blockBytes_(call.count * sizeOf(call.type)),
-        start_(static_cast<size_t>(blockIdx.x) * call.chunkBytes) {
-    const size_t rest = blockBytes_ > start_ ? blockBytes_ - start_ : 0;
-    bytes_ = rest < call.chunkBytes ? rest : call.chunkBytes;
-  }
+// The beginning of a call by lines.
+class LineSession {
+ protected:
+  __device__ LineSession(const GpuView& view, const GpuCall& call)
+      : view_(view), call_(call), roles_(rolesOf(call, view.rank, view.rankCount)) {}
 
-  __device__ bool run() {
-    const size_t lines = (bytes_ + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
-    const size_t first = threadIdx.x;
-    // The loads that the beginning needs and those of the first line go out together.
-    Contribution contribution;
-    const Entry entry = loadEntry();
-    if (first < lines) load(contribution, first);
-    if (!begin(entry)) return false;
-    if (first < lines) push(contribution, first);
-    for (size_t i = first + blockDim.x; i < lines; i += blockDim.x) {
-      Contribution more;
-      load(more, i);
-      push(more, i);
-    }
-    // Who called something else sends the wrong lines or none: its entry tells.
-    const int peer = static_cast<int>(threadIdx.x);
-    const bool checks = peer < view_.rankCount && (roles_.receives & bit(peer)) != 0;
-    const uint64_t seen = checks ? loadRelaxed(entryOf(view_, epoch_, peer)) : 0;
-    bool isFine = first >= lines || finish(contribution, first);
-    for (size_t i = first + blockDim.x; i < lines && isFine; i += blockDim.x) {
-      Contribution more;
-      load(more, i);
-      isFine = finish(more, i);
-    }
-    if (isFine && checks && seen != stamped(call_.signature, epoch_)) {
-      isFine = awaitSameCall(view_, awaited(peer, epoch_), seen);
-    }
-    return isFine;
-  }
-
- private:
-  // This rank's input at one line: for whom each part is.
-  struct Contribution {
-    uint2 all;  // for everyone, where the input is not by peer
-    uint2 byPeer[wire::kGpuMaxRanks];
-  };
   struct Entry {
     uint64_t epoch;
     uint64_t seen[2];  // the peer's words of both sets
@@ -165,7 +120,8 @@ class LineCall {
     return entry;
   }
 
-  __device__ bool begin(const Entry& entry) {
+  // `epochs` of the block are this call's.
+  __device__ bool begin(const Entry& entry, int epochs = 1) {
     epoch_ = entry.epoch;
     bool isFine = entry.dead == 0;
     if (epoch_ % kClearEvery < 2) clearLines(view_, epoch_);
@@ -177,10 +133,73 @@ class LineCall {
                           (before & 1) == 0 ? entry.seen[0] : entry.seen[1]);
     }
     if (__syncthreads_or(!isFine ? 1 : 0) != 0) return false;
-    if (threadIdx.x == 0) controlOf(view_, view_.rank)->epoch[blockIdx.x] = epoch_;
+    if (threadIdx.x == 0) controlOf(view_, view_.rank)->epoch[blockIdx.x] = epoch_ + epochs - 1;
     return true;
   }
 
+  // Who called something else sends the wrong lines or none: its entry tells. A thread a peer.
+  __device__ __forceinline__ bool checks() const {
+    const int peer = static_cast<int>(threadIdx.x);
+    return peer < view_.rankCount && ((roles_.receives | roles_.collects) & bit(peer)) != 0;
+  }
+  __device__ __forceinline__ uint64_t loadChecked() const {
+    return checks() ? loadRelaxed(entryOf(view_, epoch_, static_cast<int>(threadIdx.x))) : 0;
+  }
+  __device__ __forceinline__ bool isSameCall(uint64_t seen) const {
+    if (!checks() || seen == stamped(call_.signature, epoch_)) return true;
+    return awaitSameCall(view_, awaited(static_cast<int>(threadIdx.x), epoch_), seen);
+  }
+
+  const GpuView& view_;
+  const GpuCall& call_;
+  const Roles roles_;
+  uint64_t epoch_ = 0;
+};
+
+// One call, as the policy (Folding or Moving) finishes it. All threads of the block; false when the
+// communicator is over.
+template <typename Policy>
+class LineCall : LineSession {
+ public:
+  __device__ LineCall(const GpuView& view, const GpuCall& call)
+      : LineSession(view, call),
+        policy_(call, view.rank, view.rankCount),
+        blockBytes_(call.count * sizeOf(call.type)),
+        start_(static_cast<size_t>(blockIdx.x) * call.chunkBytes) {
+    const size_t rest = blockBytes_ > start_ ? blockBytes_ - start_ : 0;
+    bytes_ = rest < call.chunkBytes ? rest : call.chunkBytes;
+  }
+
+  __device__ bool run() {
+    const size_t lines = (bytes_ + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
+    const size_t first = threadIdx.x;
+    // The loads that the beginning needs and those of the first line go out together.
+    Contribution contribution;
+    const Entry entry = loadEntry();
+    if (first < lines) load(contribution, first);
+    if (!begin(entry)) return false;
+    if (first < lines) push(contribution, first);
+    for (size_t i = first + blockDim.x; i < lines; i += blockDim.x) {
+      Contribution more;
+      load(more, i);
+      push(more, i);
+    }
+    const uint64_t seen = loadChecked();
+    bool isFine = first >= lines || finish(contribution, first);
+    for (size_t i = first + blockDim.x; i < lines && isFine; i += blockDim.x) {
+      Contribution more;
+      load(more, i);
+      isFine = finish(more, i);
+    }
+    return isFine && isSameCall(seen);
+  }
+
+ private:
+  // This rank's input at one line: for whom each part is.
+  struct Contribution {
+    uint2 all;  // for everyone, where the input is not by peer
+    uint2 byPeer[wire::kGpuMaxRanks];
+  };
   __device__ __forceinline__ int rest(size_t line) const {
     return static_cast<int>(min(bytes_ - line * wire::kGpuLinePayload, size_t{8}));
   }
@@ -259,14 +278,10 @@ class LineCall {
     return true;
   }
 
-  const GpuView& view_;
-  const GpuCall& call_;
-  const Roles roles_;
   const Policy policy_;
   const size_t blockBytes_;  // of the call: what one rank sends another
   const size_t start_;       // of this thread block's share of it
   size_t bytes_;
-  uint64_t epoch_ = 0;
 };
 
 }  // namespace tutti::kernels::cuda

@@ -16,8 +16,10 @@ inline constexpr int kMovers = 224;
 inline constexpr int kKeepers = 32;
 inline constexpr int kPumpThreads = kMovers + kKeepers;
 
-// Of the threads of one pump only; barrier 0 is that of the whole block.
+// Of the threads of one pump only; barrier 0 is that of the whole block. The lanes of a warp come
+// together before: each has waited for a peer of its own.
 __device__ __forceinline__ void pumpBarrier(int number) {
+  __syncwarp();
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kPumpThreads) : "memory");
 }
 

@@ -28,7 +28,7 @@ inline constexpr int kLag = 3;
 static_assert(kLag > 2 && wire::gpuSlotCount(wire::kGpuMaxRanks) > kLag);
 
 inline constexpr int kSlotThreads = 2 * kPumpThreads;
-inline constexpr int64_t kAllSent = int64_t{1} << 62;
+inline constexpr unsigned long long kAllSent = 1ULL << 62;
 
 // What a pump's movers do in one step, where bytes say so. Entry j is the peer j + 1 after this
 // rank, so that each begins with another and none is a hot spot.
@@ -47,7 +47,8 @@ struct SlotStep {
 struct SlotShared {
   SlotStep sender[2];
   SlotStep worker[2];
-  int64_t sent;  // chunks that the sender is through with; kAllSent where it has none, or failed
+  // Chunks that the sender is through with; kAllSent where it has none, or failed.
+  unsigned long long sent;
 };
 
 // A call as the keepers see it: who, and which bytes.
@@ -166,7 +167,7 @@ class SenderKeeper {
     if (call_.sends() && step < call_.chunks) {
       if (lane_ == 0) {
         __threadfence_block();
-        *static_cast<volatile int64_t*>(&shared_.sent) = step + 1;
+        atomicExch(&shared_.sent, static_cast<unsigned long long>(step + 1));
       }
       if (call_.roles.sends != 0) fenceSystem();
       if (sendsHere_) out_.mark(call_.view, step);
@@ -272,12 +273,12 @@ class WorkerKeeper {
   }
 
  private:
-  // sent: written by the sender's keeper after a barrier with its movers, whose loads have
-  // returned;
-  //   read here before the barrier that lets the worker's movers write. It only grows, and a sender
-  //   that gives up raises it to the end, so this ends when the sender does.
+  // sent: raised by the sender's keeper after a barrier with its movers, whose loads have returned;
+  //   looked at here before the barrier that lets the worker's movers write. By atomics, with a
+  //   fence of the block between them and the barriers. It only grows, and a sender that gives up
+  //   raises it to the end, so this ends when the sender does.
   __device__ void awaitSender(int64_t step) const {
-    while (*static_cast<volatile int64_t*>(&shared_.sent) <= step) {
+    while (atomicAdd(&shared_.sent, 0ULL) <= static_cast<unsigned long long>(step)) {
     }
     __threadfence_block();
   }
@@ -447,7 +448,7 @@ __device__ __forceinline__ bool runSlotCall(const GpuView& view, const GpuCall& 
     SenderKeeper sender(slots, shared, keeper);
     const bool isFine = keep(sender, shared.sender, 1, slots.senderSteps());
     // The worker must not wait for a sender that gave up.
-    if (!isFine && keeper == 0) *static_cast<volatile int64_t*>(&shared.sent) = kAllSent;
+    if (!isFine && keeper == 0) atomicExch(&shared.sent, kAllSent);
     if (isFine) sender.save();
     return isFine;
   }

@@ -145,6 +145,7 @@ __device__ __forceinline__ void runTransfers(const wire::GpuTransfers& transfers
                                              TransferStep (&tables)[2]) {
   const int block = static_cast<int>(blockIdx.x);
   const GpuView& view = transfers.view;
+  awaitStream();
   for (int i = 0; i < transfers.transferCount; ++i) {
     const wire::GpuTransfer& transfer = transfers.transfers[i];
     if (block < transfer.firstBlock || block >= transfer.firstBlock + transfer.blocks) continue;

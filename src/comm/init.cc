@@ -382,20 +382,21 @@ Status Communicator::prepareGpu(std::unique_ptr<observe::Recorder> recorder) {
                                                                   .accelerator = accelerator,
                                                                   .timeout = timeout}));
   const Settings& settings = process_.settings();
-  TUTTI_TRY_ASSIGN(
-      gpuLauncher_,
-      launch::GpuLauncher::open(
-          {.accelerator = accelerator,
-           .watcher = process_.gpuWatcher(),
-           .peers = peers_,
-           .clock = process_.clock(),
-           .segments = std::move(segments),
-           .recorder = std::move(recorder),
-           .options = {
-               .limits = gpuLimits_,
-               .timeout = timeout,
-               .waitLimit = std::chrono::milliseconds(settings.integer("TUTTI_GPU_WAIT_MS")),
-               .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0}}));
+  auto launcher = launch::GpuLauncher::open(
+      {.accelerator = accelerator,
+       .watcher = process_.gpuWatcher(),
+       .peers = peers_,
+       .clock = process_.clock(),
+       .segments = std::move(segments),
+       .recorder = std::move(recorder),
+       .options = {.limits = gpuLimits_,
+                   .timeout = timeout,
+                   .waitLimit = std::chrono::milliseconds(settings.integer("TUTTI_GPU_WAIT_MS")),
+                   .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0}});
+  // Kernels of ranks that are through may wait for those that still load theirs.
+  TUTTI_TRY(bootstrap_->barrier());
+  if (!launcher.ok()) return launcher.takeStatus();
+  gpuLauncher_ = std::move(launcher).value();
   runner_ = gpuLauncher_.get();
   return {};
 }

@@ -52,6 +52,9 @@ Status GpuLauncher::initialise() {
   view.rank = parts_.recorder->rank();
   view.rankCount = parts_.options.limits.rankCount;
   batcher_ = std::make_unique<GpuBatcher>(view, parts_.options.limits);
+  if (parts_.options.limits.ranksPerDevice > 1) {
+    TUTTI_TRY_ASSIGN(ownStream_, accelerator.createStream());
+  }
   return loadKernels();
 }
 
@@ -64,10 +67,50 @@ Status GpuLauncher::loadKernels() {
       kernels::cuda::GpuChoice choice{};
       choice.image = image;
       choice.kernel = name;
-      TUTTI_TRY(kernelFor(choice).takeStatus());
+      TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(choice));
+      if (ownStream_ != nullptr) TUTTI_TRY(tryKernel(*kernel, choice));
     }
   }
-  return {};
+  if (ownStream_ == nullptr) return {};
+  TUTTI_TRY(parts_.accelerator.record(tail_, ownStream_));
+  return awaitTail(parts_.options.timeout);
+}
+
+// The first kernel of a stream may wait until the GPU runs no other: with 3 or 5 ranks on a GPU and
+// streams that had run nothing, 6 of 10 programs hung at their first calls; none of 10 did when
+// each stream had run every kernel, with nothing to do (2026-11-21, H200, driver 580).
+Status GpuLauncher::tryKernel(const device::Kernel& kernel,
+                              const kernels::cuda::GpuChoice& choice) {
+  const union {
+    wire::GpuLaunch launch;
+    wire::GpuTransfers transfers;
+  } nothing{};
+  const auto transfer = kernels::cuda::transferKernel();
+  const bool isTransfer = std::string_view(choice.kernel) == transfer.kernel;
+  const int32_t threads = isTransfer ? transfer.threads : kernels::cuda::kCollectiveThreads;
+  return parts_.accelerator.launch({.kernel = &kernel,
+                                    .blocks = 1,
+                                    .threads = static_cast<uint32_t>(threads),
+                                    .argument = &nothing},
+                                   ownStream_);
+}
+
+Status GpuLauncher::awaitTail(Nanoseconds bound) {
+  const Instant deadline = parts_.clock.now() + bound;
+  for (;;) {
+    TUTTI_TRY_ASSIGN(const bool isDone, parts_.accelerator.isDone(tail_));
+    if (isDone) return {};
+    if (parts_.clock.now() >= deadline) {
+      return internalError(
+          "rank {}: kernels with nothing to do have not ended within {} ms (TUTTI_TIMEOUT_MS): "
+          "what "
+          "else runs on GPU {}?",
+          parts_.recorder->rank(),
+          std::chrono::duration_cast<std::chrono::milliseconds>(bound).count(),
+          parts_.accelerator.busId());
+    }
+    sleepFor(kIdlePoll);
+  }
 }
 
 GpuLauncher::~GpuLauncher() {
@@ -75,6 +118,7 @@ GpuLauncher::~GpuLauncher() {
   parts_.recorder->setLife(observe::Life::kDestroyed);
   for (device::Event* event : {tail_, probe_, join_, captureTail_})
     parts_.accelerator.destroyEvent(event);
+  parts_.accelerator.destroyStream(ownStream_);
   if (!hasCaptured_) return;
   // A graph may still hold our launches. It finds the abort word raised and does nothing, for which
   // the word and the segments must stay: for good, since nobody tells when a graph is gone.
@@ -104,7 +148,8 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   TUTTI_TRY(batcher_->check(calls));
   void* stream = calls.front().stream;
   const device::Capture capture = parts_.accelerator.captureOf(stream);
-  TUTTI_TRY(joinBefore(calls, capture));
+  if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
+  TUTTI_TRY(joinBefore(calls, stream, capture));
   record(calls, capture);
   Status status =
       batcher_->build(calls, [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
@@ -116,15 +161,15 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
     abort();
     return status;
   }
-  TUTTI_TRY(joinAfter(calls, capture));
+  TUTTI_TRY(joinAfter(calls, stream, capture));
   parts_.watcher.wake();
   return {};
 }
 
 // The communicator's order, and the group's streams.
-Status GpuLauncher::joinBefore(std::span<const StreamCall> calls, const device::Capture& capture) {
+Status GpuLauncher::joinBefore(std::span<const StreamCall> calls, void* stream,
+                               const device::Capture& capture) {
   device::Accelerator& accelerator = parts_.accelerator;
-  void* stream = calls.front().stream;
   if (capture.isActive) {
     if (capture_.isActive && capture_.id == capture.id && stream != lastCaptureStream_)
       TUTTI_TRY(accelerator.wait(stream, captureTail_));
@@ -141,8 +186,8 @@ Status GpuLauncher::joinBefore(std::span<const StreamCall> calls, const device::
   return {};
 }
 
-Status GpuLauncher::joinAfter(std::span<const StreamCall> calls, const device::Capture& capture) {
-  void* stream = calls.front().stream;
+Status GpuLauncher::joinAfter(std::span<const StreamCall> calls, void* stream,
+                              const device::Capture& capture) {
   void* joined = stream;
   for (const StreamCall& item : calls) {
     if (item.stream == stream || item.stream == joined) continue;
@@ -207,7 +252,8 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream) {
   return parts_.accelerator.launch({.kernel = kernel,
                                     .blocks = static_cast<uint32_t>(batch.blocks),
                                     .threads = static_cast<uint32_t>(batch.choice.threads),
-                                    .argument = argument},
+                                    .argument = argument,
+                                    .startsEarly = batch.choice.startsEarly},
                                    stream);
 }
 

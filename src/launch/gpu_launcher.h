@@ -3,7 +3,8 @@
 //
 // A launch allocates nothing and waits for nothing. The kernels of one communicator never overlap:
 // they share the segments. On one stream they follow each other anyhow; a call on another stream
-// first waits for the last one's event.
+// first waits for the last one's event. Ranks that share a GPU launch on a stream of the launcher's
+// own, which waits for the user's and is waited for.
 #pragma once
 
 #include <atomic>
@@ -88,10 +89,13 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
                 .timeout = parts_.options.timeout}) {}
   Status initialise();
   Status loadKernels();
+  Status tryKernel(const device::Kernel& kernel, const kernels::cuda::GpuChoice& choice);
+  Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
   Status checkBuffers(const Call& call);
-  Status joinBefore(std::span<const StreamCall> calls, const device::Capture& capture);
-  Status joinAfter(std::span<const StreamCall> calls, const device::Capture& capture);
+  Status joinBefore(std::span<const StreamCall> calls, void* stream,
+                    const device::Capture& capture);
+  Status joinAfter(std::span<const StreamCall> calls, void* stream, const device::Capture& capture);
   Status emit(const GpuBatch& batch, void* stream);
   Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
@@ -116,6 +120,7 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
 
   mutable std::mutex mutex_;  // guards the fields down to the blank line, and kernels_
   std::unique_ptr<GpuBatcher> batcher_;
+  void* ownStream_ = nullptr;       // where ranks share a GPU
   device::Event* tail_ = nullptr;   // after the last launch outside of captures
   device::Event* probe_ = nullptr;  // after a launch now and then: how far the device has come
   device::Event* join_ = nullptr;   // for the other streams of a group, used up at once

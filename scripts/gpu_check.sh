@@ -80,6 +80,7 @@ for part in $parts; do
       step "1 GPU, 2 processes all_reduce" 60 "$build/bin/tutti" perf all_reduce -n 2 -b 8 -e 1M -f 64 --min-time 0.002 -w 1 -T 50
       behaviour 2
       behaviour 4
+      behaviour 8
       unset CUDA_VISIBLE_DEVICES
       ;;
     all)
@@ -100,6 +101,9 @@ for part in $parts; do
         continue
       fi
       run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_check.py")
+      if python3 -c 'import cupy' 2>/dev/null; then
+        LD_PRELOAD=$library step "CuPy, tutti" 60 python3 "$here/tests/gpu/cupy_check.py"
+      fi
       step "PyTorch, NCCL" 120 "${run[@]}" --losses "$logs/nccl.json"
       LD_PRELOAD=$library step "PyTorch, tutti" 120 "${run[@]}" --losses "$logs/tutti.json" --against "$logs/nccl.json"
       ;;

@@ -117,10 +117,13 @@ void drive(Task* first, Waiting& waiting) {
   const WaitPolicy policy = waiting.policy();
   if (first != nullptr && first->next == nullptr && policy.spins > 0 && endsAtOnce(*first)) return;
   Pending pending(first);
-  Waiter waiter(policy);
+  Waiter waiter(waiting.patience.limit(policy));
   while (!pending.isEmpty()) {
     if (pending.poll()) {
-      waiter.reset();
+      if (waiter.hasWaited()) {
+        waiting.patience.learn(waiter.wasShort());
+        waiter.reset(waiting.patience.limit(policy));
+      }
       continue;
     }
     const Waiter::Next next = waiter.next(pending.pollCost());

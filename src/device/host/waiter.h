@@ -2,6 +2,7 @@
 // change.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -22,6 +23,43 @@ struct WaitPolicy {
 // ranks than CPUs: the rank that is waited for needs this very CPU, so give it away soon. Numbers
 // below 1 count as 1.
 WaitPolicy makeWaitPolicy(int32_t ranksOnHost, int32_t usableCpus);
+
+// Halves what a policy allows while waits outlast it again and again, and doubles it back when they
+// end in time.
+//
+// Two ranks may sit on one CPU although each could have its own: where sessions are the scheduler's
+// groups (autogroups; newer versions of torchrun give each rank one), it balances groups and not
+// threads, and keeps them there while other work keeps the other CPUs. Whoever spins then spins
+// away the very time in which its partner could answer, 230 µs a message; and between sessions a
+// yield yields nothing. Each rank for itself sees the same sign: waits do not end before it yields
+// or sleeps. One such wait is no sign, as a partner may be late; so two in a row count. Figures:
+// docs/results/notes.md, 2026-11-21.
+class Patience {
+ public:
+  WaitPolicy limit(const WaitPolicy& policy) const {
+    const uint32_t halvings = state_.load(std::memory_order_relaxed) >> 1;
+    if (halvings == 0) return policy;
+    return {.spins = policy.spins >> halvings,
+            .yields = std::min(policy.yields, std::max(policy.yields >> halvings, kLeastYields))};
+  }
+  // After each wait: whether it ended within what was hoped for (Waiter::wasShort).
+  void learn(bool wasShort) {
+    const uint32_t state = state_.load(std::memory_order_relaxed);
+    if (state == 0 && wasShort) return;  // the usual case writes no shared line
+    uint32_t halvings = state >> 1;
+    const bool wasLongBefore = (state & 1) != 0;
+    if (wasShort && halvings > 0) --halvings;
+    if (!wasShort && wasLongBefore && halvings < kMostHalvings) ++halvings;
+    state_.store(halvings << 1 | (wasShort ? 0u : 1u), std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr uint32_t kMostHalvings = 7;
+  static constexpr uint32_t kLeastYields = 8;
+  // Halvings << 1 | whether the last wait was long. Relaxed, and a learned one may get lost: a
+  // hint.
+  std::atomic<uint32_t> state_{0};
+};
 
 // What all waiting threads of the device share. Any thread.
 class Waiting {
@@ -44,6 +82,7 @@ class Waiting {
 
   Clock& clock;
   const Nanoseconds longestSleep;
+  Patience patience;
   // Turns false, for good, when the kernel refuses to sleep on several words. Relaxed: only saves
   // the next try.
   std::atomic<bool> canSleepOnMany{true};
@@ -80,13 +119,21 @@ class Waiter {
 
   // Something advanced: begin with the first phase when next idle.
   void reset() { step_ = 0; }
+  void reset(const WaitPolicy& policy) {
+    policy_ = policy;
+    step_ = 0;
+  }
+  bool hasWaited() const { return step_ != 0; }
+  // Whether the wait ended in the phase that is to catch it: spinning where there is any, else
+  // yielding.
+  bool wasShort() const { return step_ <= (policy_.spins != 0 ? policy_.spins : policy_.yields); }
 
   // Nothing advanced: pauses or yields as the phase wants, and says what is next. `spins`: how many
   // polls of memory the last poll was worth.
   Next next(uint32_t spins = 1);
 
  private:
-  const WaitPolicy policy_;
+  WaitPolicy policy_;
   uint64_t step_ = 0;
 };
 

@@ -181,6 +181,39 @@ TEST(Waiter, ChecksInEveryPhaseAndSleepsAtTheEnd) {
   EXPECT_EQ(waiter.next(), Waiter::Next::kPoll);
 }
 
+TEST(Patience, EndsWhenWaitsStayLongAndComesBackWithShortOnes) {
+  constexpr WaitPolicy kOwn{.spins = 8192, .yields = 1024};
+  Patience patience;
+  patience.learn(false);
+  patience.learn(true);
+  patience.learn(false);
+  EXPECT_EQ(patience.limit(kOwn).spins, kOwn.spins) << "one late partner is no sign";
+  for (int i = 0; i < 20; ++i) patience.learn(false);
+  EXPECT_LE(patience.limit(kOwn).spins, 64u);
+  EXPECT_LE(patience.limit(kOwn).yields, 8u);
+  EXPECT_GE(patience.limit(kOwn).yields, 1u);
+  EXPECT_EQ(patience.limit({.spins = 0, .yields = 4}).yields, 4u);
+  for (int i = 0; i < 7; ++i) patience.learn(true);
+  EXPECT_EQ(patience.limit(kOwn).spins, kOwn.spins);
+  EXPECT_EQ(patience.limit(kOwn).yields, kOwn.yields);
+}
+
+TEST(Waiter, TellsWhetherAWaitWasShort) {
+  Waiter spinning({.spins = 2, .yields = 2});
+  EXPECT_FALSE(spinning.hasWaited());
+  spinning.next();
+  spinning.next();
+  EXPECT_TRUE(spinning.hasWaited() && spinning.wasShort());
+  spinning.next();
+  EXPECT_FALSE(spinning.wasShort());
+  Waiter yielding({.spins = 0, .yields = 2});
+  yielding.next();
+  yielding.next();
+  EXPECT_TRUE(yielding.wasShort());
+  yielding.next();
+  EXPECT_FALSE(yielding.wasShort());
+}
+
 TEST(WaitPolicy, GivesTheCpuAwaySoonerTheMoreRanksShareIt) {
   const WaitPolicy own = makeWaitPolicy(2, 2);
   const WaitPolicy shared = makeWaitPolicy(4, 2);

@@ -16,6 +16,7 @@
 #include "tools/collective_option.h"
 #include "tools/command.h"
 #include "tools/sim_compare.h"
+#include "tools/sim_export.h"
 #include "tools/sim_report.h"
 #include "tools/sim_run.h"
 
@@ -33,6 +34,8 @@ constexpr const char* kFooter =
     "p5.html\n"
     "Example: tutti sim all_reduce --cluster dgx_h100x64.yaml --what-if \"node 3 port 0 -> leaf "
     "0=0.5\"\n"
+    "Example: tutti sim all_reduce --cluster h200x4.yaml --bytes 1M --export goal --output "
+    "ring.goal\n"
     "Example: tutti sim compare measured.csv --cluster h200x4.yaml";
 
 struct Options {
@@ -51,6 +54,7 @@ struct Options {
   std::vector<std::string> whatIf;
   int32_t threads = 0;
   std::string html;
+  std::string format, output = "-";
   bool json = false;
   std::string measured;
 };
@@ -139,6 +143,11 @@ void simulateCalls(const Options& options, const std::string& commandLine) {
       fmt::print(stderr, "\r{} of {}{}", done, all, done == all ? "\n" : "");
   });
   if (!rows.ok()) refuse("--cluster", rows.status());
+  if (!options.format.empty()) {
+    const Status done = exportRow(sweep, rows.value().back(), options.format, options.output);
+    if (!done.ok()) refuse("--export", done);
+    return;
+  }
   if (options.json) {
     printSimJson(sweep, rows.value());
   } else {
@@ -219,6 +228,10 @@ void addSim(CLI::App& app, int&) {
   command->add_option("--threads", options->threads, "Threads of a sweep (default: all cores)")
       ->check(CLI::Range(1, 1024));
   command->add_option("--html", options->html, "Write a page with pictures here");
+  command->add_option("--export", options->format,
+                      "Instead, the last call's flows: " + exportNames());
+  command->add_option("--output", options->output, "Where --export writes (default -: stdout)")
+      ->needs("--export");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(kFooter);
   addCompare(*command, options);

@@ -31,14 +31,6 @@ struct Prepared {
   sim::VirtualPlan plan;
 };
 
-sim::SimCall callOf(const SimSweep& sweep, uint64_t bytes, int32_t rankCount) {
-  return {.collective = sweep.collective,
-          .type = sweep.type,
-          .bytes = bytes,
-          .root = sweep.root,
-          .sender = Rank{rankCount > 1 ? (index(sweep.root) + 1) % rankCount : 0}};
-}
-
 std::string limitOf(const sim::Cluster& cluster, const sim::Estimate& estimate) {
   if (estimate.latencyUs + estimate.fixedUs > estimate.bytesUs) return "latency";
   return estimate.isLinkBound ? cluster.nameOfLink(estimate.busiestLink) : "the ranks";
@@ -154,6 +146,14 @@ class Cells {
 };
 
 }  // namespace
+
+sim::SimCall callOf(const SimSweep& sweep, uint64_t bytes, int32_t rankCount) {
+  return {.collective = sweep.collective,
+          .type = sweep.type,
+          .bytes = bytes,
+          .root = sweep.root,
+          .sender = Rank{rankCount > 1 ? (index(sweep.root) + 1) % rankCount : 0}};
+}
 
 Result<sim::Cluster> readCluster(const SimSweep& sweep, int32_t nodeCount) {
   std::ifstream file(sweep.clusterFile);

@@ -63,6 +63,8 @@ struct SimDetail {
   double us = 0;
 };
 
+// The call of a sweep's cell.
+sim::SimCall callOf(const SimSweep& sweep, uint64_t bytes, int32_t rankCount);
 // The cluster of a file, with what the sweep supposes.
 Result<sim::Cluster> readCluster(const SimSweep& sweep, int32_t nodeCount);
 

@@ -85,6 +85,20 @@ class Sim(unittest.TestCase):
             self.assertEqual(result.returncode, 2)
             self.assertIn("measured.csv:2:14: many is no bytes", result.stderr)
 
+    def test_exports_flows_in_every_form(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for form in ("jsonl", "simai", "goal", "goalbin", "chakra", "msccl", "htsim", "topology", "chrome"):
+                out = pathlib.Path(folder) / form
+                result = run("all_reduce", "--cluster", example("dgx_h100x64"), "--nodes", 2, "--bytes", "64K",
+                             "--algorithm", "ring", "--channels", 2, "--export", form, "--output", out)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stdout, "")
+                self.assertEqual(len(list(pathlib.Path(folder).glob(form + "*"))), 16 if form == "chakra" else 1)
+        result = run("all_reduce", "--cluster", example("h200x4"), "--bytes", "1K", "--export", "jsonl", "--algorithm", "ring")
+        first = json.loads(result.stdout.splitlines()[0])
+        self.assertEqual(first["schema"], "tutti.flows/1")
+        self.assertEqual(run("--cluster", example("h200x4"), "--bytes", "1K", "--export", "morse").returncode, 2)
+
     def test_errors_name_the_place_and_leave_stdout_empty(self):
         with tempfile.TemporaryDirectory() as folder:
             bad = pathlib.Path(folder) / "bad.yaml"

@@ -8,11 +8,12 @@ PEERS_ARGS ?= --quick
 MINUTES ?= 10
 SECONDS_EACH ?= 100
 SEED ?= 1
+TORCH_PYTHON ?= /usr/bin/python3
 # ThreadSanitizer of GCC 12 cannot cope with the widest address randomisation of newer kernels.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak fuzz bench bench-peers install package lint format asan tsan clean
+.PHONY: help build demo train-torch docs test soak fuzz bench bench-peers install package lint format asan tsan clean
 
 # $(call configure,preset,extra arguments): quiet unless it fails.
 define configure
@@ -22,6 +23,7 @@ endef
 
 help:
 	@echo 'make demo      build the library and the command, time an all-reduce of four CPU ranks'
+	@echo 'make train-torch  DistributedDataParallel on four CPU ranks, with the Python named by TORCH_PYTHON'
 	@echo 'make test      build everything and run all tests'
 	@echo 'make soak      random work, faults and endings for MINUTES=$(MINUTES), seeds from SEED=$(SEED) on'
 	@echo 'make fuzz      libFuzzer on what reads foreign bytes, SECONDS_EACH=$(SECONDS_EACH) each (needs clang)'
@@ -55,6 +57,12 @@ test:
 	@rm -f build/release/faults-table.tsv
 	@ctest --preset release -j $(JOBS) $(CTEST_ARGS); result=$$?; \
 	  python3 tests/faults/table.py build/release/faults-table.tsv; exit $$result
+
+train-torch:
+	@scripts/install-deps.sh torch
+	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS) --target python_stage
+	PYTHONPATH=build/release/python TUTTI_DEVICE=host $(TORCH_PYTHON) -m tutti run -n 4 examples/train_torch.py
 
 fuzz:
 	@scripts/install-deps.sh fuzz

@@ -55,9 +55,24 @@ foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
 endforeach()
 if(python_with_torch AND python_with_numpy)
   add_test(NAME python.torch COMMAND ${python_with_torch} -m pytest -q ${python_source}/tests/test_torch.py)
-  set_tests_properties(python.torch PROPERTIES TIMEOUT 900 PROCESSORS 2
+  add_test(NAME examples.train_torch COMMAND ${python_with_torch} -m tutti run -n 4
+           ${CMAKE_CURRENT_SOURCE_DIR}/examples/train_torch.py)
+  set_tests_properties(python.torch examples.train_torch PROPERTIES TIMEOUT 900 PROCESSORS 2 RESOURCE_LOCK torch_cache
     ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host;OMP_NUM_THREADS=1;TUTTI_TORCH_CACHE=${CMAKE_BINARY_DIR}/torch-cache")
 else()
   add_test(NAME python.torch COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with torch and pytest found")
   set_tests_properties(python.torch PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
+endif()
+
+# An MPI program that hands over to the package.
+find_program(TUTTI_MPIRUN NAMES mpirun)
+execute_process(COMMAND /usr/bin/python3 -c "import mpi4py, numpy" RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+if(python_with_numpy AND TUTTI_MPIRUN AND result EQUAL 0)
+  add_test(NAME examples.mpi_handoff COMMAND ${TUTTI_MPIRUN} --allow-run-as-root --oversubscribe -n 4 /usr/bin/python3
+           ${CMAKE_CURRENT_SOURCE_DIR}/examples/mpi_handoff.py)
+  set_tests_properties(examples.mpi_handoff PROPERTIES TIMEOUT 60
+    ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host")
+else()
+  add_test(NAME examples.mpi_handoff COMMAND ${CMAKE_COMMAND} -E echo "skipped: no mpirun, mpi4py and NumPy found")
+  set_tests_properties(examples.mpi_handoff PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
 endif()

@@ -13,7 +13,7 @@ packages_for() {
     test) packages_for build
           echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin iproute2
           echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with
-          echo python3-numpy python3-pytest ;;
+          echo python3-numpy python3-pytest python3-mpi4py ;;
     torch) packages_for test; echo python3-torch libtorch-dev pybind11-dev ;;  # many: no part of test
     package) packages_for build; echo dpkg-dev file rpm ;;
     bench) packages_for build; echo libbenchmark-dev ;;

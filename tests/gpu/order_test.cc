@@ -1,4 +1,6 @@
 // Streams, groups and graphs: in which order GPU ranks' calls run.
+#include <tuple>
+
 #include "tests/gpu/ranks.h"
 
 namespace tutti::gputest {
@@ -152,6 +154,55 @@ TEST_F(Order, AGraphOutlivesItsCommunicatorHarmlessly) {
         EXPECT_STATUS(side.gpu.synchronize());
       },
       End::kLeave);
+}
+
+TEST_F(Order, OneGraphHoldsCallsOfTwoCommunicators) {
+  runRanks([](RankSide& side) {
+    ncclComm_t twin = nullptr;
+    ASSERT_EQ(ncclCommSplit(side.comm, 0, side.rank, &twin, nullptr), ncclSuccess)
+        << ncclGetLastError(nullptr);
+    Array<int32_t> data(side.gpu, 20'000, 1);
+    side.meet();
+    const auto reduce = [&](ncclComm_t comm) {
+      EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum, comm,
+                                side.stream()));
+    };
+    EXPECT_STATUS(side.gpu.capture([&]() -> Status {
+      reduce(side.comm);
+      reduce(twin);
+      return {};
+    }));
+    side.meet();
+    EXPECT_STATUS(side.gpu.replay());
+    reduce(twin);
+    EXPECT_THAT(data.get(), Each(side.count * side.count * side.count));
+    side.meet();
+    EXPECT_NCCL(ncclCommDestroy(twin));
+  });
+}
+
+TEST_F(Order, CapturesThatCameToNothingLeaveTheCommunicatorUsable) {
+  runRanks([](RankSide& side) {
+    Array<int32_t> data(side.gpu, 20'000, 1);
+    side.meet();
+    const auto reduce = [&] {
+      EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum,
+                                side.comm, side.stream()));
+    };
+    EXPECT_STATUS(side.gpu.capture([&]() -> Status {  // never replayed
+      reduce();
+      return {};
+    }));
+    const Status broken = side.gpu.capture([&]() -> Status {
+      reduce();
+      std::ignore = side.gpu.synchronize();  // forbidden in a capture: it ends without a graph
+      return {};
+    });
+    EXPECT_FALSE(broken.ok());
+    side.meet();
+    reduce();
+    EXPECT_THAT(data.get(), Each(side.count));
+  });
 }
 
 TEST_F(Order, OneThreadDrivesAllRanks) {

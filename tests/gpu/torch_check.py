@@ -119,6 +119,8 @@ def main():
     local = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", local % torch.cuda.device_count())
     torch.cuda.set_device(device)
+    torch.zeros(1, device=device)
+    before = torch.cuda.mem_get_info(device)[0]
     began = time.perf_counter()
     dist.init_process_group("nccl", device_id=device)
     dist.barrier()
@@ -127,7 +129,9 @@ def main():
     check_reductions(rank, size, device)
     check_moves(rank, size, device)
     check_graph(size, device)
-    result = {"library": library(), "setup_seconds": setup}
+    torch.cuda.empty_cache()
+    taken = before - torch.cuda.mem_get_info(device)[0]
+    result = {"library": library(), "setup_seconds": setup, "device_bytes": taken}
     result["ddp"], result["ddp_step_ms"] = train(
         rank, device, lambda model: nn.parallel.DistributedDataParallel(model, device_ids=[device.index]))
     from torch.distributed.fsdp import fully_shard

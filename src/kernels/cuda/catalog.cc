@@ -64,12 +64,18 @@ size_t lineLimit(const GpuRequest& request) {
   return request.rankCount <= 4 ? 256_KiB : 64_KiB;
 }
 
-// The longest message: whole passes of all movers of a block (kernels/cuda/pump.cuh). Longer ones
-// were slower: all-reduce of 256 MB on 2 × H200 took 797 µs with 32 KiB and 915 with 64
-// (2026-11-21).
-size_t longestMessage(int32_t rankCount) {
+// The longest message of a block that has so many bytes: whole passes of all its movers
+// (kernels/cuda/pump.cuh). Eager µs on 2 × H200 with 8, 12 and 16 passes (2026-11-21): all-reduce
+// of 256 MB 822, 913, 973; but one message instead of two, reduce-scatter of 4 MB 19.9, 18.1, 18.3;
+// and where bytes go one way only and are few, reduce of 4 MB 22.3, 20.4, 20.3, of 16 MB 67,
+// 76, 62.
+size_t longestMessage(const GpuRequest& request, size_t blockBytes) {
   constexpr size_t kPass = 224 * 16;
-  const size_t most = std::min(wire::gpuSlotBytes(rankCount), 8 * kPass);
+  const bool goesOneWay = request.collective == kReduce || request.collective == kBroadcast;
+  size_t passes = 8;
+  if (blockBytes <= 12 * kPass) passes = 12;
+  if (goesOneWay && request.rankCount == 2 && blockBytes <= 80 * kPass) passes = 16;
+  const size_t most = std::min(wire::gpuSlotBytes(request.rankCount), passes * kPass);
   return most / kPass * kPass;
 }
 
@@ -149,7 +155,7 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
   choice.blocks = std::clamp(wanted, 1, blockLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
   choice.chunkBytes =
-      static_cast<uint32_t>(std::clamp(perBlock, size_t{16}, longestMessage(request.rankCount)));
+      static_cast<uint32_t>(std::clamp(perBlock, size_t{16}, longestMessage(request, perBlock)));
 }
 
 }  // namespace
@@ -176,7 +182,8 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   return choice;
 }
 
-// Predicted from sends and receives of 16 MB, 57 µs both ways at once, where broadcast takes 60.
+// 2 × H200, 1 GB: broadcast 2926 µs where the slot kernel takes 3046, all-gather 1501 and 1599
+// (2026-11-21).
 bool goesAsTransfers(const GpuRequest& request) {
   const bool moves = request.collective == kBroadcast || request.collective == kAllGather;
   return moves && request.rankCount == 2 && request.ranksPerDevice == 1 &&

@@ -27,6 +27,7 @@ help:
 	@echo 'make test      build everything and run all tests'
 	@echo 'make soak      random work, faults and endings for MINUTES=$(MINUTES), seeds from SEED=$(SEED) on'
 	@echo 'make fuzz      libFuzzer on what reads foreign bytes, SECONDS_EACH=$(SECONDS_EACH) each (needs clang)'
+	@echo 'make docs      the documentation as a site: build/site/html/index.html'
 	@echo 'make bench     build and run the micro benchmarks'
 	@echo 'make bench-peers  time CPU ranks against the MPIs and Gloo of this machine: build/peers/peers.html'
 	@echo 'make install   install to PREFIX=$(PREFIX), staged under DESTDIR when that is set'
@@ -57,6 +58,12 @@ test:
 	@rm -f build/release/faults-table.tsv
 	@ctest --preset release -j $(JOBS) $(CTEST_ARGS); result=$$?; \
 	  python3 tests/faults/table.py build/release/faults-table.tsv; exit $$result
+
+docs:
+	@scripts/install-deps.sh docs
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS) --target tutti
+	@python3 scripts/site.py build/release/bin/tutti build/site
 
 train-torch:
 	@scripts/install-deps.sh torch

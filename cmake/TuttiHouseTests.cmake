@@ -14,3 +14,17 @@ add_test(NAME golden.topologies
 # Links between the pages lead somewhere.
 add_test(NAME house.links COMMAND Python3::Interpreter ${scripts}/check_links.py)
 set_tests_properties(house.links PROPERTIES TIMEOUT 60)
+
+# The commands of the pages run, and the pages make a site.
+if(TARGET tutti AND NOT TUTTI_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME docs.commands COMMAND Python3::Interpreter ${scripts}/docs_commands.py $<TARGET_FILE_DIR:tutti>)
+  find_program(TUTTI_MKDOCS mkdocs)
+  execute_process(COMMAND dpkg-query -W mkdocs-material RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+  if(TUTTI_MKDOCS AND result EQUAL 0)
+    add_test(NAME docs.site COMMAND Python3::Interpreter ${scripts}/site.py $<TARGET_FILE:tutti> ${CMAKE_BINARY_DIR}/site)
+  else()
+    add_test(NAME docs.site COMMAND ${CMAKE_COMMAND} -E echo "skipped: no mkdocs-material found")
+    set_tests_properties(docs.site PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
+  endif()
+  set_tests_properties(docs.commands docs.site PROPERTIES TIMEOUT 180)
+endif()

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Makes the documentation site out of the project's own pages: `site.py COMMAND OUT` (make docs does it).
+
+Pages are the Markdown files where they lie; here they are copied, their links turned to where they end up, and joined by
+pages made of the command's help, the settings, the C headers and the Python package. mkdocs then renders
+them, strictly: a link that leads nowhere is an error.
+"""
+
+import ast
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+TITLES = {"index.md": "tutti"}
+NAVIGATION = [
+    ("Start here", ["index.md", "START.md", "PACKAGES.md", "python.md"]),
+    ("How it works", ["ARCHITECTURE.md", "ALGORITHMS.md", "PLANNER.md", "TOPOLOGY.md", "SIMULATOR.md", "folders.md"]),
+    ("Use", ["commands.md", "SETTINGS.md", "TROUBLESHOOTING.md", "errors.md", "SECURITY.md", "COMPARISON.md"]),
+    ("Reference", ["c.md", "python_reference.md", "GLOSSARY.md"]),
+    ("Contribute", ["CONTRIBUTING.md", "TESTING.md"]),
+]
+
+
+def pages():
+    """Where each page of the project ends up."""
+    named = {"README.md": "index.md", "python/README.md": "python.md", "src/README.md": "folders.md",
+             "SECURITY.md": "SECURITY.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+    for path in sorted((ROOT / "docs").rglob("*")):
+        if path.suffix in (".md", ".svg", ".png", ".html"):
+            named[str(path.relative_to(ROOT))] = str(path.relative_to(ROOT / "docs"))
+    return {ROOT / source: target for source, target in named.items() if (ROOT / source).exists()}
+
+
+def turn_links(text, source, target, where):
+    """Links as seen from `target`; what is no page is named by its path."""
+
+    def turn(match):
+        bang, label, link = match.groups()
+        address, _, anchor = link.partition("#")
+        if "://" in link or link.startswith(("#", "mailto:")):
+            return match.group(0)
+        path = (source.parent / address).resolve()
+        if path in where:
+            relative = os.path.relpath(where[path], os.path.dirname(target) or ".")
+            return f"{bang}[{label}]({relative}{'#' + anchor if anchor else ''})"
+        return f"{label} (`{path.relative_to(ROOT)}`)" if not bang else label
+
+    parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if index % 2 else LINK.sub(turn, part) for index, part in enumerate(parts))
+
+
+def help_of(command, *names):
+    result = subprocess.run([command, *names, "--help"], capture_output=True, text=True, check=True, env={
+        **os.environ, "COLUMNS": "100", "NO_COLOR": "1"})
+    return result.stdout.rstrip()
+
+
+def commands_page(command):
+    overview = help_of(command)
+    names = re.findall(r"^  (\w+) {2,}", overview.partition("Subcommands:")[2], re.MULTILINE)
+    text = f"# Commands\n\n```\n{overview}\n```\n"
+    shown = {"version": [], "explain": ["all_reduce", "-n", "4", "-b", "4096"], "settings": [], "topo": []}
+    for name in names:
+        text += f"\n## tutti {name}\n\n```\n{help_of(command, name)}\n```\n"
+        if name in shown:
+            result = subprocess.run([command, name, *shown[name]], capture_output=True, text=True, check=False,
+                                    env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host"})
+            output = "\n".join(result.stdout.splitlines()[:40])
+            text += f"\nOn the machine that made this page (at most 40 lines):\n\n```\n$ {' '.join(['tutti', name, *shown[name]])}\n{output}\n```\n"
+    return text
+
+
+def errors_page():
+    """The texts in the sources; {} stands for what was seen there and then."""
+    kinds = {"invalidArgument": "ncclInvalidArgument", "invalidUsage": "ncclInvalidUsage",
+             "systemError": "ncclSystemError", "remoteError": "ncclRemoteError", "internalError": "ncclInternalError"}
+    pattern = re.compile(r"\b(" + "|".join(kinds) + r')\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
+    found = {kind: set() for kind in kinds}
+    for path in sorted((ROOT / "src").rglob("*.cc")):
+        if path.stem.endswith(("_test", "_fuzz", "_testing")):
+            continue
+        for kind, literals in pattern.findall(path.read_text(encoding="utf-8")):
+            text = "".join(ast.literal_eval(each) for each in re.findall(r'"(?:[^"\\]|\\.)*"', literals))
+            found[kind].add((text, str(path.relative_to(ROOT))))
+    text = ("# Errors\n\nEvery text that the library can give, by its code, from its sources; `{}` stands for a value seen. The text "
+            "names cause and cure; [what the codes mean](TROUBLESHOOTING.md#a-call-fails).\n")
+    for kind, name in kinds.items():
+        text += f"\n## {name}\n\n| text | from |\n| --- | --- |\n"
+        for each, path in sorted(found[kind]):
+            text += f"| {each.replace('|', '&#124;').replace('<', '&lt;')} | `{path}` |\n"
+    return text
+
+
+def c_page():
+    text = "# C and C++\n\nThe headers as they are installed: they are their own reference.\n"
+    for name in ("nccl.h", "tutti/host.h", "tutti/tutti.hpp", "tutti/host.hpp", "tutti/error.hpp"):
+        text += f"\n## {name}\n\n```c\n{(ROOT / 'include' / name).read_text(encoding='utf-8').rstrip()}\n```\n"
+    return text
+
+
+def signature(node):
+    return f"{node.name}({ast.unparse(node.args)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+
+
+def python_page():
+    text = "# Python\n\nFrom the package's own descriptions; [how to begin](python.md).\n"
+    for name in ("_communicator.py", "__init__.py", "_library.py", "torch/__init__.py"):
+        tree = ast.parse((ROOT / "python/tutti" / name).read_text(encoding="utf-8"))
+        module = "tutti.torch" if name.startswith("torch") else "tutti"
+        for node in tree.body:
+            public = isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
+            if not public or not ast.get_docstring(node) or node.name in ("last_error", "check", "lib"):
+                continue
+            text += f"\n## {module}.{node.name}\n\n"
+            if isinstance(node, ast.FunctionDef):
+                text += f"```python\n{signature(node)}\n```\n\n"
+            text += f"```text\n{ast.get_docstring(node)}\n```\n"
+            for each in node.body if isinstance(node, ast.ClassDef) else []:
+                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_") and ast.get_docstring(each):
+                    text += f"\n```python\n{signature(each)}\n```\n\n{ast.get_docstring(each)}\n"
+    return text
+
+
+def configuration(out):
+    lines = ["site_name: tutti", f"docs_dir: {out / 'pages'}", f"site_dir: {out / 'html'}", "use_directory_urls: false",
+             "theme:", "  name: material", "  font: false", "  features: [navigation.sections, navigation.top, search.highlight]",
+             "  palette:", "    - {media: '(prefers-color-scheme: light)', scheme: default, primary: indigo}",
+             "    - {media: '(prefers-color-scheme: dark)', scheme: slate, primary: indigo}",
+             "markdown_extensions: [tables, fenced_code, toc, sane_lists]", "nav:"]
+    for title, names in NAVIGATION:
+        lines.append(f"  - {title}:")
+        lines += [f"      - {name}" for name in names if (out / "pages" / name).exists()]
+    for title, folder in (("Decisions", "decisions"), ("Results", "results")):
+        lines.append(f"  - {title}:")
+        lines += [f"      - {path.relative_to(out / 'pages')}" for path in sorted((out / "pages" / folder).glob("*.md"))
+                  if path.stem != "0000-template"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    command, out = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    where = pages()
+    for source, target in where.items():
+        place = out / "pages" / target
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".md":
+            place.write_text(turn_links(source.read_text(encoding="utf-8"), source, target, where), encoding="utf-8")
+        else:
+            place.write_bytes(source.read_bytes())
+    for name, text in (("commands.md", commands_page(command)), ("errors.md", errors_page()), ("c.md", c_page()),
+                       ("python_reference.md", python_page())):
+        (out / "pages" / name).write_text(text, encoding="utf-8")
+    (out / "mkdocs.yml").write_text(configuration(out), encoding="utf-8")
+    subprocess.run(["mkdocs", "build", "--quiet", "--strict", "--clean", "-f", str(out / "mkdocs.yml")], check=True)
+    print(out / "html/index.html")
+
+
+if __name__ == "__main__":
+    main()

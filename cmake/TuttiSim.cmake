@@ -1,10 +1,5 @@
-# src/sim: virtual clusters. Described in YAML, so it needs libyaml; without it the command has no `sim`.
-pkg_check_modules(YAML QUIET IMPORTED_TARGET yaml-0.1)
-if(NOT YAML_FOUND)
-  message(STATUS "tutti: libyaml not found (libyaml-dev), so there are no virtual clusters")
-  return()
-endif()
-set(TUTTI_HAS_SIM ON)
+# src/sim: virtual clusters and what calls take. Clusters are described in YAML; libnccl.so.2 takes the rest of the folder only.
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 
 tutti_folder(sim DEPENDS plan)
 target_link_libraries(tutti_sim PUBLIC PkgConfig::YAML)

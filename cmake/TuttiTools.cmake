@@ -12,9 +12,6 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   if(NOT TARGET nccl)
     list(FILTER sources EXCLUDE REGEX "/(perf|tune)[^/]*\\.cc$")
   endif()
-  if(NOT TUTTI_HAS_SIM)
-    list(FILTER sources EXCLUDE REGEX "/sim[^/]*\\.cc$")
-  endif()
   set(commands "")
   foreach(command perf run explain sim doctor settings topo tune why version)
     list(FIND sources ${TUTTI_TOOLS_ROOT}/${command}.cc found)
@@ -33,9 +30,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   tutti_use_folders(tutti observe)
   tutti_use_folders(tutti plan)
   tutti_use_folders(tutti topology)
-  if(TUTTI_HAS_SIM)
-    tutti_use_folders(tutti sim)
-  endif()
+  tutti_use_folders(tutti sim)
   target_link_libraries(tutti PRIVATE tutti_options CLI11::CLI11 nlohmann_json::nlohmann_json)
   target_compile_definitions(tutti PRIVATE ${commands} TUTTI_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
                              TUTTI_SANITIZERS="${TUTTI_SANITIZE}")
@@ -58,12 +53,10 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     add_test(NAME tools.topo
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/topo_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} "${TUTTI_SANITIZE}")
-    if(TUTTI_HAS_SIM)
-      add_test(NAME tools.sim
-               COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/sim_test.py
-                       $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR})
-      set_tests_properties(tools.sim PROPERTIES TIMEOUT 300)
-    endif()
+    add_test(NAME tools.sim
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/sim_test.py
+                     $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR})
+    set_tests_properties(tools.sim PROPERTIES TIMEOUT 300)
     set_tests_properties(tools.command tools.topo PROPERTIES TIMEOUT 120)
   endif()
 else()

@@ -2,6 +2,7 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <optional>
 
 #include "api/abi.h"
 #include "api/last_error.h"
@@ -77,12 +78,16 @@ TUTTI_WEAK_TWIN(ncclGroupEnd);
 
 TUTTI_EXPORT ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
   return abiCall("ncclGroupSimulateEnd", [&]() -> Status {
-    TUTTI_TRY(Group::current().endWithoutRunning());
-    TUTTI_TRY(checkPointer(simInfo, "simInfo"));
-    return tutti::invalidUsage(
-        "ncclGroupSimulateEnd: this build has no time model, so there is no estimate; the group "
-        "was "
-        "ended without running it");
+    TUTTI_TRY_ASSIGN(const std::optional<double> us, Group::current().simulateEnd());
+    if (!us || simInfo == nullptr) return {};  // NULL asks for nothing but the end
+    constexpr unsigned kMagic = 0x74685283;    // of NCCL_SIM_INFO_INITIALIZER
+    if (simInfo->magic != kMagic || simInfo->size < sizeof(ncclSimInfo_t))
+      return tutti::invalidArgument(
+          "simInfo has magic {:#x} and size {}; wanted {:#x} and at least {}, as "
+          "NCCL_SIM_INFO_INITIALIZER makes it",
+          simInfo->magic, simInfo->size, kMagic, sizeof(ncclSimInfo_t));
+    simInfo->estimatedTime = static_cast<float>(*us);
+    return {};
   });
 }
 TUTTI_WEAK_TWIN(ncclGroupSimulateEnd);

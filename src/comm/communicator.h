@@ -121,6 +121,8 @@ class Communicator {
   uint64_t nextSplitTag();
   uint64_t nextShrinkTag(std::span<const Rank> remaining);
 
+  // What all ranks of a ready communicator agreed on.
+  const plan::Agreement& agreement() const { return planner_->agreement(); }
   // The launcher of a ready communicator.
   launch::Launcher& launcher() { return *launcher_; }
   // In its place on a GPU; nullptr on the host.

@@ -1,6 +1,9 @@
 #include "group/group.h"
 
 #include <algorithm>
+#include <map>
+
+#include "sim/estimate_call.h"
 
 namespace tutti::group {
 namespace {
@@ -83,6 +86,44 @@ Status Group::endWithoutRunning() {
   if (--depth_ > 0) return {};
   const Emptied emptied(*this);
   return std::move(error_);
+}
+
+Result<std::optional<double>> Group::simulateEnd() {
+  std::optional<double> us;
+  if (depth_ == 1 && error_.ok()) {
+    Result<double> found = estimate();
+    if (found.ok()) {
+      us = found.value();
+    } else {
+      noteError(found.status());
+    }
+  }
+  TUTTI_TRY(endWithoutRunning());
+  return us;
+}
+
+Result<double> Group::estimate() const {
+  struct Sums {
+    double collectives = 0, sends = 0, receives = 0;
+    double all() const { return collectives + std::max(sends, receives); }
+  };
+  std::map<const comm::Communicator*, Sums> sums;
+  for (const PendingCall& pending : calls_) {
+    comm::Communicator& communicator = *pending.communicator;
+    TUTTI_TRY(communicator.checkReady());
+    TUTTI_TRY_ASSIGN(const double us,
+                     sim::estimateCallUs({.agreement = communicator.agreement(),
+                                          .areGpus = communicator.gpuLauncher() != nullptr},
+                                         pending.call.shape));
+    Sums& mine = sums[&communicator];
+    const Collective collective = pending.call.shape.collective;
+    const bool isSend = collective == Collective::kSend,
+               isReceive = collective == Collective::kRecv;
+    (isSend ? mine.sends : isReceive ? mine.receives : mine.collectives) += us;
+  }
+  double longest = 0;
+  for (const auto& [communicator, each] : sums) longest = std::max(longest, each.all());
+  return longest;
 }
 
 bool Group::willInitialise(const comm::Communicator& communicator) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,8 +44,12 @@ class Group {
   // kInProgress when a non-blocking communicator still works; the thread's group is empty
   // afterwards in any case.
   Status end();
-  // Ends the outermost group without running its operations; the estimate is for what they are.
+  // Ends the outermost group without running its operations.
   Status endWithoutRunning();
+  // The same, and at the outermost end the estimate of what they would have taken, in microseconds:
+  // those of a communicator one after the other, its sends beside its receives; communicators
+  // (ranks of one thread, mostly) beside each other. No value inside.
+  Result<std::optional<double>> simulateEnd();
 
   // Keeps the call for the group's end. REQUIRES: isOpen().
   Status add(PendingCall pending);
@@ -72,6 +77,7 @@ class Group {
     void* stream = nullptr;
   };
 
+  Result<double> estimate() const;
   Status run();
   Status runCalls();
   Status runEndings(Status status);

@@ -1,0 +1,75 @@
+#include "sim/estimate_call.h"
+
+#include <algorithm>
+
+#include "plan/cost_model.h"
+#include "plan/device_constants.h"
+#include "schedule/catalog.h"
+#include "sim/time_constants.h"
+
+namespace tutti::sim {
+namespace {
+
+constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
+
+// The cheapest of the ways whose prices were measured; where none was, the prices of its like.
+double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
+  constexpr System kSystem = System::kTutti;
+  const int32_t ranks = agreement.rankCount;
+  const auto bytes = static_cast<double>(plan::vectorBytes(shape, ranks));
+  const auto algorithms = schedule::algorithms(shape.collective);
+  double best = 0;
+  for (const bool measuredOnly : {true, false}) {
+    for (const schedule::Algorithm& each : algorithms) {
+      for (const auto protocol :
+           {graph::Protocol::kLl, graph::Protocol::kLl128, graph::Protocol::kSimple}) {
+        if (measuredOnly && !isPriced(kSystem, shape.collective, each.name, protocol)) continue;
+        const CallPrices& prices = pricesFor(kSystem, shape.collective, each.name, protocol);
+        const double us =
+            prices.fixedUs + each.cost(ranks).hops * prices.hopUs +
+            schedule::sentFactor(each, ranks) * bytes / (prices.gbPerSecond * kBytesPerUs);
+        best = best > 0 ? std::min(best, us) : us;
+      }
+    }
+    if (best > 0) break;
+  }
+  const LaunchCost launch = launchCost(kSystem, Launch::kEager);
+  return std::max(best + launch.moreUs, launch.leastUs);
+}
+
+Result<double> onCpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
+  TUTTI_TRY_ASSIGN(const plan::Choice choice, plan::choose(shape, agreement));
+  const schedule::Algorithm& algorithm =
+      *schedule::findAlgorithm(shape.collective, choice.algorithm);
+  const plan::CostPrices* prices = nullptr;
+  if (agreement.tuning != nullptr)
+    prices = agreement.tuning->pricesOf(algorithm, agreement.readsPeers);
+  if (prices == nullptr) prices = plan::builtInTuning().pricesOf(algorithm, agreement.readsPeers);
+  CallPrices like = cpuPrices(shape.collective, algorithm.name);
+  const double bytes = static_cast<double>(plan::vectorBytes(shape, agreement.rankCount));
+  const int32_t hops = algorithm.cost(agreement.rankCount).hops;
+  double us = like.fixedUs + hops * like.hopUs +
+              schedule::sentFactor(algorithm, agreement.rankCount) * bytes /
+                  (like.gbPerSecond * kBytesPerUs);
+  if (prices != nullptr)
+    us = plan::predictUs(
+        *prices,
+        plan::countTerms(algorithm, {.rankCount = agreement.rankCount,
+                                     .ranksPerCpu = agreement.ranksPerCpu,
+                                     .bytes = plan::vectorBytes(shape, agreement.rankCount),
+                                     .readsPeers = agreement.readsPeers,
+                                     .readsByKernel = agreement.readsByKernel,
+                                     .slotBytes = agreement.geometry.slotBytes}));
+  // The prices are of one host.
+  if (!agreement.isOneHost) us += hops * networkHopUs(false, graph::Protocol::kSimple);
+  return us;
+}
+
+}  // namespace
+
+Result<double> estimateCallUs(const EstimatedRanks& ranks, const plan::CallShape& shape) {
+  if (ranks.areGpus) return onGpus(ranks.agreement, shape);
+  return onCpus(ranks.agreement, shape);
+}
+
+}  // namespace tutti::sim

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "device/cuda/context_scope.h"
 #include "device/cuda/fake_driver_testing.h"
@@ -126,6 +127,26 @@ TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.status().code(), Code::kInvalidUsage);
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("TUTTI_DEVICE=host"));
+}
+
+TEST_F(CudaDeviceTest, OnlyALaunchThatAsksForItStartsBeforeItsTurn) {
+  auto device = open(0);
+  auto stream = device->createStream();
+  ASSERT_TRUE(stream.ok());
+  const std::array<unsigned char, 256> argument{};
+  for (const bool early : {false, true}) {
+    ASSERT_TRUE(
+        device
+            ->launch(
+                {.blocks = 2, .threads = 512, .argument = argument.data(), .startsEarly = early},
+                *stream)
+            .ok());
+    const FakeLaunch& launch = FakeGpus::get().launches.back();
+    EXPECT_EQ(launch.startsEarly, early);
+    EXPECT_EQ(static_cast<void*>(launch.stream), *stream);
+    EXPECT_EQ(launch.blocks, 2u);
+  }
+  device->destroyStream(*stream);
 }
 
 TEST_F(CudaDeviceTest, AnErrorOfALaunchNamesItsShape) {

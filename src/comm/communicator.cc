@@ -39,7 +39,7 @@ Communicator::~Communicator() {
       log::warn("rank {}: its own stream did not end: {}", index(rank()), status.message());
     }
   }
-  if (runner_ != nullptr) device_.leaveRanks(ranksOnHost_);
+  if (runner_ != nullptr) device_.leaveRanks(ranksOnCpus_);
   sodium_memzero(id_.secret.data(), id_.secret.size());
 }
 

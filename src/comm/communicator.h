@@ -193,6 +193,7 @@ class Communicator {
   launch::GpuBatcher::Limits gpuLimits_{};
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
+  int32_t ranksOnCpus_ = 0;  // of those, as many as share this process's CPUs
 
   // Written with release by the thread that causes the change, read with acquire by any other: what
   // a state promises (a built launcher, a recorded failure) was written before. Moves forward only.

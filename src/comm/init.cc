@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <new>
 #include <span>
 
@@ -11,6 +10,7 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "comm/communicator.h"
+#include "comm/crowding.h"
 #include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
@@ -38,6 +38,7 @@ struct InitRecord {
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
+  CpuMask cpus{};                   // where the thread may run
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
 };
@@ -105,16 +106,13 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   return limits;
 }
 
-// Ranks a CPU that one of them may use, on the host where it is most. Every rank finds the same.
-double ranksPerCpu(const std::vector<InitRecord>& records) {
-  std::map<uint64_t, int32_t> ranksOf;  // by host
-  for (const InitRecord& record : records) ++ranksOf[record.peer.hostHash];
-  double most = 1;
+std::vector<RankCpus> cpusOf(const std::vector<InitRecord>& records) {
+  std::vector<RankCpus> cpus;
   for (const InitRecord& record : records) {
-    const double ranks = ranksOf[record.peer.hostHash];
-    most = std::max(most, ranks / std::max(record.peer.usableCpus, 1));
+    cpus.push_back(
+        {.host = record.peer.hostHash, .usable = record.peer.usableCpus, .mask = record.cpus});
   }
-  return most;
+  return cpus;
 }
 
 std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
@@ -286,6 +284,7 @@ Status Communicator::agree() {
     accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
     own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
   }
+  own.cpus = affinityMask();
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord)));
@@ -301,6 +300,7 @@ Status Communicator::agree() {
   const Reading reading = *std::ranges::min_element(readings);
 
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
+  const std::vector<RankCpus> cpus = cpusOf(records);
   plan::Agreement agreement{.rank = rank(),
                             .rankCount = rankCount(),
                             .geometry = own.geometry,
@@ -308,7 +308,7 @@ Status Communicator::agree() {
                             .readsPeers = reading == Reading::kAsOwn,
                             .readsByKernel = reading == Reading::kByKernel,
                             .isOneHost = isOneHost(records),
-                            .ranksPerCpu = ranksPerCpu(records),
+                            .ranksPerCpu = ranksPerCpu(cpus),
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};
   for (const InitRecord& record : records) {
@@ -317,6 +317,9 @@ Status Communicator::agree() {
     peers_.push_back(record.peer);
     if (record.peer.hostHash == own.peer.hostHash) ++ranksOnHost_;
   }
+  // A device knows this process's CPUs alone: its part of the host's ranks shares them.
+  const int32_t hostCpus = cpusOfHost(cpus, own.peer.hostHash);
+  ranksOnCpus_ = (ranksOnHost_ * own.peer.usableCpus + hostCpus - 1) / hostCpus;
   if (!wire::isValid(agreement.geometry)) {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
@@ -331,7 +334,7 @@ Status Communicator::agree() {
 }
 
 Status Communicator::prepareToRun() {
-  device_.joinRanks(ranksOnHost_);
+  device_.joinRanks(ranksOnCpus_);
   TUTTI_TRY_ASSIGN(
       auto recorder,
       launch::joinBoard({.bootstrap = *bootstrap_,

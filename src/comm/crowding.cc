@@ -1,0 +1,47 @@
+#include "comm/crowding.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace tutti::comm {
+namespace {
+
+int32_t countOf(const CpuMask& mask) {
+  int32_t count = 0;
+  for (const uint64_t word : mask) count += std::popcount(word);
+  return count;
+}
+
+}  // namespace
+
+CpuMask affinityMask() {
+  CpuMask mask{};
+  if (::sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data())) != 0)
+    return {};
+  return mask;
+}
+
+int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host) {
+  CpuMask together{};
+  int32_t limit = INT32_MAX;
+  for (const RankCpus& rank : ranks) {
+    if (rank.host != host) continue;
+    for (size_t i = 0; i < together.size(); ++i) together[i] |= rank.mask[i];
+    const int32_t own = countOf(rank.mask);
+    if (own == 0 || rank.usable < own) limit = std::min(limit, rank.usable);
+  }
+  return std::max(std::min(countOf(together), limit), 1);
+}
+
+double ranksPerCpu(std::span<const RankCpus> ranks) {
+  double most = 1;
+  for (const RankCpus& one : ranks) {
+    const auto count = std::ranges::count(ranks, one.host, &RankCpus::host);
+    most = std::max(most, static_cast<double>(count) / cpusOfHost(ranks, one.host));
+  }
+  return most;
+}
+
+}  // namespace tutti::comm

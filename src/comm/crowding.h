@@ -1,0 +1,30 @@
+// How many ranks share a CPU: waiting, and the pieces that messages are cut into, go by it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace tutti::comm {
+
+// CPUs by number, a bit each; none where there are more.
+using CpuMask = std::array<uint64_t, 16>;
+
+// Of the calling thread.
+CpuMask affinityMask();
+
+struct RankCpus {
+  uint64_t host = 0;   // bootstrap::PeerInfo::hostHash
+  int32_t usable = 0;  // CPUs' worth of time, by affinity and control groups
+  CpuMask mask{};
+};
+
+// The CPUs that the host's ranks may use together: ranks bound to a CPU each do not share one,
+// though each may use just one. Where a control group limits a rank further, as many as that. At
+// least 1.
+int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host);
+
+// Ranks a CPU on the host where it is most; at least 1. Every rank finds the same.
+double ranksPerCpu(std::span<const RankCpus> ranks);
+
+}  // namespace tutti::comm

@@ -53,6 +53,10 @@ class Device {
   // task is completed exactly once, with its own status.
   virtual Status enqueue(Stream* stream, std::span<Task* const> tasks) = 0;
 
+  // How often work for the calling thread may look for what it waits for before it is enqueued,
+  // since a wait of a few µs needs no device. 0: all of it is to be enqueued.
+  virtual uint32_t looksBeforeEnqueue() const = 0;
+
   // A communicator tells how many ranks run on this host, and that it is gone. The largest number
   // in force decides how long a waiting rank keeps its CPU before others get a chance.
   virtual void joinRanks(int32_t ranksOnHost) = 0;

@@ -27,11 +27,13 @@ Status runAlone(comm::Communicator& communicator, const launch::Call& call, void
     const launch::StreamCall one{.call = &call, .stream = stream};
     return gpu->launch({&one, 1});
   }
-  TUTTI_TRY_ASSIGN(device::Stream * where,
-                   communicator.device().resolve(effectiveStream(communicator, stream)));
+  device::Device& device = communicator.device();
   launch::Launcher& launcher = communicator.launcher();
-  TUTTI_TRY_ASSIGN(device::Task * task, launcher.prepare({&call, 1}));
-  TUTTI_TRY(communicator.device().enqueue(where, {&task, 1}));
+  TUTTI_TRY_ASSIGN(device::Stream * where, device.resolve(effectiveStream(communicator, stream)));
+  const uint32_t looks = where == nullptr ? device.looksBeforeEnqueue() : 0;
+  TUTTI_TRY_ASSIGN(device::Task * task, launcher.runAtOnce(call, looks));
+  if (task == nullptr) return {};
+  TUTTI_TRY(device.enqueue(where, {&task, 1}));
   if (launcher.hasFailed()) return launcher.failure();
   if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();
   return {};

@@ -1,7 +1,9 @@
 #include "launch/launcher.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
+#include <new>
 
 #include "base/fnv.h"
 #include "base/futex.h"
@@ -15,6 +17,16 @@ constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
 
 bool isPointToPoint(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kRecv;
+}
+
+// An error is left to the operation, which comes upon it again and tells it.
+bool endsWithin(kernels::Execution& execution, uint32_t looks) {
+  try {
+    Result<Progress> progress = execution.poll(looks);
+    return progress.ok() && *progress == Progress::kDone;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 Status unpairedSelfTransfer(Rank self, std::string_view present, std::string_view missing) {
@@ -173,6 +185,70 @@ Result<device::Task*> Launcher::prepare(std::span<const Call> calls) {
   return static_cast<device::Task*>(&operation);
 }
 
+// With an operation in the pool, since nothing may fail once the call has begun.
+BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
+  const bool isFree =
+      spare_.load(std::memory_order_acquire) != nullptr || freeOperations_ != nullptr;
+  const bool isNext = completed_.load(std::memory_order_acquire) == preparedCount();
+  if (!isFree || !isNext || !failure_.ok()) return nullptr;
+  if (parts_.links.hasMotors() || parts_.segments.hasAny()) return nullptr;
+  BoundPlan* plan = recentPlans_[ShapeHash{}(call.shape) % kRecentPlans];
+  const bool isKnown = plan != nullptr && plan->mayRunAtOnce && plan->shape == call.shape;
+  return isKnown ? plan : nullptr;
+}
+
+Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
+  BoundPlan* plan = nullptr;
+  Operation::Mark mark;
+  uint64_t number = 0;
+  if (looks > 0) {
+    std::lock_guard lock(mutex_);
+    plan = findRunnableAtOnce(call);
+    if (plan != nullptr) {
+      mark = nextMark(*plan);
+      number = prepared_.load(std::memory_order_relaxed);
+      prepared_.store(number + 1, std::memory_order_release);
+    }
+  }
+  if (plan == nullptr) return prepare({&call, 1});
+  const uint64_t recorded = record(call, mark.sequence);
+  kernels::Execution execution;
+  execution.start(bind(call, plan->own, mark.signature));
+  if (endsWithin(execution, looks)) {
+    parts_.recorder->end(recorded, observe::EntryState::kDone);
+    watch_.advanced();
+    markDone(number);
+    return static_cast<device::Task*>(nullptr);
+  }
+  std::lock_guard lock(mutex_);
+  Operation& operation = takeOperation();
+  operation.reset(number);
+  operation.goOnWith(call, *plan, mark, recorded, execution);
+  return static_cast<device::Task*>(&operation);
+}
+
+uint64_t Launcher::record(const Call& call, uint64_t sequence) {
+  const plan::CallShape& shape = call.shape;
+  return parts_.recorder->begin({.collective = shape.collective,
+                                 .type = shape.type,
+                                 .op = shape.op,
+                                 .peer = index(shape.peer),
+                                 .count = shape.count,
+                                 .sequence = sequence});
+}
+
+kernels::Binding Launcher::bind(const Call& call, const BoundVariant& variant, uint32_t signature) {
+  kernels::Binding binding{.program = &*variant.program,
+                           .input = static_cast<const std::byte*>(call.input),
+                           .output = static_cast<std::byte*>(call.output),
+                           .preScale = call.preScale,
+                           .signature = signature,
+                           .scratch = &scratch_};
+  if (call.preScaleAddress != nullptr)
+    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
+  return binding;
+}
+
 void Launcher::cancel(device::Task* task) {
   std::lock_guard lock(mutex_);
   auto& operation = static_cast<Operation&>(*task);
@@ -224,6 +300,10 @@ void Launcher::finish(Operation& operation, Status status) {
   }
   if (parts_.links.hasMotors()) parts_.links.settleMotors();
   giveBack(operation);
+  markDone(number);
+}
+
+void Launcher::markDone(uint64_t number) {
   completed_.store(number + 1, std::memory_order_release);
   wakeIfAnnounced(completed_, waitingNext_);
 }

@@ -47,6 +47,7 @@ struct BoundVariant {
 struct BoundPlan {
   plan::CallShape shape;
   channel::Lane lane = channel::Lane::kCollective;
+  bool mayRunAtOnce = false;  // connected, short, and with nothing to choose
   BoundVariant own;
   std::optional<BoundVariant> other;  // Planner::makeOther()
   FormTrial forms;                    // where there is a choice
@@ -59,7 +60,7 @@ class Launcher;
 // receives inside a group completes.
 class Operation final : public device::Task {
  public:
-  explicit Operation(Launcher& launcher) : launcher_(launcher) {}
+  explicit Operation(Launcher& launcher) : launcher_(launcher) { runs_.reserve(1); }
 
   Result<Progress> poll() override;
   void addWaits(device::WaitSet& waits) override;
@@ -90,6 +91,9 @@ class Operation final : public device::Task {
     uint64_t sequence = 0;
   };
   void add(const Call& call, BoundPlan& plan, const Mark& mark);
+  // The only run, begun elsewhere. Allocates nothing.
+  void goOnWith(const Call& call, BoundPlan& plan, const Mark& mark, uint64_t number,
+                const kernels::Execution& execution);
   int32_t runBefore(const Call& call) const;
   Result<Progress> pollRuns();
   Result<Progress> pollRun(Run& run);
@@ -103,7 +107,7 @@ class Operation final : public device::Task {
   const std::vector<uint8_t>& referableSteps(const BoundPlan& plan, BoundVariant& variant,
                                              bool inPlace);
   const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding);
-  void record(Run& run);
+  bool mayRunAtOnce(const BoundPlan& plan) const;
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
   void noteWaits();
@@ -113,7 +117,6 @@ class Operation final : public device::Task {
   uint64_t number_ = 0;
   size_t finishedRuns_ = 0;
   std::vector<Run> runs_;
-  kernels::StepScratch scratch_;
   std::vector<std::byte> inputCopy_;  // of an all-to-all called in place; runs of collectives never
                                       // overlap
   std::deque<kernels::SharedBuffers> sharedBuffers_;  // of the runs that have any; never shrinks
@@ -143,6 +146,11 @@ class Launcher final : public Runner {
   // nothing behind, when a call cannot be planned or an earlier operation failed. Any thread;
   // serialised.
   Result<device::Task*> prepare(std::span<const Call> calls);
+
+  // The same for one call that is to run in this thread, and now: runs it, looking at most so many
+  // times for what it waits for, and returns null when it is done. Most short calls are, and need
+  // neither operation nor device. `looks` 0: just prepares it.
+  Result<device::Task*> runAtOnce(const Call& call, uint32_t looks);
 
   // Undoes a prepare whose task was not enqueued.
   void cancel(device::Task* task);
@@ -180,10 +188,15 @@ class Launcher final : public Runner {
   Operation& takeOperation();
   void giveBack(Operation& operation);
   Operation::Mark nextMark(const BoundPlan& plan);
+  BoundPlan* findRunnableAtOnce(const Call& call);
+  uint64_t record(const Call& call, uint64_t sequence);
+  kernels::Binding bind(const Call& call, const BoundVariant& variant, uint32_t signature);
+  void markDone(uint64_t number);
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;              // used by the thread that drives the present operation
+  Watch watch_;  // these two: used by the thread that drives the present operation
+  kernels::StepScratch scratch_;
   mutable BriefLock mutex_;  // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
   std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // by the low bits of the shape's hash

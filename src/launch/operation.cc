@@ -82,6 +82,16 @@ void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
   run.after = after;
 }
 
+void Operation::goOnWith(const Call& call, BoundPlan& plan, const Mark& mark, uint64_t number,
+                         const kernels::Execution& execution) {
+  add(call, plan, mark);
+  Run& run = runs_.back();
+  run.variant = &plan.own;
+  run.number = number;
+  run.stage = Stage::kRunning;
+  run.execution = execution;
+}
+
 // Its first polls plan and open links, which takes memory.
 Result<Progress> Operation::poll() {
   try {
@@ -119,7 +129,7 @@ Result<Progress> Operation::pollRun(Run& run) {
   if (run.stage == Stage::kQueued) {
     if (run.after >= 0 && runs_[static_cast<size_t>(run.after)].stage != Stage::kDone)
       return Progress::kIdle;
-    record(run);
+    run.number = launcher_.record(run.call, run.sequence);
     // Nothing to move: no links either. A rank that is through with it may leave, and a peer would
     // find the link that it was offered withdrawn.
     if (run.plan->own.plan.layout.pieceCount == 0) return finishRun(run);
@@ -131,6 +141,7 @@ Result<Progress> Operation::pollRun(Run& run) {
     if (!run.variant->isConnected) {
       TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.variant));
       if (connected != Progress::kDone) return Progress::kIdle;
+      run.plan->mayRunAtOnce = mayRunAtOnce(*run.plan);
     }
     begin(run);
     run.stage = Stage::kRunning;
@@ -144,16 +155,6 @@ Progress Operation::finishRun(Run& run) {
   if (run.isTried) endTurn(run);
   launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
   return Progress::kDone;
-}
-
-void Operation::record(Run& run) {
-  const plan::CallShape& shape = run.call.shape;
-  run.number = launcher_.parts_.recorder->begin({.collective = shape.collective,
-                                                 .type = shape.type,
-                                                 .op = shape.op,
-                                                 .peer = index(shape.peer),
-                                                 .count = shape.count,
-                                                 .sequence = run.sequence});
 }
 
 // Links are opened, and memory mapped, without the peers: an error there is none of theirs.
@@ -195,7 +196,18 @@ Status Operation::openLinks(Run& run) {
                .rankCount = launcher_.parts_.planner.agreement().rankCount},
       .isDirect = plan.plan.isDirect,
       .mayRefer = plan.plan.mayRefer});
+  launcher_.scratch_.reserve(plan.program->operandLimit());
   return {};
+}
+
+// Not what a group must pair first, nor what has a choice to make or takes many turns. REQUIRES:
+// the plan's links are connected.
+bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
+  const plan::CallShape& shape = plan.shape;
+  const bool isOwn = plan.lane == channel::Lane::kPointToPoint &&
+                     shape.peer == launcher_.parts_.planner.agreement().rank;
+  return !isOwn && !plan.other && plan.own.plan.layout.pieceCount == 1 && !plan.own.plan.isDirect &&
+         !plan.own.plan.mayRefer;
 }
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the
@@ -226,16 +238,9 @@ void Operation::chooseVariant(Run& run) {
 void Operation::begin(Run& run) {
   const Call& call = run.call;
   const BoundVariant& variant = *run.variant;
-  kernels::Binding binding{.program = &*variant.program,
-                           .input = static_cast<const std::byte*>(call.input),
-                           .output = static_cast<std::byte*>(call.output),
-                           .preScale = call.preScale,
-                           .signature = run.signature,
-                           .scratch = &scratch_,
-                           .agrees = run.turn.agrees};
+  kernels::Binding binding = launcher_.bind(call, variant, run.signature);
+  binding.agrees = run.turn.agrees;
   if (&variant != &run.plan->own) binding.signature ^= variant.plan.signature;
-  if (call.preScaleAddress != nullptr)
-    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
   if (variant.plan.isDirect && call.shape.collective == Collective::kAllToAll &&
       call.input == call.output) {
     // In place, a partner could find its chunk overwritten before it has read it: send from a copy.

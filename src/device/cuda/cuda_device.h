@@ -26,6 +26,7 @@ class CudaDevice final : public Device, public Accelerator {
   Status enqueue(Stream* stream, std::span<Task* const> tasks) override;
   void joinRanks(int32_t) override {}
   void leaveRanks(int32_t) override {}
+  uint32_t looksBeforeEnqueue() const override { return 0; }
   HostStreams* hostStreams() override { return nullptr; }
   Accelerator* accelerator() override { return this; }
 

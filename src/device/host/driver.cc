@@ -5,9 +5,6 @@
 namespace tutti::device::host {
 namespace {
 
-// A µs or two: several times what a message takes.
-constexpr uint32_t kFirstLooks = 128;
-
 // The tasks that are not yet done: a list through Task::next. A task is unlinked before it is
 // completed, because from then on it is not ours.
 class Pending {

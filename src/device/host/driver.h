@@ -1,12 +1,17 @@
 // Drives tasks to completion in the calling thread.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "device/host/waiter.h"
 #include "device/task.h"
 
 namespace tutti::device::host {
+
+// Looks at memory for what a short operation waits for, in a thread with a CPU of its own: a µs or
+// two, several times what a message takes.
+inline constexpr uint32_t kFirstLooks = 128;
 
 // Links the tasks into one group, in their order, and returns the first. Null for none.
 Task* linkGroup(std::span<Task* const> tasks);

@@ -70,6 +70,10 @@ Status HostDevice::enqueue(Stream* stream, std::span<Task* const> tasks) {
   return {};
 }
 
+uint32_t HostDevice::looksBeforeEnqueue() const {
+  return waiting_.policy().spins > 0 ? kFirstLooks : 1;
+}
+
 void HostDevice::joinRanks(int32_t ranksOnHost) {
   std::lock_guard lock(mutex_);
   ++rankCounts_[ranksOnHost];

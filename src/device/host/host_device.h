@@ -31,6 +31,7 @@ class HostDevice final : public Device, public HostStreams {
   SharedMemory* sharedMemory() override { return &allocations_; }
   Result<Stream*> resolve(void* handle) override;
   Status enqueue(Stream* stream, std::span<Task* const> tasks) override;
+  uint32_t looksBeforeEnqueue() const override;
   void joinRanks(int32_t ranksOnHost) override;
   void leaveRanks(int32_t ranksOnHost) override;
   HostStreams* hostStreams() override { return this; }

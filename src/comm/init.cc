@@ -74,6 +74,8 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
                   const InitRecord& own) {
   if (own.gpuHash != 0 || settings.integer("NCCL_P2P_DISABLE") != 0) return Reading::kNone;
   if (areAllHere(records, own)) return Reading::kAsOwn;
+  // A network carries no references, and without shared memory it is what links the processes.
+  if (settings.integer("NCCL_SHM_DISABLE") != 0) return Reading::kNone;
   if (settings.integer("TUTTI_PROCESS_READ") == 0) return Reading::kNone;
   return canReadProcesses(records, own) ? Reading::kByKernel : Reading::kNone;
 }

@@ -4,6 +4,7 @@
 
 #include "base/fnv.h"
 #include "base/units.h"
+#include "plan/plan.h"
 #include "schedule/catalog.h"
 #include "schedule/linked_tree.h"
 
@@ -22,6 +23,27 @@ constexpr size_t kLlSlotBytes = 32_KiB, kLl128SlotBytes = 75_KiB * 8, kSimpleSlo
 bool isCircle(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
          collective == Collective::kReduceScatter;
+}
+
+// The length of messages that the library's own planner gives CPU ranks for this algorithm.
+Result<size_t> plannedPieceBytes(const Cluster& cluster, const SimCall& call,
+                                 std::string_view algorithm) {
+  constexpr size_t kUsualBufferBytes = 4_MiB;  // NCCL_BUFFSIZE
+  const auto blocks =
+      static_cast<uint64_t>(schedule::blockCount(call.collective, cluster.rankCount()));
+  plan::Planner planner({.rank = Rank{0},
+                         .rankCount = cluster.rankCount(),
+                         .geometry = plan::linkGeometry(kUsualBufferBytes),
+                         .algorithms = std::string(algorithm),
+                         .isOneHost = cluster.nodeCount() == 1});
+  TUTTI_TRY_ASSIGN(
+      const plan::Plan plan,
+      planner.make(
+          {.collective = call.collective,
+           .type = call.type,
+           .peer = call.collective == Collective::kSend ? Rank{1 % cluster.rankCount()} : call.root,
+           .count = divideUp(call.bytes / blocks, sizeOf(call.type))}));
+  return plan.layout.pieceElements * sizeOf(call.type);
 }
 
 }  // namespace
@@ -76,6 +98,10 @@ Result<Traffic> Traffic::make(const Cluster& cluster, const VirtualPlan& plan, c
   if (traffic.followsLinks_ || traffic.isRing_)
     traffic.method_.channelCount = std::min(traffic.method_.channelCount, 4 * most);
   if (method.pieceBytes == 0) traffic.method_.pieceBytes = slotBytes(method.protocol);
+  if (method.pieceBytes == 0 && !cluster.hasGpus()) {
+    TUTTI_TRY_ASSIGN(traffic.method_.pieceBytes,
+                     plannedPieceBytes(cluster, call, traffic.algorithm_->name));
+  }
   traffic.chunkCount_ = traffic.followsLinks_
                             ? (cluster.rankCount() == 1 ? 1 : plan.merged.treesPerChannel())
                             : traffic.algorithm_->chunkCount(cluster.rankCount());

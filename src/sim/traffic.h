@@ -40,7 +40,8 @@ struct Method {
   std::string algorithm;  // of the catalogue: "ring", "tree", ...
   graph::Protocol protocol = graph::Protocol::kSimple;
   int32_t channelCount = 1;
-  size_t pieceBytes = 0;  // most that one message carries; 0: what the protocol's slots hold
+  size_t pieceBytes = 0;  // most that one message carries; 0: what the protocol's slots hold,
+                          // or, of CPU ranks, what the library's planner says
   int32_t slotCount = 8;  // slots of a link
   bool operator==(const Method&) const = default;
 };

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "plan/plan.h"
 #include "schedule/catalog.h"
 #include "schedule/prover.h"
 #include "sim/choice.h"
@@ -65,6 +66,57 @@ TEST(Traffic, EdgesCarryWhatTheProgramsSend) {
           EXPECT_EQ(edge, wanted.at({index(edge.from), index(edge.to)}))
               << name(collective) << " " << algorithm.name << " " << bytes;
         }
+      }
+    }
+  }
+}
+
+// Messages and bytes by pair of ranks.
+using Sent = std::map<std::pair<int32_t, int32_t>, std::pair<uint64_t, uint64_t>>;
+
+// What the library would do: its own plan, made by its own planner for one of 8 ranks.
+void addPlanned(const plan::CallShape& shape, std::string_view algorithm, int32_t rank,
+                Sent& sent) {
+  plan::Planner planner({.rank = Rank{rank},
+                         .rankCount = 8,
+                         .geometry = plan::linkGeometry(4 << 20),
+                         .algorithms = std::string(algorithm)});
+  Result<plan::Plan> made = planner.make(shape);
+  ASSERT_TRUE(made.ok());
+  const Lane lane{made->program, made->layout, sizeOf(shape.type)};
+  for (size_t piece = 0; piece < made->layout.pieceCount; ++piece) {
+    for (const schedule::Step& step : made->program->steps) {
+      const uint64_t bytes = lane.bytesOf(step.chunk, piece);
+      for (uint32_t i = 0; i < step.destinationCount && bytes > 0; ++i) {
+        const auto& operand = made->program->operands[step.firstOperand + step.sourceCount + i];
+        if (operand.place != schedule::Place::kLink) continue;
+        const Rank to = made->program->sendsTo[static_cast<size_t>(operand.index)];
+        auto& [messages, sum] = sent[{rank, index(to)}];
+        ++messages;
+        sum += bytes;
+      }
+    }
+  }
+}
+
+TEST(Traffic, CpuRanksSendWhatTheLibraryPlans) {
+  const Cluster cluster =
+      clusterOf("nodes: [{count: 8, machine: {ports: 1, port_gbps: 10}, cpu_ranks: 1}]\n");
+  const VirtualPlan graphs = planOf(cluster);
+  for (int which = 0; which < kCollectiveCount - 2; ++which) {
+    const auto collective = static_cast<Collective>(which);
+    for (const schedule::Algorithm& algorithm : schedule::algorithms(collective)) {
+      for (const uint64_t count : {1u, 1000u, 123'457u, 3'000'000u}) {
+        const plan::CallShape shape{.collective = collective, .count = count};
+        const SimCall call{.collective = collective, .bytes = plan::vectorBytes(shape, 8)};
+        Result<Traffic> traffic =
+            Traffic::make(cluster, graphs, call, {.algorithm = std::string(algorithm.name)});
+        ASSERT_TRUE(traffic.ok());
+        Sent wanted, found;
+        for (int32_t rank = 0; rank < 8; ++rank) addPlanned(shape, algorithm.name, rank, wanted);
+        for (const Edge& edge : edgesOf(traffic.value(), 0))
+          found[{index(edge.from), index(edge.to)}] = {edge.messages, edge.bytes};
+        EXPECT_EQ(found, wanted) << name(collective) << " " << algorithm.name << " " << count;
       }
     }
   }

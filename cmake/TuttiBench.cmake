@@ -7,6 +7,7 @@ if(bench_sources)
   add_executable(bench_micro ${bench_sources})
   target_link_libraries(bench_micro PRIVATE tutti_options tutti_core PkgConfig::SODIUM PkgConfig::PUGIXML
                         benchmark::benchmark_main)
+  target_compile_definitions(bench_micro PRIVATE TUTTI_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
   add_dependencies(bench bench_micro)
   add_custom_target(run_bench COMMAND bench_micro --benchmark_min_time=0.1 USES_TERMINAL VERBATIM)
 else()

@@ -97,7 +97,7 @@ def errors_page():
 
 def c_page():
     text = "# C and C++\n\nThe headers as they are installed: they are their own reference.\n"
-    for name in ("nccl.h", "tutti/host.h", "tutti/tutti.hpp", "tutti/host.hpp", "tutti/error.hpp"):
+    for name in ("nccl.h", "tutti/host.h", "tutti/inspect.h", "tutti/tutti.hpp", "tutti/host.hpp", "tutti/error.hpp"):
         text += f"\n## {name}\n\n```c\n{(ROOT / 'include' / name).read_text(encoding='utf-8').rstrip()}\n```\n"
     return text
 

@@ -194,7 +194,7 @@ class Drawing {
     add(NodeKind::kCpu, "CPU");
     add(NodeKind::kGpu, "GPU");
     add(NodeKind::kNet, "network port");
-    return text + "figures in GB/s, one direction";
+    return text + "GB/s one way, ×: PCI lanes or NVLinks";
   }
 
   size_t portsOf(NodeId nic) const { return linksDown(topology_, nic).size(); }

@@ -12,7 +12,7 @@ constexpr std::string_view kNoGpu =
 constexpr std::string_view kNoVerbs = "there is no InfiniBand or RoCE transport yet";
 constexpr std::string_view kNoNetwork = "there is no network transport yet: ranks share one host";
 constexpr std::string_view kNoPlugins = "plugins are not loaded yet";
-constexpr std::string_view kNoTopology = "the topology is not searched yet";
+constexpr std::string_view kNoRings = "NCCL_GRAPH_FILE gives channels by hand";
 constexpr std::string_view kNoTuning = "this library's schedules have no such knob";
 constexpr std::string_view kNoService = "there is no such service yet";
 constexpr std::string_view kAlways = "this library always does so";
@@ -119,6 +119,13 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_TOPO_DUMP_FILE", kPath, "", "", "",
      "Write the host's topology here, as XML that NCCL_TOPO_FILE takes."},
     {"NCCL_TOPO_DUMP_FILE_RANK", kInteger, "", "0", "0..2147483647", "Which rank writes it."},
+    {"NCCL_GRAPH_FILE", kPath, "", "", "",
+     "A graph XML whose channels are shown and dumped for the host's GPUs instead of those that "
+     "are "
+     "searched; one of another machine is warned of."},
+    {"NCCL_GRAPH_DUMP_FILE", kPath, "", "", "",
+     "Write the channels of the host's GPUs here, as XML that NCCL_GRAPH_FILE takes."},
+    {"NCCL_GRAPH_DUMP_FILE_RANK", kInteger, "", "0", "0..2147483647", "Which rank writes it."},
 
     // Communicators, files
     {"NCCL_COMM_BLOCKING", kInteger, "", "", "0..1",
@@ -251,10 +258,7 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_IB_MQP_RETRY_SLEEP_MSEC", "pause between", kNoVerbs),
     idle("NCCL_IB_RESILIENCY_PORT_FAILOVER", "go on over another port", kNoVerbs),
     idle("NCCL_IB_RESILIENCY_PORT_RECOVERY", "return to a mended port", kNoVerbs),
-    idle("NCCL_GRAPH_FILE", "channels to use instead of a search", kNoTopology),
-    idle("NCCL_GRAPH_DUMP_FILE", "write the channels here", kNoTopology),
-    idle("NCCL_GRAPH_DUMP_FILE_RANK", "which rank does", kNoTopology),
-    idle("NCCL_RINGS", "rings by hand", kNoTopology),
+    idle("NCCL_RINGS", "rings by hand", kNoRings),
     idle("NCCL_COLLNET_ENABLE", "reduction in the network", kNoNetwork),
     idle("NCCL_COLLNET_NODE_THRESHOLD", "nodes from which on", kNoNetwork),
     idle("NCCL_PXN_DISABLE", "no relay over another GPU's NIC", kNoGpu),

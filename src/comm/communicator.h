@@ -20,6 +20,7 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/peer_info.h"
 #include "channel/link_set.h"
+#include "comm/host_member.h"
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
 #include "device/device.h"
@@ -131,6 +132,9 @@ class Communicator {
   // blocking one.
   void* ownStream() const { return ownStream_; }
 
+  // For people; any thread. kInvalidUsage while it initialises.
+  Result<std::string> describe();
+
   // The text of the last error of a call on this communicator; thread-safe.
   void setLastError(std::string_view text);
   std::string lastError() const;
@@ -155,6 +159,8 @@ class Communicator {
   Status meetChild(const std::vector<Rank>& members);
   Status meetPeers();
   Status agree();
+  Status show(bool isMachineWanted);
+  void showPlan();
   Status prepareToRun();
   Status prepareHost(std::unique_ptr<observe::Recorder> recorder);
   Status prepareGpu(std::unique_ptr<observe::Recorder> recorder);
@@ -164,6 +170,8 @@ class Communicator {
   Status fail(Status status);
   void tellPeersOfFailure();
   bool isInitialising() const;
+  std::string_view stateName() const;
+  std::string describeGraphs();
   bool mayInitialise() const;  // does, or may yet begin to
   bool waitInitialised(Nanoseconds bound);
   bool hasFormingChild();
@@ -184,7 +192,8 @@ class Communicator {
   bootstrap::UniqueId id_;
   std::vector<bootstrap::PeerInfo> peers_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
-  graph::MergedGraph graph_;  // over all ranks: in which order they are neighbours
+  graph::MergedGraph graph_;      // over all ranks: in which order they are neighbours
+  std::vector<HostMember> host_;  // the ranks of this host
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<channel::LinkSet> links_;
   std::unique_ptr<launch::Launcher> launcher_;        // on the host, or

@@ -11,6 +11,7 @@
 #include "base/version.h"
 #include "comm/communicator.h"
 #include "comm/crowding.h"
+#include "comm/graphs.h"
 #include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
@@ -18,6 +19,7 @@
 #include "device/accelerator.h"
 #include "device/host_streams.h"
 #include "graph/places.h"
+#include "graph/print.h"
 #include "kernels/remote_read.h"
 #include "launch/join_board.h"
 #include "topology/bus_id.h"
@@ -171,29 +173,48 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
   return {};
 }
 
-// The host's machine, where one of its ranks wants it known.
-Status shareHost(Process& process, bootstrap::Bootstrap& bootstrap, const std::atomic<bool>& abort,
-                 const std::vector<InitRecord>& records) {
-  const InitRecord& own = records[static_cast<size_t>(index(bootstrap.rank()))];
-  MachineParts parts{
-      .bootstrap = bootstrap,
-      .abort = &abort,
-      .timeout = process.networkOptions().timeout,
-      .find = [&process, hasGpu = own.gpuHash != 0] { return process.machine(hasGpu); }};
-  bool isWanted = false;
+std::vector<HostMember> hostOf(const std::vector<InitRecord>& records, const InitRecord& own) {
+  std::vector<HostMember> host;
   for (const InitRecord& record : records) {
     if (record.peer.hostHash != own.peer.hostHash) continue;
     const std::string_view busId(record.gpuBusId.data(),
                                  strnlen(record.gpuBusId.data(), record.gpuBusId.size()));
-    parts.host.push_back({Rank{record.peer.rank}, topology::normalBusId(busId).value_or("")});
-    isWanted = isWanted || record.wantsMachine != 0;
+    host.push_back({Rank{record.peer.rank}, topology::normalBusId(busId).value_or("")});
   }
-  if (!isWanted) return {};
+  return host;
+}
+
+bool isMachineWanted(const std::vector<InitRecord>& records, const InitRecord& own) {
+  return std::ranges::any_of(records, [&own](const InitRecord& each) {
+    return each.wantsMachine != 0 && each.peer.hostHash == own.peer.hostHash;
+  });
+}
+
+std::shared_ptr<plan::Tuner> tunerOf(Process& process, const bootstrap::UniqueId& id,
+                                     const graph::MergedGraph& graph) {
+  return process.openTuner({.id = hashOf(bootstrap::jobName(id.job)),
+                            .rankCount = graph.rankCount(),
+                            .nodeCount = graph.nodeCount()});
+}
+
+// The host's machine and graphs, where one of its ranks wants them known.
+Status shareHost(Process& process, const MachineParts& parts) {
   TUTTI_TRY_ASSIGN(const std::optional<topology::Description> machine, shareMachine(parts));
-  if (machine)
-    showMachine(process.settings(), *machine, parts.host.front().rank == bootstrap.rank(),
-                bootstrap.rank());
+  if (!machine) return {};
+  const Rank self = parts.bootstrap.rank();
+  const bool isFirst = parts.host.front().rank == self;
+  showMachine(process.settings(), *machine, isFirst, self);
+  if (const auto graphs = planHost(process.settings(), *machine))
+    showGraphs(process.settings(), *graphs, isFirst, self);
   return {};
+}
+
+void logLines(std::string_view what, const std::string& text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    log::info(log::Subsystem::kInit, "{} {}", what, std::string_view(text).substr(at, end - at));
+    at = end + 1;
+  }
 }
 
 }  // namespace
@@ -326,13 +347,28 @@ Status Communicator::agree() {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
   // GPU ranks' kernels choose for themselves.
-  if (own.gpuHash == 0)
-    agreement.tuner = process_.openTuner({.id = hashOf(bootstrap::jobName(id_.job)),
-                                          .rankCount = rankCount(),
-                                          .nodeCount = graph_.nodeCount()});
+  if (own.gpuHash == 0) agreement.tuner = tunerOf(process_, id_, graph_);
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
-  // Children are of the same machine.
-  return derivation_ ? Status() : shareHost(process_, *bootstrap_, abort_, records);
+  host_ = hostOf(records, own);
+  if (derivation_) return {};  // children are of the same machine
+  return show(isMachineWanted(records, own));
+}
+
+Status Communicator::show(bool isMachineWanted) {
+  if (index(rank()) == 0 && log::isEnabled(log::Level::kInfo, log::Subsystem::kInit)) showPlan();
+  if (!isMachineWanted) return {};
+  return shareHost(process_,
+                   {.bootstrap = *bootstrap_,
+                    .host = host_,
+                    .abort = &abort_,
+                    .timeout = process_.networkOptions().timeout,
+                    .find = [this] { return process_.machine(device_.accelerator() != nullptr); }});
+}
+
+void Communicator::showPlan() {
+  logLines("ring", rankCount() < 2 ? "of one rank" : graph::drawRing(graph_, 0));
+  logLines("choice", device_.accelerator() == nullptr ? describeChoices(planner_->agreement())
+                                                      : describeChoices(gpuLimits_));
 }
 
 Status Communicator::prepareToRun() {

@@ -103,15 +103,6 @@ void forgetRanks(std::vector<topology::PciDevice>& devices) {
   }
 }
 
-// Ranks are those of this communicator; the first of several on one GPU.
-void setRanks(const MachineParts& parts, Description& machine) {
-  for (topology::CpuNode& cpu : machine.cpus) forgetRanks(cpu.devices);
-  for (const MachineParts::Member& member : parts.host) {
-    topology::Gpu* gpu = member.busId.empty() ? nullptr : findGpu(machine, member.busId);
-    if (gpu != nullptr && gpu->rank < 0) gpu->rank = index(member.rank);
-  }
-}
-
 // What the other ranks see, of whom each is asked.
 Result<std::vector<Description>> askOthers(const MachineParts& parts) {
   const std::span others = std::span(parts.host).subspan(1);
@@ -133,7 +124,7 @@ Result<std::optional<Description>> tell(const MachineParts& parts) {
     seen.insert(seen.begin(), std::move(machine).value());
     machine = topology::fuse(seen);
   }
-  if (machine.ok()) setRanks(parts, machine.value());
+  if (machine.ok()) setRanks(parts.host, machine.value());
   const Message message = messageOf(machine);
   for (const MachineParts::Member& member : std::span(parts.host).subspan(1))
     TUTTI_TRY(send(parts, member.rank, message.kind, message.text));
@@ -168,6 +159,14 @@ std::string joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
+void setRanks(std::span<const HostMember> host, Description& machine) {
+  for (topology::CpuNode& cpu : machine.cpus) forgetRanks(cpu.devices);
+  for (const HostMember& member : host) {
+    topology::Gpu* gpu = member.busId.empty() ? nullptr : findGpu(machine, member.busId);
+    if (gpu != nullptr && gpu->rank < 0) gpu->rank = index(member.rank);
+  }
+}
+
 Result<std::optional<Description>> shareMachine(const MachineParts& parts) {
   return parts.bootstrap.rank() == parts.host.front().rank ? tell(parts) : hear(parts);
 }
@@ -191,6 +190,8 @@ Result<Description> findMachine(const Settings& settings, bool hasGpus, uint64_t
 bool wantsMachine(const Settings& settings) {
   return !settings.text("NCCL_TOPO_FILE").empty() ||
          !settings.text("NCCL_TOPO_DUMP_FILE").empty() ||
+         !settings.text("NCCL_GRAPH_FILE").empty() ||
+         !settings.text("NCCL_GRAPH_DUMP_FILE").empty() ||
          log::isEnabled(log::Level::kInfo, log::Subsystem::kInit);
 }
 

@@ -7,21 +7,20 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/settings.h"
 #include "bootstrap/bootstrap.h"
+#include "comm/host_member.h"
 #include "topology/description.h"
 
 namespace tutti::comm {
 
 struct MachineParts {
-  struct Member {
-    Rank rank{0};
-    std::string busId;  // of its GPU, as the kernel writes it; "" for a CPU rank
-  };
+  using Member = HostMember;
   bootstrap::Bootstrap& bootstrap;
   std::vector<Member> host = {};  // the ranks of this host, ascending; the caller is among them
   const std::atomic<bool>* abort = nullptr;
@@ -39,6 +38,10 @@ Result<std::optional<topology::Description>> shareMachine(const MachineParts& pa
 // file that is no machine is warned of, and the machine itself is taken.
 Result<topology::Description> findMachine(const Settings& settings, bool hasGpus,
                                           uint64_t hostHash);
+
+// Gives the machine's GPUs the ranks that run on them, of several on one the first; other GPUs
+// none.
+void setRanks(std::span<const HostMember> host, topology::Description& machine);
 
 // Whether a rank with such settings wants its host's machine known.
 bool wantsMachine(const Settings& settings);

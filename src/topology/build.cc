@@ -18,7 +18,9 @@ constexpr uint32_t kDisplay = 0x030000;  // a GPU with one
 // Each two of these are joined, or have a path: what is more is no machine but a mistake, and would
 // take memory with the square of it.
 constexpr size_t kMaxCpusOfHost = 256;
-constexpr int32_t kMaxEnds = 2048;            // CPUs, GPUs and ports
+constexpr int32_t kMaxEnds = 2048;  // CPUs, GPUs and ports
+// Paths take memory by the square of a host's ends: eight such hosts take 50 MB.
+constexpr int32_t kMaxEndsOfHost = 288;
 constexpr size_t kMaxPciPeers = 64;           // of one switch
 constexpr double kVirtualGbPerSecond = 5000;  // a network device inside the kernel: its port is
                                               // what limits
@@ -108,6 +110,9 @@ class Builder {
   Status countEnd(Position position) {
     if (++ends_ > kMaxEnds)
       return fault(position, fmt::format("more than {} CPUs, GPUs and network ports", kMaxEnds));
+    if (++endsOf_[host_] > kMaxEndsOfHost)
+      return fault(position, fmt::format("more than {} CPUs, GPUs and network ports on one host",
+                                         kMaxEndsOfHost));
     return {};
   }
 
@@ -433,6 +438,7 @@ class Builder {
   std::map<std::pair<int32_t, int32_t>, std::string> ports_;
   std::map<int32_t, NodeId> nvSwitches_;  // by host
   int32_t ends_ = 0;
+  std::map<int32_t, int32_t> endsOf_;  // by host
   bool unknownNuma_ = false;
   std::vector<std::string> unknownSpeed_, unknownWidth_, unknownPort_, noPeer_, bareAccelerators_,
       bareDevices_;

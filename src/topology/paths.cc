@@ -241,7 +241,11 @@ const Path& Paths::between(NodeId from, NodeId to) const {
   const int32_t row = slotOf_[index(from)];
   const int32_t column = slotOf_[index(to)];
   assert(row >= 0 && column >= 0);
-  return table_[static_cast<size_t>(row) * ends_ + static_cast<size_t>(column)];
+  const HostPaths& one = hosts_[static_cast<size_t>(hostOf_[index(from)])];
+  const HostPaths& other = hosts_[static_cast<size_t>(hostOf_[index(to)])];
+  if (&one != &other)
+    return one.outside.gbPerSecond <= other.outside.gbPerSecond ? one.outside : other.outside;
+  return one.table[static_cast<size_t>(row) * one.ends + static_cast<size_t>(column)];
 }
 
 std::vector<NodeId> Paths::nearestPorts(const Topology& topology, NodeId from) const {
@@ -276,6 +280,7 @@ NodeId Paths::nearestCpu(const Topology& topology, NodeId from) const {
 }
 
 bool mayAccessPeer(const Topology& topology, const PathPolicy& policy, const Path& path) {
+  if (path.from == kNoNode) return false;  // between hosts
   const Node& from = topology[path.from];
   const Node& to = topology[path.to];
   if (path.kind == PathKind::kLoc) return true;
@@ -291,8 +296,8 @@ bool mayAccessPeer(const Topology& topology, const PathPolicy& policy, const Pat
 }
 
 bool mayUseDirectNet(const Topology& topology, const PathPolicy& policy, const Path& path) {
-  if (!isConnected(path) || !topology[path.from].gpu.directNet || !topology[path.to].net.directGpu)
-    return false;
+  if (path.from == kNoNode || !isConnected(path)) return false;
+  if (!topology[path.from].gpu.directNet || !topology[path.to].net.directGpu) return false;
   if (policy.directNetLevel)
     return *policy.directNetLevel != PathKind::kLoc && isWithin(path.kind, *policy.directNetLevel);
   return isWithin(path.kind, policy.directNetOverC2c ? PathKind::kP2c : PathKind::kPxb);
@@ -309,7 +314,6 @@ class PolicyPass {
   Path between(NodeId from, NodeId to) const {
     const NodeKind one = topology_[from].kind;
     const NodeKind other = topology_[to].kind;
-    if (topology_[from].host != topology_[to].host) return acrossHosts(from, to);
     if (one == NodeKind::kGpu && other == NodeKind::kGpu) return betweenGpus(from, to);
     if (one == NodeKind::kGpu && other == NodeKind::kNet) return toPort(from, to);
     if (one == NodeKind::kNet && other == NodeKind::kGpu)
@@ -360,14 +364,6 @@ class PolicyPass {
     return joined(plain_.between(from, cpu), plain_.between(cpu, to), PathKind::kPhb);
   }
 
-  Path acrossHosts(NodeId from, NodeId to) const {
-    Path path{.from = from, .to = to};
-    const double width = std::min(widestPort(topology_, topology_[from].host),
-                                  widestPort(topology_, topology_[to].host));
-    if (width > 0) path.kind = PathKind::kNet, path.gbPerSecond = width;
-    return path;
-  }
-
   const Topology& topology_;
   const PathPolicy& policy_;
   const Paths& plain_;
@@ -376,33 +372,41 @@ class PolicyPass {
 }  // namespace
 
 Paths computePaths(const Topology& topology, const PathPolicy& policy) {
-  Paths plain;
-  std::vector<NodeId> ends;
-  plain.slotOf_.assign(topology.nodes.size(), -1);
+  Paths allowed;
+  std::vector<std::vector<NodeId>> endsOf(topology.hosts.size());
+  allowed.hosts_.resize(topology.hosts.size());
   for (size_t i = 0; i < topology.nodes.size(); ++i) {
-    if (!isEnd(topology.nodes[i].kind)) continue;
-    plain.slotOf_[i] = static_cast<int32_t>(ends.size());
-    ends.push_back(NodeId(static_cast<int32_t>(i)));
+    const Node& node = topology.nodes[i];
+    std::vector<NodeId>& ends = endsOf[static_cast<size_t>(node.host)];
+    allowed.hostOf_.push_back(node.host);
+    allowed.slotOf_.push_back(isEnd(node.kind) ? static_cast<int32_t>(ends.size()) : -1);
+    if (isEnd(node.kind)) ends.push_back(NodeId(static_cast<int32_t>(i)));
   }
-  plain.ends_ = ends.size();
-  plain.table_.resize(ends.size() * ends.size());
-  for (size_t i = 0; i < ends.size(); ++i) {
-    const Search search(topology, policy, ends[i]);
-    // One direction is searched and the other is its mirror, so that both take the same way.
-    for (size_t j = i; j < ends.size(); ++j) {
-      Path path = search.pathTo(ends[j]);
-      if (i != j) plain.table_[j * ends.size() + i] = reversed(topology, path);
-      plain.table_[i * ends.size() + j] = std::move(path);
-    }
-  }
-  Paths allowed = plain;
+  Paths plain = allowed;  // of one host at a time
   const PolicyPass pass(topology, policy, plain);
-  for (size_t i = 0; i < ends.size(); ++i) {
-    for (size_t j = i; j < ends.size(); ++j) {
-      Path path = pass.between(ends[i], ends[j]);
-      if (i != j) allowed.table_[j * ends.size() + i] = reversed(topology, path);
-      allowed.table_[i * ends.size() + j] = std::move(path);
+  for (size_t host = 0; host < endsOf.size(); ++host) {
+    const std::vector<NodeId>& ends = endsOf[host];
+    for (Paths* paths : {&plain, &allowed}) {
+      paths->hosts_[host].ends = ends.size();
+      paths->hosts_[host].table.resize(ends.size() * ends.size());
     }
+    const auto number = static_cast<int32_t>(host);
+    const auto set = [&](Paths& paths, size_t i, size_t j, Path path) {
+      if (i != j) paths.at(number, j, i) = reversed(topology, path);
+      paths.at(number, i, j) = std::move(path);
+    };
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const Search search(topology, policy, ends[i]);
+      // One direction is searched and the other is its mirror, so that both take the same way.
+      for (size_t j = i; j < ends.size(); ++j) set(plain, i, j, search.pathTo(ends[j]));
+    }
+    for (size_t i = 0; i < ends.size(); ++i) {
+      for (size_t j = i; j < ends.size(); ++j) set(allowed, i, j, pass.between(ends[i], ends[j]));
+    }
+    plain.hosts_[host] = {};
+    Path& outside = allowed.hosts_[host].outside;
+    outside.gbPerSecond = widestPort(topology, number);
+    if (outside.gbPerSecond > 0) outside.kind = PathKind::kNet;
   }
   return allowed;
 }

@@ -34,7 +34,7 @@ bool isCloser(PathKind one, PathKind other);   // strictly
 bool isWithin(PathKind kind, PathKind level);  // as close as `level` or closer
 
 struct Path {
-  NodeId from = kNoNode;
+  NodeId from = kNoNode;  // both kNoNode between hosts
   NodeId to = kNoNode;
   PathKind kind = PathKind::kDis;
   double gbPerSecond = 0;         // the narrowest link's; LOC: kLocalGbPerSecond; DIS: 0
@@ -69,7 +69,8 @@ struct PathPolicy {
 // nullopt. An error names the setting, the value and what is allowed.
 Result<std::optional<PathKind>> parseLevel(std::string_view setting, std::string_view text);
 
-// All paths between GPUs, NET ports, CPUs and NVSwitches.
+// All paths between GPUs, NET ports, CPUs and NVSwitches. Memory: by the square of a host's ends,
+// linear in hosts.
 class Paths {
  public:
   // The path, DIS when there is none. Both ends are of the kinds above (asserted).
@@ -83,9 +84,20 @@ class Paths {
 
  private:
   friend Paths computePaths(const Topology& topology, const PathPolicy& policy);
+  // Of one host, or all there is to say about the way to others.
+  struct HostPaths {
+    size_t ends = 0;
+    std::vector<Path> table{};  // [row of from][row of to]
+    Path outside{};             // to another host whose ports are as wide or wider
+  };
+  Path& at(int32_t host, size_t row, size_t column) {
+    HostPaths& paths = hosts_[static_cast<size_t>(host)];
+    return paths.table[row * paths.ends + column];
+  }
+
+  std::vector<int32_t> hostOf_;  // by NodeId
   std::vector<int32_t> slotOf_;  // NodeId -> row; -1 for nodes that no path begins or ends at
-  size_t ends_ = 0;
-  std::vector<Path> table_;  // [row of from][row of to]
+  std::vector<HostPaths> hosts_;
 };
 
 Paths computePaths(const Topology& topology, const PathPolicy& policy = {});

@@ -172,7 +172,7 @@ TEST(Xml, IsRefusedWhereItDescribesMoreThanAMachine) {
     return fmt::format("{}<nic><net dev=\"{}\"/></nic>\n", i == 0 ? "<cpu numaid=\"0\">" : "", i);
   });
   EXPECT_THAT(fault(std::string(ports).insert(ports.rfind("</system>"), "</cpu>")),
-              HasSubstr(":7: more than 2048 CPUs, GPUs and network ports"));
+              HasSubstr(":7: more than 288 CPUs, GPUs and network ports on one host"));
   EXPECT_THAT(fault(repeated(20'000,
                              [](int i) {
                                return fmt::format("<cpu numaid=\"0\" host_hash=\"0x{:x}\"/>\n", i);

@@ -209,7 +209,8 @@ void RankRunner::freeze(const Action& action) {
   ::kill(::getpid(), SIGSTOP);
 }
 
-std::pair<ncclResult_t, std::string> RankRunner::loopUntilError(int team) {
+std::pair<ncclResult_t, std::string> RankRunner::loopUntilError(int team,
+                                                                std::atomic<bool>* haveMet) {
   const auto deadline = steady_clock::now() + kPatience;
   const int64_t size = teamAt(team).size();
   while (steady_clock::now() < deadline) {
@@ -219,6 +220,7 @@ std::pair<ncclResult_t, std::string> RankRunner::loopUntilError(int team) {
     if (result != ncclSuccess) return {result, ncclGetLastError(nullptr)};
     if (values.front() != 3 * size || values.back() != 3 * size)
       failHere("WRONG sum in the loop: " + std::to_string(values.front()));
+    if (haveMet != nullptr) haveMet->store(true, std::memory_order_release);
   }
   failHere("no error came: the fault went unnoticed");
 }
@@ -256,13 +258,18 @@ void RankRunner::surviveDeath(const Action& action) {
   std::thread helper;
   const auto first = std::ranges::find(plan_.processOfRank, action.victim);
   const bool departs = first - plan_.processOfRank.begin() == rank_;
+  // Not before all have come: else one that is behind finds a rank gone that its calls still need.
+  std::atomic<bool> haveMet{false};
   if (departs) {
-    helper = std::thread([&action] {
+    helper = std::thread([&action, &haveMet] {
+      while (!haveMet.load(std::memory_order_acquire))
+        std::this_thread::sleep_for(microseconds(50));
       std::this_thread::sleep_for(microseconds(action.delayUs));
       depart(action.death);
     });
   }
-  const auto [code, text] = loopUntilError(0);
+  const auto [code, text] = loopUntilError(0, &haveMet);
+  haveMet.store(true, std::memory_order_release);  // whatever came of it
   // One that stood still and was let go on learns that it was given up; it has nobody left.
   if (process() == action.victim) {
     if (helper.joinable()) helper.join();

@@ -3,6 +3,7 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,8 +36,10 @@ class RankRunner {
   void freeze(const Action& action);
   void endWhileBusy(const Action& action);
   void surviveDeath(const Action& action);
-  // All-reduces until one fails; its code and text.
-  std::pair<ncclResult_t, std::string> loopUntilError(int team);
+  // All-reduces until one fails; its code and text. `haveMet` turns true with the first that does
+  // not: all ranks of the team have come so far.
+  std::pair<ncclResult_t, std::string> loopUntilError(int team,
+                                                      std::atomic<bool>* haveMet = nullptr);
   // With a look at what the child says of itself.
   void adopt(int team, ncclComm_t comm);
   // Ends the process where `result` is no success.

@@ -26,13 +26,14 @@ namespace {
 constexpr size_t kMostRivals = 16;
 constexpr size_t kMostSizes = 64;
 constexpr unsigned kSecondsToGiveUp = 300;
+constexpr double kMostCalls = 1000;
 
 // What the ranks of a block share; the samples follow it in the same mapping.
 struct Board {
   std::atomic<int32_t> arrived{0};
   std::atomic<int32_t> generation{0};
-  bootstrap::UniqueId ids[kMostRivals]{};    // rank 0 writes them before the first barrier
-  int32_t calls[kMostRivals][kMostSizes]{};  // timed together; rank 0 writes, barriers publish
+  bootstrap::UniqueId ids[kMostRivals]{};  // rank 0 writes them before the first barrier
+  int32_t calls[kMostSizes]{};  // timed together; rank 0 writes, barriers publish
 };
 
 struct Plan {
@@ -106,7 +107,8 @@ class RankOfBlock {
     return communicators_.back()->initialise();
   }
 
-  // The first round only finds out how many calls make a batch.
+  // The first round only finds out how many calls make a batch: as many for all rivals, since what a
+  // batch costs to begin and end is then the same for all, too.
   Status timeAll() {
     const auto sizes = plan_.options.sizes.size();
     const size_t rivals = plan_.rivals.size();
@@ -119,8 +121,9 @@ class RankOfBlock {
             plan_.sample(static_cast<size_t>(rank_), rival, size, static_cast<size_t>(round)) =
                 static_cast<float>(us);
           } else if (rank_ == 0) {
-            plan_.board->calls[rival][size] =
-                static_cast<int32_t>(std::clamp(plan_.options.batchUs / us, 1.0, 200.0));
+            const double calls = std::clamp(plan_.options.batchUs / us, 1.0, kMostCalls);
+            int32_t& most = plan_.board->calls[size];
+            most = std::max(most, static_cast<int32_t>(calls));
           }
         }
       }
@@ -141,7 +144,7 @@ class RankOfBlock {
     meetOthers();
     TUTTI_TRY(group::runAlone(communicator, call, nullptr));
     meetOthers();
-    const int32_t calls = isTrial ? kTrialCalls : plan_.board->calls[rival][size];
+    const int32_t calls = isTrial ? kTrialCalls : plan_.board->calls[size];
     const Instant start = steadyClock().now();
     for (int32_t i = 0; i < calls; ++i) TUTTI_TRY(group::runAlone(communicator, call, nullptr));
     const std::chrono::duration<double, std::micro> spent = steadyClock().now() - start;

@@ -22,7 +22,7 @@ struct Block {
 struct MeasureOptions {
   std::vector<uint64_t> sizes{};  // bytes of the whole vector
   int32_t rounds = 50;
-  double batchUs = 300;   // calls that are timed together last about as long
+  double batchUs = 500;   // calls that are timed together last about as long
   double quantile = .25;  // which of a cell's times counts
 };
 

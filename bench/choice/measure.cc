@@ -33,7 +33,7 @@ struct Board {
   std::atomic<int32_t> arrived{0};
   std::atomic<int32_t> generation{0};
   bootstrap::UniqueId ids[kMostRivals]{};  // rank 0 writes them before the first barrier
-  int32_t calls[kMostSizes]{};  // timed together; rank 0 writes, barriers publish
+  int32_t calls[kMostSizes]{};             // timed together; rank 0 writes, barriers publish
 };
 
 struct Plan {
@@ -107,8 +107,8 @@ class RankOfBlock {
     return communicators_.back()->initialise();
   }
 
-  // The first round only finds out how many calls make a batch: as many for all rivals, since what a
-  // batch costs to begin and end is then the same for all, too.
+  // The first round only finds out how many calls make a batch: as many for all rivals, since what
+  // a batch costs to begin and end is then the same for all, too.
   Status timeAll() {
     const auto sizes = plan_.options.sizes.size();
     const size_t rivals = plan_.rivals.size();

@@ -191,10 +191,11 @@ BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
       spare_.load(std::memory_order_acquire) != nullptr || freeOperations_ != nullptr;
   const bool isNext = completed_.load(std::memory_order_acquire) == preparedCount();
   if (!isFree || !isNext || !failure_.ok()) return nullptr;
-  if (parts_.links.hasMotors() || parts_.segments.hasAny()) return nullptr;
+  if (parts_.links.hasMotors()) return nullptr;
   BoundPlan* plan = recentPlans_[ShapeHash{}(call.shape) % kRecentPlans];
   const bool isKnown = plan != nullptr && plan->mayRunAtOnce && plan->shape == call.shape;
-  return isKnown ? plan : nullptr;
+  if (!isKnown) return nullptr;
+  return plan->mayShare && parts_.segments.hasAny() ? nullptr : plan;
 }
 
 Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {

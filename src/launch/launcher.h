@@ -48,6 +48,7 @@ struct BoundPlan {
   plan::CallShape shape;
   channel::Lane lane = channel::Lane::kCollective;
   bool mayRunAtOnce = false;  // connected, short, and with nothing to choose
+  bool mayShare = true;       // long enough for messages that name mapped memory
   BoundVariant own;
   std::optional<BoundVariant> other;  // Planner::makeOther()
   FormTrial forms;                    // where there is a choice
@@ -108,6 +109,7 @@ class Operation final : public device::Task {
                                              bool inPlace);
   const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding);
   bool mayRunAtOnce(const BoundPlan& plan) const;
+  bool mayShare(const plan::CallShape& shape) const;
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
   void noteWaits();

@@ -142,6 +142,7 @@ Result<Progress> Operation::pollRun(Run& run) {
       TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.variant));
       if (connected != Progress::kDone) return Progress::kIdle;
       run.plan->mayRunAtOnce = mayRunAtOnce(*run.plan);
+      run.plan->mayShare = mayShare(run.plan->shape);
     }
     begin(run);
     run.stage = Stage::kRunning;
@@ -208,6 +209,11 @@ bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
                      shape.peer == launcher_.parts_.planner.agreement().rank;
   return !isOwn && !plan.other && plan.own.plan.layout.pieceCount == 1 && !plan.own.plan.isDirect &&
          !plan.own.plan.mayRefer;
+}
+
+bool Operation::mayShare(const plan::CallShape& shape) const {
+  const plan::BufferBytes bytes = plan::bufferBytes(shape, launcher_.parts_.planner.agreement());
+  return std::max(bytes.input, bytes.output) >= kernels::kSharedMinBytes;
 }
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the
@@ -294,7 +300,7 @@ const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Bin
   const plan::CallShape& shape = run.call.shape;
   const plan::Agreement& agreement = launcher_.parts_.planner.agreement();
   const plan::BufferBytes bytes = plan::bufferBytes(shape, agreement);
-  if (std::max(bytes.input, bytes.output) < kernels::kSharedMinBytes) return nullptr;
+  if (!mayShare(shape)) return nullptr;
   kernels::SharedBuffers shared{
       .input = launcher_.parts_.segments.find(binding.input, bytes.input),
       .output = launcher_.parts_.segments.find(binding.output, bytes.output),

@@ -206,7 +206,8 @@ void RankRunner::freeze(const Action& action) {
   if (first - plan_.processOfRank.begin() != rank_) return;
   // Everyone of that process who is in the team may be dead by now; then nobody comes here.
   say("freeze " + std::to_string(action.delayUs));
-  ::kill(::getpid(), SIGSTOP);
+  // Not kill(): another thread may take that signal, and this one be at its next freeze by then.
+  ::raise(SIGSTOP);
 }
 
 std::pair<ncclResult_t, std::string> RankRunner::loopUntilError(int team,

@@ -23,6 +23,21 @@ size_t chunkLength(const Layout& layout, int32_t chunk) {
 
 }  // namespace
 
+UsedLinks usedLinks(const schedule::Program& program, const schedule::Layout& layout) {
+  UsedLinks used{.incoming = std::vector<bool>(program.receivesFrom.size()),
+                 .outgoing = std::vector<bool>(program.sendsTo.size())};
+  for (const schedule::Step& step : program.steps) {
+    if (chunkLength(layout, step.chunk) == 0) continue;
+    for (size_t i = 0; i < size_t{step.sourceCount} + step.destinationCount; ++i) {
+      const Operand& operand = program.operands[step.firstOperand + i];
+      if (operand.place != Place::kLink) continue;
+      (i < step.sourceCount ? used.incoming : used.outgoing)[static_cast<size_t>(operand.index)] =
+          true;
+    }
+  }
+  return used;
+}
+
 BoundProgram::BoundProgram(const ProgramParts& parts)
     : fold_(parts.fold),
       pair_(findPairFold(parts.fold.type, parts.fold.op)),
@@ -39,6 +54,7 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
   steps_.reserve(program.steps.size());
   for (const schedule::Step& step : program.steps) addStep(step, parts);
   for (size_t link = 0; link < parts.outgoing.size(); ++link) {
+    if (parts.outgoing[link] == nullptr) continue;
     outgoing_.push_back({.place = Place::kLink,
                          .peer = index(program.sendsTo[link]),
                          .port = parts.outgoing[link]});

@@ -43,10 +43,18 @@ struct BoundStep {
   bool isCopy = false;  // one source, and nothing to apply to it
 };
 
+// Which of a program's links carry something: with fewer elements than chunks some do not, and a
+// rank that waits for them may find that their other end has left.
+struct UsedLinks {
+  std::vector<bool> incoming;  // as program.receivesFrom
+  std::vector<bool> outgoing;  // as program.sendsTo
+};
+UsedLinks usedLinks(const schedule::Program& program, const schedule::Layout& layout);
+
 struct ProgramParts {
   const schedule::Program& program;
-  std::span<wire::LinkPort* const> incoming;  // as program.receivesFrom
-  std::span<wire::LinkPort* const> outgoing;  // as program.sendsTo
+  std::span<wire::LinkPort* const> incoming;  // as program.receivesFrom; null: not used
+  std::span<wire::LinkPort* const> outgoing;  // as program.sendsTo; null: not used
   const schedule::Layout& layout;
   FoldSpec fold;  // without the pre-scale, which is a call's own
   // Messages longer than a line are references to the sender's buffers (schedule::isReferable()).

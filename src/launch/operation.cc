@@ -177,14 +177,19 @@ Status Operation::openLinks(Run& run) {
   const schedule::Program& program = *plan.plan.program;
   std::vector<wire::LinkPort*> incoming;
   std::vector<wire::LinkPort*> outgoing;
-  for (const Rank peer : program.receivesFrom) {
-    TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(peer, run.plan->lane));
-    incoming.push_back(&link->port());
+  const kernels::UsedLinks used = kernels::usedLinks(program, plan.plan.layout);
+  for (size_t i = 0; i < program.receivesFrom.size(); ++i) {
+    incoming.push_back(nullptr);
+    if (!used.incoming[i]) continue;
+    TUTTI_TRY_ASSIGN(channel::Link * link, links.incoming(program.receivesFrom[i], run.plan->lane));
+    incoming.back() = &link->port();
   }
   plan.outgoing.clear();
-  for (const Rank peer : program.sendsTo) {
-    plan.outgoing.push_back(&links.outgoing(peer, run.plan->lane));
-    outgoing.push_back(&plan.outgoing.back()->port());
+  for (size_t i = 0; i < program.sendsTo.size(); ++i) {
+    outgoing.push_back(nullptr);
+    if (!used.outgoing[i]) continue;
+    plan.outgoing.push_back(&links.outgoing(program.sendsTo[i], run.plan->lane));
+    outgoing.back() = &plan.outgoing.back()->port();
   }
   const plan::CallShape& shape = run.plan->shape;
   plan.program.emplace(kernels::ProgramParts{

@@ -1,6 +1,5 @@
 // tutti doctor: CPUs, memory, caches.
 #include <fmt/core.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "base/affinity.h"
 #include "device/registry.h"
 #include "tools/doctor_report.h"
 
@@ -34,16 +34,6 @@ int64_t memoryField(std::string_view field) {
   return std::strtoll(fieldOf("/proc/meminfo", field).c_str(), nullptr, 10) * 1024;
 }
 
-int64_t affinityCpus() {
-  cpu_set_t* set = CPU_ALLOC(8192);
-  if (set == nullptr) return ::sysconf(_SC_NPROCESSORS_ONLN);
-  const size_t bytes = CPU_ALLOC_SIZE(8192);
-  const bool isKnown = ::sched_getaffinity(0, bytes, set) == 0;
-  const int64_t count = isKnown ? CPU_COUNT_S(bytes, set) : ::sysconf(_SC_NPROCESSORS_ONLN);
-  CPU_FREE(set);
-  return count;
-}
-
 void addCpus(Section& section) {
   const std::string model = fieldOf("/proc/cpuinfo", "model name");
   struct utsname system {};
@@ -51,7 +41,8 @@ void addCpus(Section& section) {
   section.add("cpu", model.empty() ? std::string(system.machine) : model);
   section.add("kernel", fmt::format("{} {}", system.sysname, system.release));
   const int64_t online = ::sysconf(_SC_NPROCESSORS_ONLN);
-  const int64_t allowed = affinityCpus();
+  const auto bound = static_cast<int64_t>(affinityCpus().size());
+  const int64_t allowed = bound > 0 ? bound : online;
   auto device = device::openDevice(device::DeviceKind::kHost);
   const int64_t usable = device.ok() ? device.value()->caps().concurrency : allowed;
   std::string note = fmt::format("of {} online", online);

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/affinity.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/units.h"
@@ -249,11 +250,6 @@ bool Board::fail(int rank, std::string_view reason) {
 // the others.
 bool Board::hasFailed() const { return layout_->failed.load(std::memory_order_acquire) == 2; }
 
-int usableCpuCount() {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
-  return std::max(CPU_COUNT(&cpus), 1);
-}
+int usableCpuCount() { return std::max(static_cast<int>(affinityCpus().size()), 1); }
 
 }  // namespace tutti::tools

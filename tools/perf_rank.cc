@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/affinity.h"
 #include "base/clock.h"
 #include "tools/perf_check.h"
 
@@ -68,19 +69,14 @@ std::string ownHostName() {
 // launcher the process's own mask already says where it may run.
 void RankRun::pin() const {
   if (!context_.options.pin || context_.board == nullptr) return;
-  if (context_.rankCount > usableCpuCount()) return;
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  int skip = rank_;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &usable) || skip-- != 0) continue;
-    cpu_set_t own;
-    CPU_ZERO(&own);
-    CPU_SET(cpu, &own);
-    ::sched_setaffinity(0, sizeof own, &own);  // this thread; without it the run is only noisier
-    return;
-  }
+  const std::vector<int32_t> usable = affinityCpus();
+  if (static_cast<size_t>(context_.rankCount) > usable.size()) return;
+  const auto cpu = static_cast<size_t>(usable[static_cast<size_t>(rank_)]);
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (cpu >= CPU_SETSIZE) return;
+  CPU_SET(cpu, &own);
+  ::sched_setaffinity(0, sizeof own, &own);  // this thread; without it the run is only noisier
 }
 
 Result<std::unique_ptr<Session>> RankRun::openSession(const Library& library) {

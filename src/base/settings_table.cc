@@ -114,15 +114,13 @@ constexpr SettingInfo kTable[] = {
     // The machine
     {"NCCL_TOPO_FILE", kPath, "", "", "",
      "A topology XML, or hwloc's, to take instead of looking at the machine; the first rank of "
-     "each "
-     "host reads it. One that is no machine is warned of."},
+     "each host reads it. One that is no machine is warned of."},
     {"NCCL_TOPO_DUMP_FILE", kPath, "", "", "",
      "Write the host's topology here, as XML that NCCL_TOPO_FILE takes."},
     {"NCCL_TOPO_DUMP_FILE_RANK", kInteger, "", "0", "0..2147483647", "Which rank writes it."},
     {"NCCL_GRAPH_FILE", kPath, "", "", "",
      "A graph XML whose channels are shown and dumped for the host's GPUs instead of those that "
-     "are "
-     "searched; one of another machine is warned of."},
+     "are searched; one of another machine is warned of."},
     {"NCCL_GRAPH_DUMP_FILE", kPath, "", "", "",
      "Write the channels of the host's GPUs here, as XML that NCCL_GRAPH_FILE takes."},
     {"NCCL_GRAPH_DUMP_FILE_RANK", kInteger, "", "0", "0..2147483647", "Which rank writes it."},

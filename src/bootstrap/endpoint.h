@@ -74,7 +74,7 @@ class Endpoint {
   // little, and when `isHasty` hardly at all, for its last messages to be handed to the system.
   void detach(Rank rank, bool isHasty) noexcept;
 
-  // The root has answered: only connections of this session are heard.
+  // The root has answered: only connections of this epoch are heard.
   void setEpoch(uint64_t epoch);
   void learn(Rank rank, const Contact& contact);
 

@@ -1,9 +1,9 @@
 #include "comm/crowding.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <bit>
+
+#include "base/affinity.h"
 
 namespace tutti::comm {
 namespace {
@@ -18,8 +18,10 @@ int32_t countOf(const CpuMask& mask) {
 
 CpuMask affinityMask() {
   CpuMask mask{};
-  if (::sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data())) != 0)
-    return {};
+  for (const int32_t cpu : affinityCpus()) {
+    const size_t word = static_cast<size_t>(cpu) / 64;
+    if (word < mask.size()) mask[word] |= uint64_t{1} << (cpu % 64);
+  }
   return mask;
 }
 

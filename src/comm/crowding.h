@@ -7,7 +7,8 @@
 
 namespace tutti::comm {
 
-// CPUs by number, a bit each; none where there are more.
+// CPUs by number, a bit each. Those beyond count for nothing: a rank bound to such alone has no
+// bit.
 using CpuMask = std::array<uint64_t, 16>;
 
 // Of the calling thread.

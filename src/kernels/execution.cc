@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/relax_cpu.h"
 #include "base/units.h"
+#include "kernels/copy_bytes.h"
 #include "kernels/remote_read.h"
 
 namespace tutti::kernels {
@@ -18,18 +18,6 @@ constexpr int kStepsAPoll = 32;
 // Long enough that the system call's 0.7 us do not show, short enough that a few of them stay in an
 // L2 cache.
 constexpr size_t kBlockBytes = 64_KiB;
-
-// A call of memcpy costs more than what it does for a few bytes.
-void copyBytes(void* to, const void* from, size_t bytes) {
-  if (to == from) return;
-  if (bytes == 8) {
-    std::memcpy(to, from, 8);
-  } else if (bytes == 4) {
-    std::memcpy(to, from, 4);
-  } else {
-    std::memcpy(to, from, bytes);
-  }
-}
 
 }  // namespace
 
@@ -87,14 +75,9 @@ Result<Progress> Execution::poll(uint32_t looks) {
 // Looks while it may. The word that is missing is looked at alone until it is there.
 bool Execution::awaitReady(const BoundStep& step, uint32_t& looks) {
   while (!isReady(step)) {
-    for (;;) {
-      if (--looks == 0) {
-        looks = 1;
-        return false;
-      }
-      if (!isStillBlocked()) break;
-      relaxCpu();
-    }
+    do {
+      if (!mayLookAgain(looks)) return false;
+    } while (isStillBlocked());
   }
   return true;
 }
@@ -220,7 +203,8 @@ void Execution::compute(const BoundStep& step, const StepData& data) {
   const StepScratch& scratch = *binding_.scratch;
   if (step.isCopy) {
     for (size_t i = 0; i < data.localCount; ++i)
-      copyBytes(scratch.destinations[i], scratch.sources[0], data.bytes);
+      copyBytes(static_cast<std::byte*>(scratch.destinations[i]),
+                static_cast<const std::byte*>(scratch.sources[0]), data.bytes);
     return;
   }
   const FoldArgs args{.sources = {scratch.sources.data(), step.sourceCount},

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/relax_cpu.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "device/task.h"
@@ -111,6 +112,15 @@ class Execution {
     const wire::SharedSegment* shared = nullptr;  // that holds it: each link's form is its own
   };
 
+  // False: the looks are used up but for the one of the next poll.
+  static bool mayLookAgain(uint32_t& looks) {
+    if (--looks == 0) {
+      looks = 1;
+      return false;
+    }
+    relaxCpu();
+    return true;
+  }
   bool isStillBlocked() const;
   bool awaitReady(const BoundStep& step, uint32_t& looks);
   bool isReady(const BoundStep& step);
@@ -120,10 +130,11 @@ class Execution {
   // message in another form; nothing has happened, and the general way is open.
   enum class Attempt : uint8_t { kDone, kBlocked, kUnfit };
   Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
+                     const std::byte*& payload);
   Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
-  bool mayLookAgain(const Blockage& blockage, uint32_t& looks);
   Status takeSources(const BoundStep& step, StepData& data);
   void placeDestinations(const BoundStep& step, StepData& data);
   void placeShared(const BoundStep& step, const wire::SharedSegment& segment, StepData& data);

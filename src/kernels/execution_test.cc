@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <set>
 #include <vector>
 
 #include "base/rng.h"
@@ -171,10 +172,15 @@ class Cluster {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.program = case_.algorithm->build(
         {.rankCount = case_.rankCount, .root = Rank{case_.root}, .sender = Rank{0}}, Rank{rank});
-    for (const Rank peer : state.program.receivesFrom)
-      state.incoming.push_back(links_.port(peer, Rank{rank}, false));
-    for (const Rank peer : state.program.sendsTo)
-      state.outgoing.push_back(links_.port(Rank{rank}, peer, true));
+    const UsedLinks used = usedLinks(state.program, layoutOf(rank));
+    for (size_t i = 0; i < used.incoming.size(); ++i) {
+      const Rank peer = state.program.receivesFrom[i];
+      state.incoming.push_back(used.incoming[i] ? links_.port(peer, Rank{rank}, false) : nullptr);
+    }
+    for (size_t i = 0; i < used.outgoing.size(); ++i) {
+      const Rank peer = state.program.sendsTo[i];
+      state.outgoing.push_back(used.outgoing[i] ? links_.port(Rank{rank}, peer, true) : nullptr);
+    }
     state.bound = BoundProgram(
         {.program = state.program,
          .incoming = state.incoming,
@@ -245,6 +251,42 @@ TEST(Execution, RunsEveryAlgorithmInAnyInterleaving) {
       }
     }
   }
+}
+
+// A rank that opened a link which the other does not would wait for it for ever.
+TEST(Execution, BothEndsAgreeWhetherALinkIsUsed) {
+  using Pair = std::pair<int32_t, int32_t>;
+  size_t unused = 0;
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
+      for (const int32_t ranks : {2, 3, 8, 13}) {
+        for (const size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{201}}) {
+          SCOPED_TRACE(testing::Message() << name(algorithm.collective) << " " << algorithm.name
+                                          << " ranks " << ranks << " count " << count);
+          Cluster cluster({&algorithm, ranks, 0, count, 8});
+          std::set<Pair> sent;
+          std::set<Pair> received;
+          for (int32_t rank = 0; rank < ranks; ++rank) {
+            const RankState& state = cluster.rank(rank);
+            for (size_t i = 0; i < state.outgoing.size(); ++i) {
+              const Pair link{rank, index(state.program.sendsTo[i])};
+              if (state.outgoing[i] != nullptr) {
+                sent.insert(link);
+              } else {
+                ++unused;
+              }
+            }
+            for (size_t i = 0; i < state.incoming.size(); ++i) {
+              if (state.incoming[i] != nullptr)
+                received.emplace(index(state.program.receivesFrom[i]), rank);
+            }
+          }
+          EXPECT_EQ(sent, received);
+        }
+      }
+    }
+  }
+  EXPECT_GT(unused, 0u);
 }
 
 TEST(Execution, EachSenderRefersOrCopiesAsItLikes) {

@@ -1,11 +1,11 @@
 #include "device/host/cpu_nodes.h"
 
-#include <sched.h>
-
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <string_view>
+
+#include "base/affinity.h"
 
 namespace tutti::device::host {
 namespace {
@@ -65,21 +65,6 @@ int32_t CpuNodes::nodeOf(const std::vector<int32_t>& cpus) const {
   return common;
 }
 
-int32_t CpuNodes::nodeOfThread() const {
-  if (nodeOfCpu_.empty()) return -1;
-  // A mask too small for the kernel's is an error: double it until it fits.
-  for (size_t count = 1024; count <= kMostCpus; count *= 2) {
-    std::vector<unsigned long> mask(count / (8 * sizeof(unsigned long)));
-    const size_t bytes = mask.size() * sizeof(unsigned long);
-    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
-    if (::sched_getaffinity(0, bytes, set) != 0) continue;
-    std::vector<int32_t> cpus;
-    for (size_t cpu = 0; cpu < count; ++cpu) {
-      if (CPU_ISSET_S(cpu, bytes, set)) cpus.push_back(static_cast<int32_t>(cpu));
-    }
-    return nodeOf(cpus);
-  }
-  return -1;
-}
+int32_t CpuNodes::nodeOfThread() const { return nodeOfCpu_.empty() ? -1 : nodeOf(affinityCpus()); }
 
 }  // namespace tutti::device::host

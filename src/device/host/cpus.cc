@@ -1,20 +1,19 @@
 #include "device/host/cpus.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <vector>
 
+#include "base/affinity.h"
 #include "base/fd.h"
 
 namespace tutti::device::host {
 namespace {
 
-constexpr size_t kMaxCpus = 1u << 16;  // more than any kernel is built for
+constexpr int64_t kMaxCpus = 1 << 16;  // more than any kernel is built for
 
 // The first 64 KiB of a file; empty when it cannot be read.
 std::string readFile(const std::string& path) {
@@ -33,17 +32,6 @@ int64_t leadingNumber(std::string_view text) {
   int64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc() ? value : 0;
-}
-
-int32_t affinityCpus() {
-  // A mask too small for the kernel's is EINVAL: double it until it fits.
-  for (size_t count = 1024; count <= kMaxCpus; count *= 2) {
-    std::vector<unsigned long> mask(count / (8 * sizeof(unsigned long)));
-    const size_t bytes = mask.size() * sizeof(unsigned long);
-    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
-    if (::sched_getaffinity(0, bytes, set) == 0) return CPU_COUNT_S(bytes, set);
-  }
-  return 1;
 }
 
 // The smallest quota of the group at `path` below `base` and of all groups above it; 0 for none. A
@@ -100,11 +88,11 @@ int32_t quotaCpus(std::string_view text) {
   const int64_t quota = leadingNumber(text);  // "max" and -1 mean none
   const int64_t period = leadingNumber(text.substr(second));
   if (quota <= 0 || period <= 0) return 0;
-  return static_cast<int32_t>(std::min<int64_t>((quota - 1) / period + 1, kMaxCpus));
+  return static_cast<int32_t>(std::min((quota - 1) / period + 1, kMaxCpus));
 }
 
 int32_t usableCpus(const std::string& root) {
-  int32_t cpus = affinityCpus();
+  auto cpus = static_cast<int32_t>(affinityCpus().size());
   const std::string groups = readFile(root + "proc/self/cgroup");
   for (std::string_view rest = groups; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));

@@ -13,18 +13,24 @@ install(TARGETS tutti RUNTIME DESTINATION tutti/bin COMPONENT python EXCLUDE_FRO
 # What tutti.torch is compiled against, where it is used.
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include DESTINATION tutti COMPONENT python EXCLUDE_FROM_ALL)
 
-# Tests want a Python that has pytest and NumPy: the one of the build, or else the system's.
+# Tests want a Python that has these modules: the one of the build, or else the system's. Empty: there is none.
 if(NOT TUTTI_TESTS OR TUTTI_SANITIZE OR CMAKE_CROSSCOMPILING)
   return()
 endif()
-set(python_with_numpy "")
-foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
-  execute_process(COMMAND ${candidate} -c "import numpy, pytest" RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
-  if(result EQUAL 0)
-    set(python_with_numpy ${candidate})
-    break()
-  endif()
-endforeach()
+function(tutti_python_with variable)
+  list(JOIN ARGN "," names)
+  foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
+    execute_process(COMMAND ${candidate} -c "import importlib.util as u; exit(not all(map(u.find_spec, '${names}'.split(','))))"
+                    RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+    if(result EQUAL 0)
+      set(${variable} ${candidate} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(${variable} "" PARENT_SCOPE)
+endfunction()
+
+tutti_python_with(python_with_numpy numpy pytest)
 if(python_with_numpy)
   file(MAKE_DIRECTORY ${python_stage}/tutti/lib ${python_stage}/tutti/bin)
   add_custom_target(python_stage ALL
@@ -43,16 +49,19 @@ else()
   set_tests_properties(python.package PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
 endif()
 
+# What the annotations promise to callers' type checkers holds within the package.
+find_program(TUTTI_MYPY mypy)
+if(TUTTI_MYPY)
+  add_test(NAME python.types COMMAND ${TUTTI_MYPY} --ignore-missing-imports --exclude torch --cache-dir ${CMAKE_BINARY_DIR}/mypy tutti
+           WORKING_DIRECTORY ${python_source})
+  set_tests_properties(python.types PROPERTIES TIMEOUT 120)
+else()
+  add_test(NAME python.types COMMAND ${CMAKE_COMMAND} -E echo "skipped: no mypy found")
+  set_tests_properties(python.types PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
+endif()
+
 # The backend for torch.distributed: with a Python that has torch, too. It is compiled by its first test.
-set(python_with_torch "")
-foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
-  execute_process(COMMAND ${candidate} -c "import pytest, importlib.util as u; exit(not u.find_spec('torch'))"
-                  RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
-  if(result EQUAL 0)
-    set(python_with_torch ${candidate})
-    break()
-  endif()
-endforeach()
+tutti_python_with(python_with_torch torch numpy pytest)
 if(python_with_torch AND python_with_numpy)
   add_test(NAME python.torch COMMAND ${python_with_torch} -m pytest -q ${python_source}/tests/test_torch.py)
   add_test(NAME examples.train_torch COMMAND ${python_with_torch} -m tutti run -n 4
@@ -66,9 +75,9 @@ endif()
 
 # An MPI program that hands over to the package.
 find_program(TUTTI_MPIRUN NAMES mpirun)
-execute_process(COMMAND /usr/bin/python3 -c "import mpi4py, numpy" RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
-if(python_with_numpy AND TUTTI_MPIRUN AND result EQUAL 0)
-  add_test(NAME examples.mpi_handoff COMMAND ${TUTTI_MPIRUN} --allow-run-as-root --oversubscribe -n 4 /usr/bin/python3
+tutti_python_with(python_with_mpi mpi4py numpy)
+if(python_with_numpy AND TUTTI_MPIRUN AND python_with_mpi)
+  add_test(NAME examples.mpi_handoff COMMAND ${TUTTI_MPIRUN} --allow-run-as-root --oversubscribe -n 4 ${python_with_mpi}
            ${CMAKE_CURRENT_SOURCE_DIR}/examples/mpi_handoff.py)
   set_tests_properties(examples.mpi_handoff PROPERTIES TIMEOUT 60
     ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host")

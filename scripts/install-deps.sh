@@ -18,7 +18,7 @@ packages_for() {
     docs) packages_for build; echo mkdocs mkdocs-material ;;
     package) packages_for build; echo dpkg-dev file rpm ;;
     bench) packages_for build; echo libbenchmark-dev ;;
-    lint) packages_for test; echo clang-format clang-tidy-16 ;;
+    lint) packages_for test; echo clang-format clang-tidy-16 mypy ;;
     fuzz) packages_for test; echo clang-16 libclang-rt-16-dev ;;
     *) echo "install-deps.sh: unknown use '$1'; known are build, test, torch, docs, bench, lint, package, fuzz" >&2; exit 2 ;;
   esac

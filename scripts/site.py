@@ -108,12 +108,12 @@ def signature(node):
 
 def python_page():
     text = "# Python\n\nFrom the package's own descriptions; [how to begin](python.md).\n"
-    for name in ("_communicator.py", "__init__.py", "_library.py", "torch/__init__.py"):
+    for name in ("_communicator.py", "_answers.py", "__init__.py", "_library.py", "torch/__init__.py"):
         tree = ast.parse((ROOT / "python/tutti" / name).read_text(encoding="utf-8"))
         module = "tutti.torch" if name.startswith("torch") else "tutti"
         for node in tree.body:
             public = isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
-            if not public or not ast.get_docstring(node) or node.name in ("last_error", "check", "lib"):
+            if not public or not ast.get_docstring(node) or node.name in ("last_error", "check", "lib", "answer_of"):
                 continue
             text += f"\n## {module}.{node.name}\n\n"
             if isinstance(node, ast.FunctionDef):

@@ -196,14 +196,6 @@ def test_nothing_at_all(ranks):
     ranks(2, body)
 
 
-def test_explain_and_settings_are_plain_objects():
-    assert isinstance(tutti.explain("all_reduce", ranks=2, bytes=1024), dict)
-    names = {each["name"] for each in tutti.settings()["settings"]}
-    assert "TUTTI_TIMEOUT_MS" in names
-    with pytest.raises(ValueError, match="nonsense"):
-        tutti.explain("nonsense")
-
-
 def test_the_version_is_the_interfaces():
     assert tutti.interface_version() == 22809
 

@@ -9,16 +9,15 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import subprocess
-from typing import Any
 
+from ._answers import (Algorithm, Complaint, Explanation, Link, Node, Path, Program, Proof, Setting, Settings, Simulation,
+                       Switch, Topology, Way, explain, settings, simulate, topology)
 from ._communicator import Communicator, Op, Work, group, unique_id
 from ._library import Error, command_path, lib, library_path
 
-__all__ = ["Communicator", "Error", "Op", "Work", "command_path", "explain", "group", "interface_version",
-           "library_path", "settings", "unique_id"]
+__all__ = ["Algorithm", "Communicator", "Complaint", "Error", "Explanation", "Link", "Node", "Op", "Path", "Program",
+           "Proof", "Setting", "Settings", "Simulation", "Switch", "Topology", "Way", "Work", "command_path", "explain",
+           "group", "interface_version", "library_path", "settings", "simulate", "topology", "unique_id"]
 
 
 def interface_version() -> int:
@@ -26,20 +25,3 @@ def interface_version() -> int:
     version = ctypes.c_int()
     lib.ncclGetVersion(ctypes.byref(version))
     return version.value
-
-
-def _ask_command(*arguments: str, good: tuple = (0,)) -> Any:
-    result = subprocess.run([os.fspath(command_path()), *arguments, "--json"], capture_output=True, text=True, check=False)
-    if result.returncode not in good:
-        raise ValueError(f"tutti {' '.join(arguments)}: {result.stderr.strip()}")
-    return json.loads(result.stdout)
-
-
-def explain(collective: str, ranks: int = 4, bytes: int = 1 << 20) -> dict:
-    """Which algorithm a call takes and why, its costs and steps, as `tutti explain --json` tells. bytes: of the call."""
-    return _ask_command("explain", collective, "-n", str(ranks), "-b", str(bytes), good=(0, 1))
-
-
-def settings() -> dict:
-    """Every setting, its value, where it came from, and complaints, as `tutti settings --json` tells."""
-    return _ask_command("settings", good=(0, 1))

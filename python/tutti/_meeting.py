@@ -49,7 +49,7 @@ def _hand_out(server: socket.socket, size: int, id: bytes, deadline: float) -> N
                 continue  # that rank comes again
 
 
-def _fetch(address: tuple, rank: int, deadline: float) -> bytes:
+def _fetch(address: tuple[str, int], rank: int, deadline: float) -> bytes:
     pause = 0.005
     while True:
         try:

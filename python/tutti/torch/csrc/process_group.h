@@ -114,6 +114,14 @@ class ProcessGroup final : public Base, public Watched {
     return asked == c10d::kUnsetTimeout ? timeout_ : asked;
   }
   void checkRank(const char* what, int64_t rank) const;
+  struct Rooted {
+    const char* call;  // "gather"
+    const char* part;  // "output"
+    int64_t root;
+  };
+  // What the root has for each of the ranks, checked against `model`; nothing elsewhere.
+  Tensors partsOfRoot(const Rooted& call, const std::vector<Tensors>& lists,
+                      const at::Tensor& model) const;
   void checkProcess() const;
 
   // Bodies. In the lane's order, any thread.

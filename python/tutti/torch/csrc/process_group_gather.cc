@@ -80,25 +80,33 @@ WorkPointer ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Ten
       });
 }
 
+Tensors ProcessGroup::partsOfRoot(const Rooted& call, const std::vector<Tensors>& lists,
+                                  const at::Tensor& model) const {
+  const std::string name = call.call;
+  const std::string part = name + "'s " + call.part;
+  checkRank((name + "'s root").c_str(), call.root);
+  if (call.root != rank_) {
+    if (lists.empty()) return {};
+    throw std::invalid_argument(name + ": " + call.part + "s are for the root alone, rank " +
+                                std::to_string(call.root));
+  }
+  if (lists.size() != 1)
+    throw std::invalid_argument(name + "'s root wants one list of " + call.part + "s");
+  checkCount((part + "s").c_str(), lists.front().size(), size_);
+  for (const at::Tensor& each : lists.front()) {
+    checkSameType(part.c_str(), each, model);
+    checkSize(part.c_str(), each.numel(), model.numel());
+  }
+  return lists.front();
+}
+
 WorkPointer ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
   const at::Tensor input = single("gather's inputs", inputs);
   checkTensor("gather's input", input);
-  checkRank("gather's root", options.rootRank);
+  const Tensors parts =
+      partsOfRoot({.call = "gather", .part = "output", .root = options.rootRank}, outputs, input);
   const int root = static_cast<int>(options.rootRank);
-  Tensors parts;
-  if (root == rank_) {
-    if (outputs.size() != 1) throw std::invalid_argument("gather's root wants one list of outputs");
-    parts = outputs.front();
-    checkCount("gather's outputs", parts.size(), size_);
-    for (const at::Tensor& part : parts) {
-      checkSameType("gather's output", part, input);
-      checkSize("gather's output", part.numel(), input.numel());
-    }
-  } else if (!outputs.empty()) {
-    throw std::invalid_argument("gather: outputs are for the root alone, rank " +
-                                std::to_string(root));
-  }
   return submit({c10d::OpType::GATHER, "tutti:gather", inputs, parts}, options,
                 [this, parts, input, root](Operation& self) {
                   Staged from(input, Staged::Use::kRead);
@@ -118,21 +126,9 @@ WorkPointer ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs
                                   const c10d::ScatterOptions& options) {
   const at::Tensor output = single("scatter's outputs", outputs);
   checkTensor("scatter's output", output);
-  checkRank("scatter's root", options.rootRank);
+  const Tensors parts =
+      partsOfRoot({.call = "scatter", .part = "input", .root = options.rootRank}, inputs, output);
   const int root = static_cast<int>(options.rootRank);
-  Tensors parts;
-  if (root == rank_) {
-    if (inputs.size() != 1) throw std::invalid_argument("scatter's root wants one list of inputs");
-    parts = inputs.front();
-    checkCount("scatter's inputs", parts.size(), size_);
-    for (const at::Tensor& part : parts) {
-      checkSameType("scatter's input", part, output);
-      checkSize("scatter's input", part.numel(), output.numel());
-    }
-  } else if (!inputs.empty()) {
-    throw std::invalid_argument("scatter: inputs are for the root alone, rank " +
-                                std::to_string(root));
-  }
   return submit({c10d::OpType::SCATTER, "tutti:scatter", parts, outputs}, options,
                 [this, parts, output, root](Operation& self) {
                   const at::Tensor all =

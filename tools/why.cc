@@ -87,7 +87,7 @@ bool concerns(const Communicator& communicator, const std::string& wanted) {
   if (wanted.empty() || communicator.name == wanted) return true;
   const std::optional<int32_t> pid = numberOf(wanted);
   return pid && std::ranges::any_of(communicator.evidence.ranks, [&](const auto& rank) {
-           return rank.process.processId == *pid && rank.life != observe::Life::kAbsent;
+           return rank.process.processId == *pid && observe::hasPage(rank);
          });
 }
 
@@ -202,7 +202,7 @@ nlohmann::ordered_json toJson(const Communicator& communicator) {
   each["next"] = finding.next;
   each["ranks"] = nlohmann::ordered_json::array();
   for (const observe::RankView& rank : communicator.evidence.ranks) {
-    if (rank.life == observe::Life::kAbsent) continue;
+    if (!observe::hasPage(rank)) continue;
     each["ranks"].push_back({{"rank", rank.rank},
                              {"host", rank.hostName},
                              {"pid", rank.process.processId},

@@ -41,7 +41,7 @@ std::vector<observe::WaitNote> findGpuWaits(const std::vector<RankView>& ranks, 
   if (own == nullptr && !me.history.empty()) own = &me.history.back();  // newest first
   if (own == nullptr) return waits;
   for (const RankView& peer : ranks) {
-    if (peer.rank == self || peer.life == observe::Life::kAbsent) continue;
+    if (peer.rank == self || !observe::hasPage(peer)) continue;
     if (waits.size() < observe::kMaxWaits && isAwaited(peer, self, *own, isDead))
       waits.push_back({.peer = peer.rank, .number = own->number});
   }

@@ -27,8 +27,19 @@ std::vector<Rank> ranksOfHost(const std::vector<PeerInfo>& peers, const PeerInfo
   return ranks;
 }
 
+void placeOthers(const BoardParts& parts, Board& board) {
+  const PeerInfo& self = parts.peers[static_cast<size_t>(index(parts.bootstrap.rank()))];
+  for (const PeerInfo& peer : parts.peers) {
+    if (peer.hostHash != self.hostHash)
+      board.placeElsewhere(peer.rank, peer.hostName.data(), peer.processId);
+  }
+}
+
 Result<Board> makeBoard(const BoardParts& parts) {
-  return Board::create(parts.bootstrap.rankCount(), parts.name, nanoseconds(parts.timeout));
+  TUTTI_TRY_ASSIGN(Board board, Board::create(parts.bootstrap.rankCount(), parts.name,
+                                              nanoseconds(parts.timeout)));
+  placeOthers(parts, board);
+  return board;
 }
 
 // An empty message tells the others that there is nothing to take.
@@ -84,6 +95,7 @@ Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts) {
     log::warn("rank {} shares no board, so nobody can tell why it is late: {}", rank,
               board.status().message());
     TUTTI_TRY_ASSIGN(Board own, Board::createPrivate(parts.bootstrap.rankCount()));
+    placeOthers(parts, own);
     return std::make_unique<observe::Recorder>(std::move(own), rank, self.hostName.data(),
                                                parts.exits);
   }

@@ -27,6 +27,7 @@ std::string_view howLeft(Life life) {
     case Life::kDestroyed: return "destroyed";
     case Life::kAborted: return "aborted";
     case Life::kAbsent:
+    case Life::kElsewhere:
     case Life::kReady:
     case Life::kExited: break;
   }
@@ -108,7 +109,7 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   for (const WaitNote& wait : self.waits) {
     const RankView& peer = ranks[static_cast<size_t>(wait.peer)];
-    if (peer.life == Life::kAbsent) {
+    if (!observe::hasPage(peer)) {
       if (auto verdict = judgeSilence(wait.peer, now)) return verdict;
       continue;
     }

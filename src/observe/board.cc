@@ -116,6 +116,13 @@ Page& Board::page(int32_t rank) const {
   return *reinterpret_cast<Page*>(bytes + kPageBytes * (1 + static_cast<size_t>(rank)));
 }
 
+void Board::placeElsewhere(int32_t rank, std::string_view hostName, int32_t processId) {
+  Page& elsewhere = page(rank);
+  elsewhere.processId = processId;
+  copyText(elsewhere.hostName, hostName);
+  elsewhere.life.store(static_cast<uint32_t>(Life::kElsewhere), std::memory_order_release);
+}
+
 bool Board::giveVerdict(const Verdict& verdict) {
   Header& header = this->header();
   uint32_t none = 0;

@@ -26,12 +26,13 @@ inline constexpr size_t kVerdictBytes = 2048;
 inline constexpr uint32_t kMaxRanks = 1u << 20;
 
 enum class Life : uint32_t {
-  kAbsent = 0,  // the rank has not written here: it is of another host, or has not come this far
+  kAbsent = 0,  // the rank has not come this far
   kReady = 1,
   kFinalized = 2,
   kDestroyed = 3,
   kAborted = 4,
-  kExited = 5,  // its process has called exit()
+  kExited = 5,     // its process has called exit()
+  kElsewhere = 6,  // of another host: it never writes here, who made the board has named it
 };
 
 // One operation, 32 bytes. A reader may come while the entry is being overwritten: `number` is zero
@@ -113,6 +114,8 @@ class Board {
 
   // rank: 0 to rankCount() - 1.
   Page& page(int32_t rank) const;
+  // A rank of another host, whose page only says so. Before others open the board.
+  void placeElsewhere(int32_t rank, std::string_view hostName, int32_t processId);
 
   // Keeps the first verdict for all ranks; false when there is one.
   bool giveVerdict(const Verdict& verdict);

@@ -151,7 +151,8 @@ RankView readRank(const Board& board, int32_t rank) {
   view.rank = rank;
   const Page& page = board.page(rank);
   const uint32_t life = page.life.load(std::memory_order_acquire);
-  view.life = life <= static_cast<uint32_t>(Life::kExited) ? static_cast<Life>(life) : Life::kReady;
+  view.life =
+      life <= static_cast<uint32_t>(Life::kElsewhere) ? static_cast<Life>(life) : Life::kReady;
   if (view.life == Life::kAbsent) return view;
   view.process = {
       .processId = page.processId, .start = page.processStart, .pidNamespace = page.pidNamespace};
@@ -292,13 +293,17 @@ std::vector<int32_t> followWaits(const std::vector<RankView>& ranks, int32_t sta
 }
 
 bool isOutside(const RankView& rank) {
-  return rank.life != Life::kAbsent &&
+  return hasPage(rank) &&
          (rank.newest() == nullptr || rank.newest()->state != EntryState::kRunning);
 }
 
 std::string whyLate(const RankView& late, const RankView& waiter, const OperationNote* waiting) {
   if (late.life == Life::kAbsent)
     return fmt::format("{} has not finished its initialisation", who(late));
+  if (late.life == Life::kElsewhere) {
+    return fmt::format("{} is on another host: \"tutti why\" on {} tells what it does", who(late),
+                       late.hostName);
+  }
   const OperationNote* last = late.newestCollective();
   const uint64_t reached = last == nullptr ? 0 : last->sequence;
   if (waiting != nullptr && waiting->sequence > reached) {

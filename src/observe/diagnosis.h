@@ -29,6 +29,11 @@ struct RankView {
   const OperationNote* operation(uint64_t number) const;
 };
 
+// It writes what it does where this board's readers see it.
+inline bool hasPage(const RankView& rank) {
+  return rank.life != Life::kAbsent && rank.life != Life::kElsewhere;
+}
+
 RankView readRank(const Board& board, int32_t rank);
 std::vector<RankView> readBoard(const Board& board);  // by rank
 

@@ -136,6 +136,22 @@ TEST(WhyLate, NamesTheCallThatASendWaitsFor) {
             "of float, to rank 2): it has called nothing yet");
 }
 
+TEST(WhyLate, SendsToTheHostWhereTheRankIs) {
+  auto late = rankView(2);
+  late.life = Life::kElsewhere;
+  late.hostName = "far";
+  const auto waiting = note(Collective::kAllReduce, 41, 1024);
+  EXPECT_EQ(whyLate(late, rankView(0), &waiting),
+            "rank 2 (far, pid 102) is on another host: \"tutti why\" on far tells what it does");
+  EXPECT_FALSE(isOutside(late));
+}
+
+TEST(WhyLate, KnowsARankThatHasNotCome) {
+  RankView late;
+  late.rank = 2;
+  EXPECT_EQ(whyLate(late, rankView(0), nullptr), "rank 2 has not finished its initialisation");
+}
+
 TEST(DeathVerdict, TellsAnExitFromADeath) {
   auto dead = rankView(3);
   const auto waiting = note(Collective::kAllReduce, 41, 1024);

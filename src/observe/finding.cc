@@ -110,6 +110,10 @@ bool findLate(const Evidence& evidence, Finding& finding) {
     if (!activity.empty())
       finding.activity = fmt::format("it is outside the library, {}", activity);
   }
+  if (late.life == Life::kElsewhere) {
+    finding.next = fmt::format("run tutti why on {}", late.hostName);
+    return true;
+  }
   finding.next = fmt::format("see what it does instead: py-spy dump --pid {0}, or gdb -p {0}",
                              late.process.processId);
   return true;

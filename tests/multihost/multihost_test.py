@@ -69,6 +69,36 @@ class Collectives(HostCase):
         self.assertEqual(kinds, {(0, 1): "shm", (2, 3): "shm", (0, 2): "net", (0, 3): "net", (1, 2): "net", (1, 3): "net"})
 
 
+class Idle(HostCase):
+    def test_threads_of_an_idle_rank_leave_the_cpu_to_others(self):
+        hosts = self.make_hosts(2)
+        ranks = self.launch_on(hosts, [0, 1], *["times:20:allreduce:20000 line allreduce:9"] * 2, timeout_ms=10000)
+        self.expect_success(ranks, "times")
+        time.sleep(0.2)  # whatever waits for the next call has gone to sleep
+        before = [seconds_of_threads(rank.child.pid) for rank in ranks]
+        span = 2.0
+        time.sleep(span)
+        for rank, spent in zip(ranks, before):
+            for thread, (name, now) in seconds_of_threads(rank.child.pid).items():
+                share = (now - spent.get(thread, (name, 0))[1]) / span
+                self.assertLessEqual(share, 0.05, f"{name} of rank {rank.rank} uses {share:.0%} of a core while nothing is called")
+        self.assertIn("tutti-net", [name for name, _ in before[0].values()])
+        for rank in ranks:
+            rank.say("go")
+        self.expect_success(ranks, "allreduce:9")
+
+
+def seconds_of_threads(pid):
+    """By thread: its name, and the CPU time it has used."""
+    found = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat") as file:
+            name, fields = re.match(r"\d+ \((.*)\) (.*)", file.read()).groups()
+        user, system = fields.split()[11:13]
+        found[thread] = (name, (int(user) + int(system)) / os.sysconf("SC_CLK_TCK"))
+    return found
+
+
 class Faults(HostCase):
     def test_a_killed_rank_is_named_on_all_hosts(self):
         hosts = self.make_hosts(3)
@@ -136,6 +166,7 @@ class Faults(HostCase):
         ranks = self.launch_on(hosts, [0, 1], "allreduce:64 allreduce:5000", f"allreduce:64 sleep:{int(3 * T * 1000)} allreduce:5000")
         self.expect_success(ranks, "allreduce:64")
         self.expect_success(ranks, "allreduce:5000")
+        self.assertRegex(ranks[0].log, r"rank 1 \(.*\) is on another host: .tutti why. on")
 
     def test_calls_that_differ_are_an_error(self):
         hosts = self.make_hosts(2)

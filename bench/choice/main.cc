@@ -3,10 +3,12 @@
 // is good when the choice took at most 1.1 times what the best forced algorithm did.
 //
 //   choice_bench [--rounds N] [--ranks 2,4,8] [--sizes 64,4096,...] [--collective NAME]
-//                [--times FILE] [--from FILE] [--prices FILE]
+//                [--times FILE] [--from FILE]... [--prices FILE] [--check FILE]...
 //
 // --times: writes all times, a line each; --from: takes what was written so instead of measuring;
-// --prices: writes a file for TUTTI_TUNING_FILE, fitted to the times.
+// --prices: writes a file for TUTTI_TUNING_FILE, fitted to the times; --check: how well prices
+// fitted to the times, and the built-in ones, choose among the algorithms as another measurement
+// timed them.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,6 +25,7 @@
 
 #include "bench/choice/measure.h"
 #include "plan/cost_model.h"
+#include "plan/device_constants.h"
 #include "schedule/catalog.h"
 
 namespace tutti::bench {
@@ -35,8 +38,9 @@ struct Options {
   std::vector<int32_t> rankCounts{2, 4, 8};
   std::string collective{};
   std::string timesPath{};
-  std::string fromPath{};
+  std::vector<std::string> fromPaths{};
   std::string pricesPath{};
+  std::vector<std::string> checkPaths{};
 };
 
 template <typename T>
@@ -69,9 +73,11 @@ bool parse(int argc, char** argv, Options& options) {
     } else if (name == "--times") {
       options.timesPath = value;
     } else if (name == "--from") {
-      options.fromPath = value;
+      options.fromPaths.push_back(value);
     } else if (name == "--prices") {
       options.pricesPath = value;
+    } else if (name == "--check") {
+      options.checkPaths.push_back(value);
     } else {
       return false;
     }
@@ -145,34 +151,73 @@ void writeTimes(const std::string& path, const std::vector<CellTime>& times) {
                         each.block.rankCount, each.bytes, each.rival, each.us);
 }
 
-void writePrices(const std::string& path, const std::vector<CellTime>& times, int32_t rounds) {
-  const auto cpuCount = static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1U));
+int32_t usableCpus() {
+  return static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1U));
+}
+
+plan::CostTerms termsOf(const CellTime& time) {
+  const Block& block = time.block;
+  return plan::countTerms(
+      *schedule::findAlgorithm(block.collective, time.rival),
+      {.rankCount = block.rankCount,
+       .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / usableCpus()),
+       .bytes = time.bytes,
+       .readsPeers = block.isThreads,
+       .readsByKernel = !block.isThreads});
+}
+
+plan::Tuning fitTo(const std::vector<CellTime>& times, const Options& options) {
   std::vector<plan::MeasuredCall> calls;
   for (const CellTime& each : times) {
     if (each.rival == kChoice) continue;
-    const plan::CostedCall call{
-        .rankCount = each.block.rankCount,
-        .ranksPerCpu = std::max(1.0, static_cast<double>(each.block.rankCount) / cpuCount),
-        .bytes = each.bytes,
-        .readsPeers = each.block.isThreads,
-        .readsByKernel = !each.block.isThreads};
-    const schedule::Algorithm& algorithm =
-        *schedule::findAlgorithm(each.block.collective, each.rival);
     calls.push_back({.collective = each.block.collective,
                      .readsPeers = each.block.isThreads,
-                     .algorithm = algorithm.name,
-                     .sample = {.counts = plan::countTerms(algorithm, call), .us = each.us}});
+                     .algorithm = each.rival,
+                     .sample = {.counts = termsOf(each), .us = each.us}});
   }
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
-  plan::Tuning tuning{.machine = fmt::format("{} CPUs", cpuCount),
-                      .date = fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900,
-                                          parts.tm_mon + 1, parts.tm_mday),
-                      .how = fmt::format("choice_bench, {} rounds", rounds),
-                      .cpuCount = cpuCount};
+  plan::Tuning tuning{
+      .machine = fmt::format("{} CPUs", usableCpus()),
+      .date =
+          fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday),
+      .how = options.fromPaths.empty()
+                 ? fmt::format("choice_bench, {} rounds", options.measure.rounds)
+                 : fmt::format("choice_bench, {} measurements", options.fromPaths.size()),
+      .cpuCount = usableCpus()};
   tuning.prices = plan::fitAll(calls);
-  std::ofstream(path) << plan::writeTuning(tuning);
+  return tuning;
+}
+
+// Which algorithm the prices name in each cell, and whether it is within 10 % of the best there.
+void printCheck(const std::string& label, const plan::Tuning& tuning,
+                const std::vector<CellTime>& times) {
+  using Key = std::tuple<Collective, bool, int32_t, uint64_t>;
+  struct Cell {
+    double cheapest = 0;  // by the prices
+    double us = 0;        // that one's time
+    double best = 0;      // time of the best
+  };
+  std::map<Key, Cell> cells;
+  for (const CellTime& each : times) {
+    if (each.rival == kChoice) continue;
+    const Block& block = each.block;
+    const plan::CostPrices* prices =
+        tuning.pricesOf(*schedule::findAlgorithm(block.collective, each.rival), block.isThreads);
+    if (prices == nullptr) continue;
+    const double predicted = plan::predictUs(*prices, termsOf(each));
+    Cell& cell = cells[{block.collective, block.isThreads, block.rankCount, each.bytes}];
+    if (cell.best == 0 || predicted < cell.cheapest) {
+      cell.cheapest = predicted;
+      cell.us = each.us;
+    }
+    cell.best = cell.best == 0 ? each.us : std::min(cell.best, each.us);
+  }
+  const auto good = std::ranges::count_if(
+      cells, [](const auto& each) { return each.second.us <= kGood * each.second.best; });
+  fmt::print("{}: {} of {} cells good, {:.1f} %\n", label, good, cells.size(),
+             100.0 * static_cast<double>(good) / static_cast<double>(cells.size()));
 }
 
 // Lines of other measurements, of algorithms that there are no more, are left out.
@@ -214,13 +259,19 @@ bool measureAll(const Options& options, std::vector<CellTime>& times) {
 
 int run(const Options& options) {
   std::vector<CellTime> times;
-  if (!options.fromPath.empty()) {
-    times = readTimes(options.fromPath);
-  } else if (!measureAll(options, times)) {
-    return EXIT_FAILURE;
+  for (const std::string& path : options.fromPaths) {
+    const std::vector<CellTime> more = readTimes(path);
+    times.insert(times.end(), more.begin(), more.end());
   }
-  printReport(times);
-  if (!options.pricesPath.empty()) writePrices(options.pricesPath, times, options.measure.rounds);
+  if (options.fromPaths.empty() && !measureAll(options, times)) return EXIT_FAILURE;
+  if (options.fromPaths.size() <= 1) printReport(times);
+  const plan::Tuning tuning = fitTo(times, options);
+  if (!options.pricesPath.empty()) std::ofstream(options.pricesPath) << plan::writeTuning(tuning);
+  for (const std::string& path : options.checkPaths) {
+    const std::vector<CellTime> others = readTimes(path);
+    printCheck(path + ", fitted prices", tuning, others);
+    printCheck(path + ", built-in prices", plan::builtInTuning(), others);
+  }
   return EXIT_SUCCESS;
 }
 

@@ -23,11 +23,26 @@ constexpr std::array kTerms = {CostTerm::kCall,    CostTerm::kHop,    CostTerm::
 // all-to-all and reduce-scatter of 64 KB to 16 MB by 2 ranks on 2 CPUs of an Intel Xeon VM,
 // 2026-11-21. Where ranks share CPUs, 0.5 to 1.8: there it counts for nothing.
 constexpr double kKernelReadShare = 0.75;
-constexpr std::string_view kFirstLine = "tutti tuning 2";
+constexpr std::string_view kFirstLine = "tutti tuning 3";
 constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int32_t kMaxCpus = 1 << 20;
 
 size_t place(CostTerm term) { return static_cast<size_t>(term); }
+
+// How often the busiest CPU does something: as often as the busiest rank, or, where a CPU holds
+// several, as often as its ranks do together. With the busiest rank's work for every rank of the
+// CPU, a root that serves all others looked as dear as all-to-all, and 88 % of the choices were
+// good instead of 94 (docs/results/2026-11-21-choice.md).
+class Work {
+ public:
+  explicit Work(const CostedCall& call) : cpus_(call.rankCount / call.ranksPerCpu) {}
+  double of(double busiestRank, double allRanks) const {
+    return std::max(busiestRank, allRanks / cpus_);
+  }
+
+ private:
+  double cpus_;
+};
 
 }  // namespace
 
@@ -46,8 +61,6 @@ std::string_view nameOf(CostTerm term) {
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call) {
   const schedule::Cost cost = algorithm.cost(call.rankCount);
   const int32_t chunks = std::max(algorithm.chunkCount(call.rankCount), 1);
-  const double factor =
-      static_cast<double>(std::max(cost.sentMessages, cost.receivedMessages)) / chunks;
   const uint64_t chunkBytes = call.bytes / static_cast<uint64_t>(chunks);
   const bool isLine = chunkBytes <= wire::kInlineBytes;
   const bool isReferable = chunkBytes >= kDirectMinBytes && schedule::isReferable(algorithm);
@@ -56,16 +69,19 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
       pieceBytesFor(chunkBytes, {.slotBytes = call.slotBytes, .isCrowded = call.ranksPerCpu > 1});
   const double pieces =
       isReferenced ? 1 : static_cast<double>(std::max<size_t>(divideUp(chunkBytes, pieceBytes), 1));
-  const double share = call.ranksPerCpu;
-  CostTerms counts{};
-  counts[place(CostTerm::kCall)] = share;
-  counts[place(CostTerm::kHop)] = cost.hops * share;
-  counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] =
-      (cost.sentMessages + cost.receivedMessages) * pieces * share;
+  const Work work(call);
+  const double most = std::max(cost.sentMessages, cost.receivedMessages);
+  const auto all = static_cast<double>(cost.messages);
+  // Who sends a reference copies nothing: the readers do, all at once.
+  const double copies = isReferenced ? work.of(cost.receivedMessages, all) : work.of(most, all);
   // The kernel's reading is tried, and taken where it is faster (launch/form_trial.h).
-  const bool mayGain = call.readsByKernel && isReferable && share <= 1;
+  const bool mayGain = call.readsByKernel && isReferable && call.ranksPerCpu <= 1;
+  CostTerms counts{};
+  counts[place(CostTerm::kCall)] = 1;
+  counts[place(CostTerm::kHop)] = cost.hops * call.ranksPerCpu;
+  counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] = work.of(most, 2 * all) * pieces;
   counts[place(isReferenced ? CostTerm::kReferencedMb : CostTerm::kSlotMb)] =
-      static_cast<double>(call.bytes) * factor * share * (mayGain ? kKernelReadShare : 1) / kMb;
+      copies * static_cast<double>(call.bytes) / chunks * (mayGain ? kKernelReadShare : 1) / kMb;
   return counts;
 }
 
@@ -91,7 +107,7 @@ std::string writeTuning(const Tuning& tuning) {
     text += fmt::format("prices {} {} {}", name(each.collective),
                         each.readsPeers ? "threads" : "processes", each.algorithm);
     for (const CostTerm term : kTerms)
-      text += fmt::format(" {} {:.6g}", nameOf(term), each.us[place(term)]);
+      text += fmt::format(" {} {:.4g}", nameOf(term), each.us[place(term)]);
     text += '\n';
   }
   return text;

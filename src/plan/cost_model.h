@@ -17,12 +17,13 @@
 
 namespace tutti::plan {
 
-// What is counted of a call, each with its price in microseconds. Where ranks outnumber CPUs, all
-// that a rank does itself counts as often as ranks share a CPU.
+// What is counted of a call, each with its price in microseconds. What is sent, received and copied
+// counts as often as the busiest rank does it, or, where ranks share CPUs, as often as a CPU's
+// ranks do together, whichever is more; a hop there counts as often as ranks share a CPU.
 enum class CostTerm : uint8_t {
   kCall,          // once
   kHop,           // a message on the longest chain of which each waits for the one before
-  kLine,          // sent or received by the busiest rank, so short that it fits its mark's line
+  kLine,          // sent or received, so short that it fits its mark's line
   kMessage,       // the same, longer; a piece of a chunk counts as one
   kSlotMb,        // 10^6 bytes sent or received, whichever is more, through slots
   kReferencedMb,  // the same, read from the sender's buffer (long, where ranks can)

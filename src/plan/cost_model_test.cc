@@ -27,7 +27,7 @@ TEST(CostModel, CountsWhatAScheduleDoes) {
   // Half of the CPUs: everything twice, but for pieces, which are whole slots.
   const CostTerms crowded =
       countsOf("ring", {.rankCount = 4, .ranksPerCpu = 2, .bytes = 1'000'000});
-  for (const CostTerm term : {CostTerm::kCall, CostTerm::kHop, CostTerm::kSlotMb})
+  for (const CostTerm term : {CostTerm::kHop, CostTerm::kSlotMb})
     EXPECT_NEAR(crowded[static_cast<size_t>(term)], 2 * ring[static_cast<size_t>(term)], 1e-9);
   EXPECT_EQ(crowded[static_cast<size_t>(CostTerm::kMessage)], 2 * 12 * 4);
   const CostTerms shortest = countsOf("oneshot", {.rankCount = 4, .bytes = 40});
@@ -37,6 +37,25 @@ TEST(CostModel, CountsWhatAScheduleDoes) {
       countsOf("twoshot", {.rankCount = 4, .bytes = 8_MiB, .readsPeers = true});
   EXPECT_EQ(threads[static_cast<size_t>(CostTerm::kSlotMb)], 0);
   EXPECT_GT(threads[static_cast<size_t>(CostTerm::kReferencedMb)], 0);
+}
+
+TEST(CostModel, TakesARootsWorkForOneRanksOnly) {
+  const schedule::Algorithm& direct = *schedule::findAlgorithm(Collective::kBroadcast, "direct");
+  const auto countOf = [&](CostTerm term, const CostedCall& call) {
+    return countTerms(direct, call)[static_cast<size_t>(term)];
+  };
+  // Seven messages are written and read. The root is busier than the ranks of any of two CPUs ...
+  const CostedCall onTwo{.rankCount = 8, .ranksPerCpu = 4, .bytes = 64'000};
+  EXPECT_EQ(countOf(CostTerm::kMessage, onTwo), 7);
+  EXPECT_NEAR(countOf(CostTerm::kSlotMb, onTwo), 7 * .064, 1e-9);
+  // ... and if there is one CPU, that does all.
+  const CostedCall onOne{.rankCount = 8, .ranksPerCpu = 8, .bytes = 64'000};
+  EXPECT_EQ(countOf(CostTerm::kMessage, onOne), 14);
+  // References are read by the others: by each at once, or by half of them one after the other.
+  CostedCall threads{.rankCount = 8, .bytes = 64'000, .readsPeers = true};
+  EXPECT_NEAR(countOf(CostTerm::kReferencedMb, threads), .064, 1e-9);
+  threads.ranksPerCpu = 4;
+  EXPECT_NEAR(countOf(CostTerm::kReferencedMb, threads), 3.5 * .064, 1e-9);
 }
 
 std::vector<CostSample> samplesWith(double noise) {
@@ -124,9 +143,9 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Tuning, IsRefusedWhereItGoesWrong) {
-  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 2\""));
+  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 3\""));
   EXPECT_THAT(refusal(""), HasSubstr("no prices"));
-  const std::string head = "tutti tuning 2\n";
+  const std::string head = "tutti tuning 3\n";
   EXPECT_THAT(refusal(head + "colour blue\n"), HasSubstr("tuning.txt:2: \"colour\""));
   EXPECT_THAT(refusal(head + "cpus 0\n"), HasSubstr("cpus: wanted 1 to"));
   EXPECT_THAT(refusal(head + "prices Sing threads\n"), HasSubstr("\"Sing\" is no collective"));

@@ -11,28 +11,40 @@ namespace {
 int32_t oneChunk(int32_t) { return 1; }
 int32_t oneChunkARank(int32_t rankCount) { return rankCount; }
 
+// Each rank's to each other.
+int64_t everyPair(int32_t n) { return int64_t{n} * (n - 1); }
+
+int32_t treeCount(int32_t n) { return n < 3 ? 1 : 2; }
+
 Cost ringAllReduceCost(int32_t n) {
   return {.steps = 2 * n - 1,
           .sentMessages = 2 * (n - 1),
           .receivedMessages = 2 * (n - 1),
-          .hops = 2 * (n - 1)};
+          .hops = 2 * (n - 1),
+          .messages = 2 * everyPair(n)};
 }
 
 // All-gather and reduce-scatter: each half of a ring all-reduce.
 Cost ringHalfCost(int32_t n) {
-  return {.steps = n, .sentMessages = n - 1, .receivedMessages = n - 1, .hops = n - 1};
+  return {.steps = n,
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = n - 1,
+          .messages = everyPair(n)};
 }
 
 Cost chainCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
-  return {.steps = 1, .sentMessages = link, .receivedMessages = link, .hops = n - 1};
+  return {
+      .steps = 1, .sentMessages = link, .receivedMessages = link, .hops = n - 1, .messages = n - 1};
 }
 
 Cost oneShotCost(int32_t n) {
   return {.steps = std::min(n, 2),
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
-          .hops = std::min(n - 1, 1)};
+          .hops = std::min(n - 1, 1),
+          .messages = everyPair(n)};
 }
 
 // From three ranks on, a pair exchanges in each of the n rounds, and the longest path takes a
@@ -41,30 +53,35 @@ Cost pairwiseCost(int32_t n) {
   return {.steps = 2 * n - 1,
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
-          .hops = n < 3 ? n - 1 : n};
+          .hops = n < 3 ? n - 1 : n,
+          .messages = everyPair(n)};
 }
 
 Cost directAllToAllCost(int32_t n) {
   return {.steps = 2 * n - 1,
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
-          .hops = std::min(n - 1, 1)};
+          .hops = std::min(n - 1, 1),
+          .messages = everyPair(n)};
 }
 
 Cost gatherCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
-  return {.steps = n, .sentMessages = link, .receivedMessages = n - 1, .hops = link};
+  return {
+      .steps = n, .sentMessages = link, .receivedMessages = n - 1, .hops = link, .messages = n - 1};
 }
 
 Cost scatterCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
-  return {.steps = n, .sentMessages = n - 1, .receivedMessages = link, .hops = link};
+  return {
+      .steps = n, .sentMessages = n - 1, .receivedMessages = link, .hops = link, .messages = n - 1};
 }
 
 // Between two ranks; a rank that sends to itself only copies.
 Cost transferCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
-  return {.steps = 1, .sentMessages = link, .receivedMessages = link, .hops = link};
+  return {
+      .steps = 1, .sentMessages = link, .receivedMessages = link, .hops = link, .messages = link};
 }
 
 // The root's one child is the highest power of two below n, and below that each level halves it.
@@ -77,7 +94,8 @@ Cost treeAllReduceCost(int32_t n) {
   return {.steps = std::min(n < 3 ? n : 4, 4),
           .sentMessages = messages,
           .receivedMessages = messages,
-          .hops = 2 * treeDepth(n)};
+          .hops = 2 * treeDepth(n),
+          .messages = 2 * treeCount(n) * int64_t{n - 1}};
 }
 
 Cost treeHalfCost(int32_t n) {
@@ -85,30 +103,36 @@ Cost treeHalfCost(int32_t n) {
   return {.steps = n < 3 ? 1 : 2,
           .sentMessages = messages,
           .receivedMessages = messages,
-          .hops = treeDepth(n)};
+          .hops = treeDepth(n),
+          .messages = treeCount(n) * int64_t{n - 1}};
 }
 
-int32_t treeCount(int32_t n) { return n < 3 ? 1 : 2; }
-
 Cost directAllGatherCost(int32_t n) {
-  return {.steps = n, .sentMessages = n - 1, .receivedMessages = n - 1, .hops = std::min(n - 1, 1)};
+  return {.steps = n,
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = std::min(n - 1, 1),
+          .messages = everyPair(n)};
 }
 
 Cost directBroadcastCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
-  return {.steps = 1, .sentMessages = n - 1, .receivedMessages = link, .hops = link};
+  return {
+      .steps = 1, .sentMessages = n - 1, .receivedMessages = link, .hops = link, .messages = n - 1};
 }
 
 Cost directReduceCost(int32_t n) {
   const int32_t link = std::min(n - 1, 1);
-  return {.steps = 1, .sentMessages = link, .receivedMessages = n - 1, .hops = link};
+  return {
+      .steps = 1, .sentMessages = link, .receivedMessages = n - 1, .hops = link, .messages = n - 1};
 }
 
 Cost twoShotAllReduceCost(int32_t n) {
   return {.steps = 2 * n - 1,
           .sentMessages = 2 * (n - 1),
           .receivedMessages = 2 * (n - 1),
-          .hops = std::min(2 * (n - 1), 2)};
+          .hops = std::min(2 * (n - 1), 2),
+          .messages = 2 * everyPair(n)};
 }
 
 // The chunks of a broadcast or a reduction: all ranks' but the root's.
@@ -118,7 +142,8 @@ Cost twoShotBroadcastCost(int32_t n) {
   return {.steps = std::max(n - 1, 1),
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
-          .hops = std::min(n - 1, 2)};
+          .hops = std::min(n - 1, 2),
+          .messages = int64_t{n - 1} * (n - 1)};
 }
 
 // A rank that is not the root sends to the other owners and the finished chunk to the root, which
@@ -127,7 +152,8 @@ Cost twoShotReduceCost(int32_t n) {
   return {.steps = std::max(2 * (n - 1), 1),
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
-          .hops = std::min(2 * (n - 1), 2)};
+          .hops = std::min(2 * (n - 1), 2),
+          .messages = everyPair(n)};
 }
 
 // Above a power of two the ranks over hand in their vectors first and get the result back last; the
@@ -140,19 +166,25 @@ Cost doublingCost(int32_t n) {
   return {.steps = 1 + rounds,
           .sentMessages = messages,
           .receivedMessages = messages,
-          .hops = messages + (over > doubled / 2 ? 1 : 0)};
+          .hops = messages + (over > doubled / 2 ? 1 : 0),
+          .messages = int64_t{doubled} * rounds + 2 * over};
 }
 
 // Every second distance passes on what the one before it brought.
 Cost patHalfCost(int32_t n) {
-  return {.steps = n, .sentMessages = n - 1, .receivedMessages = n - 1, .hops = n / 2};
+  return {.steps = n,
+          .sentMessages = n - 1,
+          .receivedMessages = n - 1,
+          .hops = n / 2,
+          .messages = everyPair(n)};
 }
 
 Cost patAllReduceCost(int32_t n) {
   return {.steps = 2 * n - 1,
           .sentMessages = 2 * (n - 1),
           .receivedMessages = 2 * (n - 1),
-          .hops = 2 * (n / 2)};
+          .hops = 2 * (n / 2),
+          .messages = 2 * everyPair(n)};
 }
 
 // A ring passes a message on in the step that receives it, and all ranks do so at once round the

@@ -17,8 +17,9 @@ struct Cost {
   int32_t steps = 0;             // of the longest program
   int32_t sentMessages = 0;      // by the rank that sends most
   int32_t receivedMessages = 0;  // by the rank that receives most
-  int32_t hops = 0;  // messages on the longest path of which each waits for the one before: the
-                     // latency
+  int32_t hops = 0;      // messages on the longest path of which each waits for the one before: the
+                         // latency
+  int64_t messages = 0;  // by all ranks together
 };
 
 struct Algorithm {

@@ -84,6 +84,7 @@ TEST_P(EveryAlgorithm, CostsWhatTheCatalogueSays) {
       seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
       seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
       seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
+      seen.messages += countLinks(program, false);
     }
     seen.hops = prove(schedule, {.slotCount = 8}).report.hops;
     const Cost said = algorithm().cost(n);
@@ -91,6 +92,7 @@ TEST_P(EveryAlgorithm, CostsWhatTheCatalogueSays) {
     EXPECT_EQ(seen.sentMessages, said.sentMessages) << n;
     EXPECT_EQ(seen.receivedMessages, said.receivedMessages) << n;
     EXPECT_EQ(seen.hops, said.hops) << n;
+    EXPECT_EQ(seen.messages, said.messages) << n;
   }
 }
 

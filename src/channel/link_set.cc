@@ -129,6 +129,8 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   link.port_.isReceiverHere =
       transport.caps().mapped &&
       receiver.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
+  link.port_.receiverProcess = receiver.processId;
+  link.port_.mayWrite = transport.caps().mapped;
   if (transport.caps().mapsSegments) {
     link.ledger_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
     link.port_.ledger = link.ledger_.get();

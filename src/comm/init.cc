@@ -20,7 +20,7 @@
 #include "device/host_streams.h"
 #include "graph/places.h"
 #include "graph/print.h"
-#include "kernels/remote_read.h"
+#include "kernels/remote_memory.h"
 #include "launch/join_board.h"
 #include "topology/bus_id.h"
 

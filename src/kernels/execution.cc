@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "kernels/copy_bytes.h"
-#include "kernels/remote_read.h"
+#include "kernels/remote_memory.h"
 
 namespace tutti::kernels {
 namespace {
@@ -43,9 +43,16 @@ void Execution::start(const Binding& binding) {
   hasCopied_ = false;
   flags_ = binding.agrees ? wire::kAgrees : 0;
   blockage_ = {};
+  joint_ = {};
 }
 
 Result<Progress> Execution::poll(uint32_t looks) {
+  TUTTI_TRY_ASSIGN(const Progress progress, runSteps(looks));
+  if (progress != Progress::kIdle || !hasReferred_ || !binding_.isJoint) return progress;
+  return helpReceivers() ? Progress::kAdvanced : Progress::kIdle;
+}
+
+Result<Progress> Execution::runSteps(uint32_t looks) {
   if (looks == 1 && isStillBlocked()) return Progress::kIdle;
   const BoundProgram& program = *binding_.program;
   const std::span<const BoundStep> steps = program.steps();
@@ -55,10 +62,12 @@ Result<Progress> Execution::poll(uint32_t looks) {
     const size_t before = piece_ * program.pieceElements();
     if (before < step.elements) {
       const size_t elements = std::min(program.pieceElements(), step.elements - before);
-      const Attempt attempt = isPlain_ ? tryShape(step, elements, looks) : Attempt::kUnfit;
-      if (attempt == Attempt::kBlocked || (attempt == Attempt::kUnfit && !awaitReady(step, looks)))
-        return done > 0 ? Progress::kAdvanced : Progress::kIdle;
-      if (attempt == Attempt::kUnfit) TUTTI_TRY(runStep(step, elements));
+      Attempt attempt = isPlain_ ? tryShape(step, elements, looks) : Attempt::kUnfit;
+      if (attempt == Attempt::kUnfit) {
+        if (!awaitReady(step, looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+        TUTTI_TRY_ASSIGN(attempt, runStep(step, elements));
+      }
+      if (attempt == Attempt::kBlocked) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
       if (blockage_.what != For::kNothing) blockage_ = {};
     }
     if (++step_ == steps.size()) {
@@ -88,6 +97,7 @@ bool Execution::isStillBlocked() const {
     case For::kMessage: return !wire::hasMessage(*blockage_.port);
     case For::kSlot: return !wire::hasFreeSlot(*blockage_.port);
     case For::kDrain: return !wire::isDrained(*blockage_.port);
+    case For::kBlocks: return !joint_.isAnswered();
     case For::kNothing: return false;
   }
   return false;
@@ -107,18 +117,52 @@ bool Execution::isReady(const BoundStep& step) {
   return true;
 }
 
-Status Execution::runStep(const BoundStep& step, size_t elements) {
+Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elements) {
+  if (joint_.isOpen()) return receiveJointly(step);
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
   data.refers = refers_ && data.bytes > wire::kInlineBytes;
   TUTTI_TRY(takeSources(step, data));
   placeDestinations(step, data);
+  if (isJoint(step)) {
+    const StepScratch& scratch = *binding_.scratch;
+    joint_.open(*binding_.program->sources(step)[0].port,
+                static_cast<const std::byte*>(scratch.sources[0]),
+                static_cast<std::byte*>(scratch.destinations[0]));
+    return receiveJointly(step);
+  }
   if (data.remoteCount > 0 && data.localCount > 0) {
     TUTTI_TRY(computeInBlocks(step, data));
   } else if (data.localCount > 0) {
     compute(step, data);
   }
   publish(step, data);
-  return {};
+  return Attempt::kDone;
+}
+
+// A message that goes to one place and no further, so that the sender has nothing else to do.
+bool Execution::isJoint(const BoundStep& step) const {
+  if (!binding_.isJoint || !step.isCopy || step.outputCount != 1 || step.linkCount != 0)
+    return false;
+  const BoundOperand& source = binding_.program->sources(step)[0];
+  return source.place == Place::kLink &&
+         wire::isJoint(source.port->view, source.port->view.message(source.port->next));
+}
+
+Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
+  const BoundOperand& source = binding_.program->sources(step)[0];
+  TUTTI_TRY_ASSIGN(const Progress progress, joint_.poll());
+  if (progress == Progress::kIdle) {
+    blockage_ = {.what = For::kBlocks, .peer = source.peer, .port = source.port};
+    return Attempt::kBlocked;
+  }
+  wire::release(*source.port);
+  return Attempt::kDone;
+}
+
+// A block's time at most.
+bool Execution::helpReceivers() {
+  return std::ranges::any_of(binding_.program->outgoing(),
+                             [](const BoundOperand& link) { return helpReceiver(*link.port); });
 }
 
 Status Execution::takeSources(const BoundStep& step, StepData& data) {
@@ -297,6 +341,11 @@ void Execution::addWaits(device::WaitSet& waits) const {
   if (blockage_.what == For::kNothing) return;
   const wire::LinkPort& port = *blockage_.port;
   wire::LinkControl& control = *port.view.control;
+  if (blockage_.what == For::kBlocks) {
+    const FutexPoint point = joint_.wait();
+    waits.add({.word = point.word, .seen = point.seen, .sleeper = &control.receiverSleeps});
+    return;
+  }
   if (blockage_.what != For::kMessage) {
     waits.add({.word = &control.head, .seen = port.known, .sleeper = &control.senderSleeps});
     return;
@@ -309,22 +358,21 @@ void Execution::addWaits(device::WaitSet& waits) const {
 }
 
 Execution::Awaited Execution::awaited() const {
-  const bool isSender = blockage_.what == For::kSlot || blockage_.what == For::kDrain;
-  return {.peer = blockage_.peer, .isSender = isSender, .step = step_, .piece = piece_};
+  return {.peer = blockage_.peer, .isSender = blockage_.isSender(), .step = step_, .piece = piece_};
 }
 
 wire::LinkFault Execution::awaitedFault() const {
   if (blockage_.what == For::kNothing) return wire::LinkFault::kNone;
   const wire::LinkPort& port = *blockage_.port;
   const wire::LinkControl& control = *port.view.control;
-  const bool isSender = blockage_.what != For::kMessage;
+  const bool isSender = blockage_.isSender();
   const auto& word = isSender ? control.receiverFault : control.senderFault;
   const auto fault = static_cast<wire::LinkFault>(word.load(std::memory_order_acquire));
   if (fault == wire::LinkFault::kNone) return fault;
   // The peer may have moved the link after our last poll, and then left. What it did before it
   // left is visible now.
-  const bool hasMoved = isSender ? control.head.load(std::memory_order_acquire) != port.known
-                                 : wire::hasMessage(port);
+  const bool hasMoved =
+      isSender ? control.head.load(std::memory_order_acquire) != port.known : !isStillBlocked();
   return hasMoved ? wire::LinkFault::kNone : fault;
 }
 

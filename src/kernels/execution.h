@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "device/task.h"
 #include "kernels/bound_program.h"
+#include "kernels/joint_copy.h"
 
 namespace tutti::kernels {
 
@@ -61,8 +62,9 @@ struct Binding {
   uint32_t signature = 0;  // of the call; every message carries it
   StepScratch* scratch = nullptr;
   const SharedBuffers* shared = nullptr;  // null: neither buffer is
-  bool refers = false;  // with its messages, where the program leaves that to each sender
-  bool agrees = false;  // to what the plan proposes; see Execution::isAgreed()
+  bool refers = false;   // with its messages, where the program leaves that to each sender
+  bool agrees = false;   // to what the plan proposes; see Execution::isAgreed()
+  bool isJoint = false;  // both ends copy long references; the same on all ranks
 };
 
 class Execution {
@@ -74,6 +76,9 @@ class Execution {
   Result<Progress> poll(uint32_t looks = 1);
   // The one step that holds this execution up.
   void addWaits(device::WaitSet& waits) const;
+
+  // Of a call that fails: nobody writes into its memory any more.
+  void withdraw() { joint_.withdraw(); }
 
   // Once done. Its messages were references, all that could have been, and there were some.
   bool hasReferred() const { return hasReferred_ && !hasCopied_; }
@@ -95,11 +100,12 @@ class Execution {
   wire::LinkFault awaitedFault() const;
 
  private:
-  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain };
+  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks };
   struct Blockage {
     For what = For::kNothing;
     int32_t peer = -1;
     wire::LinkPort* port = nullptr;
+    bool isSender() const { return what == For::kSlot || what == For::kDrain; }
   };
   // What one step works on; the pointers are in the scratch.
   struct StepData {
@@ -121,14 +127,18 @@ class Execution {
     relaxCpu();
     return true;
   }
+  Result<Progress> runSteps(uint32_t looks);
   bool isStillBlocked() const;
   bool awaitReady(const BoundStep& step, uint32_t& looks);
   bool isReady(const BoundStep& step);
   bool isDrained();
-  Status runStep(const BoundStep& step, size_t elements);
   // Of a step of a frequent shape whose messages bring their payload. kUnfit: another step, or a
   // message in another form; nothing has happened, and the general way is open.
   enum class Attempt : uint8_t { kDone, kBlocked, kUnfit };
+  Result<Attempt> runStep(const BoundStep& step, size_t elements);
+  Result<Attempt> receiveJointly(const BoundStep& step);
+  bool isJoint(const BoundStep& step) const;
+  bool helpReceivers();
   Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
                      const std::byte*& payload);
@@ -172,6 +182,7 @@ class Execution {
   bool hasCopied_ = false;    // what could not yet be read in place
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
   Blockage blockage_;
+  JointReceive joint_;  // open while a step's message is copied by both ends
 };
 
 }  // namespace tutti::kernels

@@ -34,7 +34,9 @@ class Links {
       link->memory.reset(static_cast<std::byte*>(std::aligned_alloc(wire::kCacheLineBytes, bytes)));
       std::uninitialized_fill_n(link->memory.get(), bytes, std::byte{0});
       link->sender.view = link->receiver.view = wire::viewLink(link->memory.get(), geometry_);
-      link->receiver.senderProcess = ::getpid();  // what may be read there is read by the kernel
+      // What may be read or written there is by the kernel.
+      link->receiver.senderProcess = link->sender.receiverProcess = ::getpid();
+      link->sender.mayWrite = true;
     }
     return isSender ? &link->sender : &link->receiver;
   }
@@ -82,6 +84,7 @@ int64_t inputAt(int32_t rank, size_t i) {
 struct Wishes {
   bool refers = false;
   bool agrees = false;
+  bool isJoint = false;
 };
 
 class Cluster {
@@ -98,9 +101,9 @@ class Cluster {
     for (int32_t rank = 0; rank < case_.rankCount; ++rank) startRank(rank, signature);
   }
   // Each rank with its own form of messages.
-  void startMixed(SeededRng& rng) {
+  void startMixed(SeededRng& rng, bool isJoint = false) {
     for (int32_t rank = 0; rank < case_.rankCount; ++rank)
-      startRank(rank, 1, nullptr, {.refers = rng.below(2) == 0});
+      startRank(rank, 1, nullptr, {.refers = rng.below(2) == 0, .isJoint = isJoint});
   }
   void startRank(int32_t rank, uint32_t signature, const SharedBuffers* shared = nullptr,
                  const Wishes& wishes = {}) {
@@ -113,7 +116,8 @@ class Cluster {
                            .scratch = &state.scratch,
                            .shared = shared,
                            .refers = wishes.refers,
-                           .agrees = wishes.agrees});
+                           .agrees = wishes.agrees,
+                           .isJoint = wishes.isJoint});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.
@@ -300,6 +304,25 @@ TEST(Execution, EachSenderRefersOrCopiesAsItLikes) {
         Cluster cluster({&algorithm, ranks, 0, 201, 2, true});
         for (int times = 0; times < 8; ++times) {
           cluster.startMixed(rng);
+          ASSERT_TRUE(cluster.run(rng));
+          cluster.check();
+        }
+      }
+    }
+  }
+}
+
+TEST(Execution, BothEndsCopyLongReferences) {
+  SeededRng rng(20261123);
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
+      if (!schedule::isReferable(algorithm)) continue;
+      for (const int32_t ranks : {2, 3}) {
+        SCOPED_TRACE(testing::Message()
+                     << name(algorithm.collective) << " " << algorithm.name << " ranks " << ranks);
+        Cluster cluster({&algorithm, ranks, 0, 20'001, 2, true}, 64_KiB);
+        for (int times = 0; times < 4; ++times) {
+          cluster.startMixed(rng, true);
           ASSERT_TRUE(cluster.run(rng));
           cluster.check();
         }

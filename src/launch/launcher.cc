@@ -290,7 +290,8 @@ bool Launcher::waitIdle(Nanoseconds bound, Clock& clock) {
 void Launcher::finish(Operation& operation, Status status) {
   const uint64_t number = operation.number_;
   if (!status.ok()) {
-    for (const Operation::Run& run : operation.runs_) {
+    for (Operation::Run& run : operation.runs_) {
+      if (run.stage == Operation::Stage::kRunning) run.execution.withdraw();
       if (run.number != 0 && run.stage != Operation::Stage::kDone)
         parts_.recorder->end(run.number, observe::EntryState::kFailed);
     }

@@ -19,6 +19,8 @@ constexpr size_t kMinPieceBytes = 8_KiB;
 // take 1.0-1.6 times as long, at 128 KiB 0.4-0.9, at 8 MiB 0.5-0.9.
 constexpr size_t kDirectMaxPieceBytes = 512_KiB;
 
+constexpr size_t kKernelMinPieceBytes = 64_KiB;
+
 }  // namespace
 
 // Where ranks share CPUs, pieces would overlap with nothing, and each could cost a turn of the
@@ -31,9 +33,9 @@ size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing) {
 }
 
 // Short enough for a slot, since some senders copy; long enough that a system call's 0.5 us a piece
-// do not show.
+// do not show, and that both ends copy a part of it where only one of them has something to do.
 size_t kernelPieceBytes(size_t chunkBytes, const Piecing& piecing) {
-  return std::min<size_t>(std::max(pieceBytesFor(chunkBytes, piecing), kDirectMinBytes),
+  return std::min<size_t>(std::max(pieceBytesFor(chunkBytes, piecing), kKernelMinPieceBytes),
                           piecing.slotBytes);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/futex.h"
 #include "base/units.h"
+#include "wire/joint_copy.h"
 #include "wire/shared_segment.h"
 
 namespace tutti::wire {
@@ -167,10 +168,21 @@ struct LinkPort {
   // Sender: whether the receiver is of this process, so that plain references reach it; else what
   // it has mapped (null: it maps nothing).
   bool isReceiverHere = false;
+  int32_t receiverProcess = 0;
+  bool mayWrite = false;  // its memory, to copy long references jointly
   SegmentLedger* ledger = nullptr;
 
   bool isConnected() const { return view.control != nullptr; }
 };
+
+inline JointCopy& jointOf(const LinkView& view, uint64_t number) {
+  return *reinterpret_cast<JointCopy*>(&view.message(number) + 1);
+}
+
+inline bool isJoint(const LinkView& view, const MessageHead& message) {
+  return message.kind == MessageKind::kReference &&
+         isJointLength(message.bytes, view.geometry.slotBytes);
+}
 
 // ---- the sender's side
 // -----------------------------------------------------------------------------------------------------
@@ -203,6 +215,7 @@ inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
                              uint32_t flags = 0) {
   const Reference reference{.address = reinterpret_cast<uint64_t>(memory)};
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
+  if (isJointLength(bytes, port.view.geometry.slotBytes)) jointOf(port.view, port.next).reset();
   publish(port, bytes, signature, MessageKind::kReference, flags);
   port.drainTo = port.next;
 }

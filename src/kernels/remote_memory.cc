@@ -1,4 +1,4 @@
-#include "kernels/remote_read.h"
+#include "kernels/remote_memory.h"
 
 #include <sys/uio.h>
 
@@ -25,6 +25,22 @@ Status readProcess(int32_t processId, const void* address, void* to, size_t byte
     bytes -= static_cast<size_t>(done);
   }
   return {};
+}
+
+bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes) {
+  auto* source = static_cast<const std::byte*>(from);
+  auto* target = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const iovec local{.iov_base = const_cast<std::byte*>(source), .iov_len = bytes};
+    const iovec remote{.iov_base = target, .iov_len = bytes};
+    const ssize_t done = ::process_vm_writev(processId, &local, 1, &remote, 1, 0);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    source += done;
+    target += done;
+    bytes -= static_cast<size_t>(done);
+  }
+  return true;
 }
 
 bool canReadProcess(int32_t processId, const uint64_t* address, uint64_t expected) {

@@ -1,4 +1,4 @@
-// Reads the memory of another process of this host, without its help.
+// Reads and writes the memory of another process of this host, without its help.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,10 @@ namespace tutti::kernels {
 // Copies `bytes` at `address` of the process to `to`. kRemoteError when the process is gone or the
 // address is not its memory. Any thread.
 Status readProcess(int32_t processId, const void* address, void* to, size_t bytes);
+
+// Copies to `to` of the process. False: not all of it, as when the process is gone or forbids it.
+// Any thread.
+bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes);
 
 // Whether this process may read that one's memory: the word there must be `expected`. Logs nothing.
 bool canReadProcess(int32_t processId, const uint64_t* address, uint64_t expected);

@@ -1,0 +1,102 @@
+#include "kernels/joint_copy.h"
+
+#include <cstring>
+
+#include "base/relax_cpu.h"
+#include "kernels/remote_memory.h"
+
+namespace tutti::kernels {
+namespace {
+
+// More than any message has blocks.
+constexpr uint64_t kNoneLeft = uint64_t{1} << 32;
+
+// Of a few nanoseconds each: together longer than a block takes on a busy machine.
+constexpr int kWithdrawLooks = 1 << 20;
+
+uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
+
+}  // namespace
+
+void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to) {
+  port_ = &port;
+  joint_ = &wire::jointOf(port.view, port.next);
+  blocks_ = wire::JointBlocks(port.view.message(port.next).bytes);
+  from_ = from;
+  to_ = to;
+  own_ = 0;
+  joint_->target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
+}
+
+Status JointReceive::read(uint64_t block) {
+  const size_t offset = blocks_.offset(block);
+  const size_t bytes = blocks_.length(block);
+  if (!port_->isSenderHere)
+    return readProcess(port_->senderProcess, from_ + offset, to_ + offset, bytes);
+  std::memcpy(to_ + offset, from_ + offset, bytes);
+  return {};
+}
+
+Result<Progress> JointReceive::poll() {
+  while (joint_->taken.load(std::memory_order_relaxed) < blocks_.count()) {
+    const uint64_t block = joint_->taken.fetch_add(1, std::memory_order_relaxed);
+    if (block >= blocks_.count()) break;
+    TUTTI_TRY(read(block));
+    ++own_;
+  }
+  if (!isAnswered()) return Progress::kIdle;
+  const uint64_t failed = joint_->answered.load(std::memory_order_acquire) >> 32;
+  if (failed != 0) TUTTI_TRY(read(failed - 1));
+  joint_ = nullptr;
+  return Progress::kDone;
+}
+
+bool JointReceive::isAnswered() const {
+  return own_ + countOf(joint_->answered.load(std::memory_order_acquire)) >= blocks_.count();
+}
+
+FutexPoint JointReceive::wait() const {
+  const uint64_t answered = joint_->answered.load(std::memory_order_acquire);
+  // Answered since the poll: any other value than the present one keeps the waiter from sleeping.
+  const bool isMissing = own_ + countOf(answered) < blocks_.count();
+  return {.word = &joint_->answered, .seen = isMissing ? answered : answered - 1};
+}
+
+void JointReceive::withdraw() {
+  if (joint_ == nullptr) return;
+  const uint64_t taken = joint_->taken.exchange(kNoneLeft, std::memory_order_relaxed);
+  const uint64_t theirs = std::min(taken, blocks_.count()) - own_;
+  for (int look = 0; look < kWithdrawLooks; ++look) {
+    if (countOf(joint_->answered.load(std::memory_order_acquire)) >= theirs) break;
+    relaxCpu();
+  }
+  joint_ = nullptr;
+}
+
+bool helpReceiver(wire::LinkPort& port) {
+  if (!port.mayWrite || wire::isDrained(port)) return false;
+  const wire::MessageHead& message = port.view.message(port.known);
+  if (!wire::isJoint(port.view, message)) return false;
+  wire::JointCopy& joint = wire::jointOf(port.view, port.known);
+  const uint64_t target = joint.target.load(std::memory_order_acquire);
+  const wire::JointBlocks blocks(message.bytes);
+  if (target == 0 || joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
+  const uint64_t block = joint.taken.fetch_add(1, std::memory_order_relaxed);
+  if (block >= blocks.count()) return false;
+  wire::Reference reference;
+  std::memcpy(&reference, message.inlinePayload, sizeof reference);
+  const auto* from = reinterpret_cast<const std::byte*>(reference.address) + blocks.offset(block);
+  auto* to = reinterpret_cast<std::byte*>(target) + blocks.offset(block);
+  uint64_t answered = joint.answered.load(std::memory_order_relaxed) + 1;
+  if (port.isReceiverHere) {
+    std::memcpy(to, from, blocks.length(block));
+  } else if (!writeProcess(port.receiverProcess, from, to, blocks.length(block))) {
+    answered |= (block + 1) << 32;
+    port.mayWrite = false;
+  }
+  joint.answered.store(answered, std::memory_order_release);
+  wakeIfAnnounced(joint.answered, port.view.control->receiverSleeps);
+  return true;
+}
+
+}  // namespace tutti::kernels

@@ -1,0 +1,46 @@
+// The two ends of a message that both copy (wire/joint_copy.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/futex.h"
+#include "base/status.h"
+#include "wire/link.h"
+
+namespace tutti::kernels {
+
+// The receiver's part of one message.
+class JointReceive {
+ public:
+  // Of the message that is there. From here on the sender may write to `to`.
+  void open(const wire::LinkPort& port, const std::byte* from, std::byte* to);
+  bool isOpen() const { return joint_ != nullptr; }
+
+  // Reads the blocks that the sender has not taken. kDone when all is there, with which this
+  // closes; kIdle while the sender writes.
+  Result<Progress> poll();
+  // The sender is through with what it took.
+  bool isAnswered() const;
+  FutexPoint wait() const;
+
+  // Of a call that fails: the sender takes no more blocks. Waits for the one that it writes, for
+  // some milliseconds at most: a sender that is stopped in between writes when it goes on.
+  void withdraw();
+
+ private:
+  Status read(uint64_t block);
+
+  const wire::LinkPort* port_ = nullptr;
+  wire::JointCopy* joint_ = nullptr;
+  wire::JointBlocks blocks_{0};
+  const std::byte* from_ = nullptr;
+  std::byte* to_ = nullptr;
+  uint64_t own_ = 0;  // blocks read by this side
+};
+
+// The sender's part: writes a block of the message that the receiver is at. False: it is no joint
+// one, the receiver has not come to it, no block is left, or its memory cannot be written.
+bool helpReceiver(wire::LinkPort& port);
+
+}  // namespace tutti::kernels

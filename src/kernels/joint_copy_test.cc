@@ -1,0 +1,172 @@
+#include "kernels/joint_copy.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace tutti::kernels {
+namespace {
+
+constexpr size_t kBytes = 300'001;
+constexpr uint64_t kGuard = 64;
+
+// A link of this process whose ends reach each other's memory through the kernel, or directly.
+class JointCopyTest : public testing::TestWithParam<bool> {
+ protected:
+  JointCopyTest() {
+    const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
+    const size_t bytes = wire::linkBytes(geometry);
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(wire::kCacheLineBytes, bytes)));
+    std::uninitialized_fill_n(memory_.get(), bytes, std::byte{0});
+    sender_.view = receiver_.view = wire::viewLink(memory_.get(), geometry);
+    sender_.isReceiverHere = receiver_.isSenderHere = GetParam();
+    sender_.receiverProcess = receiver_.senderProcess = ::getpid();
+    sender_.mayWrite = true;
+    SeededRng rng(1);
+    for (std::byte& byte : sent_) byte = static_cast<std::byte>(rng.below(256));
+  }
+
+  void publish() { wire::publishReference(sender_, sent_.data(), kBytes, 1); }
+  void open() { receive_.open(receiver_, sent_.data(), received_.data()); }
+  bool isAllThere() const {
+    return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
+           std::all_of(received_.begin() + kBytes, received_.end(),
+                       [](std::byte byte) { return byte == std::byte{0x5a}; });
+  }
+
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  wire::LinkPort sender_;
+  wire::LinkPort receiver_;
+  std::vector<std::byte> sent_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> received_ = std::vector<std::byte>(kBytes + kGuard, std::byte{0x5a});
+  JointReceive receive_;
+};
+
+TEST(JointBlocks, CoverTheMessage) {
+  for (const size_t bytes : {65536u, 65537u, 131071u, 524288u, 16777217u}) {
+    const wire::JointBlocks blocks(bytes);
+    EXPECT_GE(blocks.count(), 2u) << bytes;
+    size_t together = 0;
+    for (uint64_t block = 0; block < blocks.count(); ++block) {
+      EXPECT_EQ(blocks.offset(block), together);
+      EXPECT_GT(blocks.length(block), 0u);
+      together += blocks.length(block);
+    }
+    EXPECT_EQ(together, bytes);
+  }
+}
+
+TEST_P(JointCopyTest, TheReceiverAloneIsEnough) {
+  publish();
+  open();
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_FALSE(receive_.isOpen());
+  EXPECT_TRUE(isAllThere());
+  EXPECT_FALSE(helpReceiver(sender_));
+}
+
+TEST_P(JointCopyTest, TheSenderWritesOnlyWhenAskedTo) {
+  publish();
+  EXPECT_FALSE(helpReceiver(sender_));
+  open();
+  size_t written = 0;
+  while (helpReceiver(sender_)) ++written;
+  EXPECT_EQ(written, wire::JointBlocks(kBytes).count());
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_TRUE(isAllThere());
+}
+
+TEST_P(JointCopyTest, BothAtOnce) {
+  for (int round = 0; round < 50; ++round) {
+    std::fill(received_.begin(), received_.end(), std::byte{0x5a});
+    std::thread sender([&] {
+      publish();
+      while (!wire::isDrained(sender_)) {
+        if (!helpReceiver(sender_)) std::this_thread::yield();
+      }
+    });
+    while (!wire::hasMessage(receiver_)) std::this_thread::yield();
+    open();
+    while (receive_.poll().value() != Progress::kDone) std::this_thread::yield();
+    EXPECT_TRUE(isAllThere());
+    wire::release(receiver_);
+    sender.join();
+  }
+}
+
+TEST_P(JointCopyTest, AWithdrawnReceiverIsWrittenToNoMore) {
+  publish();
+  open();
+  EXPECT_TRUE(helpReceiver(sender_));
+  receive_.withdraw();
+  EXPECT_FALSE(receive_.isOpen());
+  const std::vector<std::byte> before = received_;
+  EXPECT_FALSE(helpReceiver(sender_));
+  EXPECT_EQ(received_, before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest, testing::Bool(), [](const auto& test) {
+  return test.param ? "OfOneProcess" : "ThroughTheKernel";
+});
+
+// What the sender may not write, the receiver reads after all.
+TEST(JointCopy, ABlockThatCannotBeWrittenIsRead) {
+  alignas(64) std::byte memory[2048] = {};
+  const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
+  wire::LinkPort sender;
+  wire::LinkPort receiver;
+  sender.view = receiver.view = wire::viewLink(memory, geometry);
+  receiver.isSenderHere = true;
+  sender.receiverProcess = -1;
+  sender.mayWrite = true;
+  const std::vector<std::byte> sent(kBytes, std::byte{7});
+  std::vector<std::byte> received(kBytes);
+  wire::publishReference(sender, sent.data(), kBytes, 1);
+  JointReceive receive;
+  receive.open(receiver, sent.data(), received.data());
+  EXPECT_TRUE(helpReceiver(sender));
+  EXPECT_FALSE(sender.mayWrite);
+  EXPECT_FALSE(helpReceiver(sender));
+  EXPECT_EQ(receive.poll().value(), Progress::kDone);
+  EXPECT_EQ(received, sent);
+}
+
+// The wait ends with the block that is missing.
+TEST(JointCopy, TheReceiverWaitsForTheBlockThatTheSenderTook) {
+  alignas(64) std::byte memory[2048] = {};
+  const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
+  wire::LinkPort sender;
+  wire::LinkPort receiver;
+  sender.view = receiver.view = wire::viewLink(memory, geometry);
+  receiver.isSenderHere = true;
+  const std::vector<std::byte> sent(kBytes, std::byte{7});
+  std::vector<std::byte> received(kBytes);
+  wire::publishReference(sender, sent.data(), kBytes, 1);
+  JointReceive receive;
+  receive.open(receiver, sent.data(), received.data());
+  wire::JointCopy& joint = wire::jointOf(sender.view, 0);
+  joint.taken.fetch_add(1);
+  EXPECT_EQ(receive.poll().value(), Progress::kIdle);
+  const FutexPoint wait = receive.wait();
+  EXPECT_EQ(wait.word, &joint.answered);
+  EXPECT_EQ(wait.seen, 0u);
+  EXPECT_FALSE(receive.isAnswered());
+  joint.answered.store(1);
+  EXPECT_TRUE(receive.isAnswered());
+  EXPECT_NE(receive.wait().seen, 1u);
+  EXPECT_EQ(receive.poll().value(), Progress::kDone);
+}
+
+}  // namespace
+}  // namespace tutti::kernels

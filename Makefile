@@ -13,7 +13,7 @@ TORCH_PYTHON ?= /usr/bin/python3
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo train-torch docs test soak fuzz bench bench-peers install package lint format asan tsan clean
+.PHONY: help build demo train-torch docs test soak fuzz bench bench-peers install package package-check wheel-check lint format asan tsan clean
 
 # $(call configure,preset,extra arguments): quiet unless it fails.
 define configure
@@ -32,6 +32,8 @@ help:
 	@echo 'make bench-peers  time CPU ranks against the MPIs and Gloo of this machine: build/peers/peers.html'
 	@echo 'make install   install to PREFIX=$(PREFIX), staged under DESTDIR when that is set'
 	@echo 'make package   deb, rpm and an archive: build/release/packages'
+	@echo 'make package-check  those debs in a bare Debian of its own, beside NVIDIA'"'"'s (root, debootstrap, a mirror)'
+	@echo 'make wheel-check  the Python wheel in a fresh virtual environment (a package index)'
 	@echo 'make build     build the library, the command and the examples (build/release)'
 	@echo 'make lint      clang-format and tidy.py as checks, then clang-tidy over all sources'
 	@echo 'make format    lay out the sources with clang-format'
@@ -108,6 +110,15 @@ package:
 	@cmake --build build/release -j $(JOBS)
 	@cd build/release && cpack > cpack.log 2>&1 || { cat cpack.log; exit 1; }
 	@ls -l build/release/packages
+
+# What cannot run here says why, and that is no failure.
+package-check: package
+	@scripts/install-deps.sh bare
+	@scripts/package_check.sh build/release/packages || test $$? -eq 77
+
+wheel-check:
+	@scripts/install-deps.sh build
+	@scripts/wheel_check.sh || test $$? -eq 77
 
 asan tsan:
 	@scripts/install-deps.sh test

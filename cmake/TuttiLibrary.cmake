@@ -15,6 +15,8 @@ set_target_properties(nccl PROPERTIES VERSION 2.28.9 SOVERSION 2
 target_include_directories(nccl PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
                            PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src ${fmt_INCLUDE_DIR})
 target_link_libraries(nccl PRIVATE tutti_options $<BUILD_INTERFACE:tutti_core>)
+# The interface's types, for debuggers and for the comparison with the last release's; what is installed is stripped.
+target_compile_options(nccl PRIVATE -g)
 
 # libsodium goes in as an archive, so that the library does not need it where it runs.
 find_library(TUTTI_SODIUM_ARCHIVE NAMES libsodium.a HINTS ${SODIUM_LIBRARY_DIRS} ${SODIUM_LIBDIR})

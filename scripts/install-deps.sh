@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes sure that Debian 12's packages for the named uses are there:
-#   install-deps.sh build|test|torch|docs|bench|lint|package|fuzz ...
+#   install-deps.sh build|test|torch|docs|bench|lint|package|bare|fuzz ...
 # Quick and silent when nothing is missing. Otherwise installs through apt, as root or by sudo; when
 # it may not, it prints the line that would do it and exits 3. On a system without dpkg it checks
 # nothing: CMake says what it misses.
@@ -13,14 +13,15 @@ packages_for() {
     test) packages_for build
           echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin iproute2
           echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with
-          echo python3-numpy python3-pytest python3-mpi4py ;;
+          echo abigail-tools python3-numpy python3-pytest python3-mpi4py ;;
     torch) packages_for test; echo python3-torch libtorch-dev pybind11-dev ;;  # many: no part of test
     docs) packages_for build; echo mkdocs mkdocs-material ;;
     package) packages_for build; echo dpkg-dev file rpm ;;
+    bare) echo debootstrap ;;
     bench) packages_for build; echo libbenchmark-dev ;;
     lint) packages_for test; echo clang-format clang-tidy-16 mypy ;;
     fuzz) packages_for test; echo clang-16 libclang-rt-16-dev ;;
-    *) echo "install-deps.sh: unknown use '$1'; known are build, test, torch, docs, bench, lint, package, fuzz" >&2; exit 2 ;;
+    *) echo "install-deps.sh: unknown use '$1'; known are build, test, torch, docs, bench, lint, package, bare, fuzz" >&2; exit 2 ;;
   esac
 }
 

@@ -1,80 +1,118 @@
 #!/usr/bin/env bash
-# Installs the debs into a bare Debian 12 made for the purpose, and uses them there:
+# Installs the debs into a bare Debian 12 made for the purpose, and uses them there (`make package-check`):
 #   scripts/package_check.sh FOLDER_WITH_DEBS [ROOT]
-# runs the command, compiles and runs a program with pkg-config and with CMake, stands beside another
-# libnccl.so.2, and is removed again without a trace. Needs root, debootstrap and a Debian mirror; ROOT is
-# an existing bare system to use instead (it is changed). Exits 77 where it cannot run.
+# runs the command, compiles and runs a program with pkg-config and with CMake, stands beside NVIDIA's packages (their
+# names and files, made here), and is removed again without a trace. Needs root, debootstrap and a Debian mirror
+# (DEBIAN_MIRROR); ROOT is an existing bare system to use instead, which is changed. Exits 77 where it cannot run.
 set -euo pipefail
 debs=$(realpath "${1:?folder with the debs}")
 source=$(realpath "$(dirname "$0")/..")
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+skip() { echo "skipped: $*" >&2; exit 77; }
 
-((EUID == 0)) || { echo "needs root, for chroot" >&2; exit 77; }
+((EUID == 0)) || skip "needs root, for chroot"
+# Mounts of a namespace of its own end with it, whatever ends the script.
+if [[ -z ${TUTTI_PACKAGE_CHECK_INSIDE:-} ]]; then
+  unshare --mount true 2>/dev/null || skip "this system lets nobody make a mount namespace"
+  TUTTI_PACKAGE_CHECK_INSIDE=1 exec unshare --mount --propagation private "$0" "$@"
+fi
 root=${2:-}
 made=""
-mounted=()
-cleanup() {
-  for each in "${mounted[@]}"; do umount "$each" || true; done
-  [[ -z $made ]] || rm -rf --one-file-system "$made"
-}
-trap cleanup EXIT
+trap '[[ -z $made ]] || rm -rf --one-file-system "$made"' EXIT
 if [[ -z $root ]]; then
-  command -v debootstrap >/dev/null || { echo "debootstrap is not installed" >&2; exit 77; }
-  root=$(mktemp -d /tmp/tutti-bare.XXXXXX)
-  made=$root
-  debootstrap --variant=minbase bookworm "$root" "$mirror" >"$root.log" 2>&1 ||
-    { tail -n 5 "$root.log" >&2; echo "no bare Debian: is $mirror reachable?" >&2; exit 77; }
-  rm -f "$root.log"
+  command -v debootstrap >/dev/null || skip "debootstrap is not installed"
+  made=$(mktemp -d /tmp/tutti-bare.XXXXXX)
+  root=$made/root
+  debootstrap --variant=minbase bookworm "$root" "$mirror" >"$made/log" 2>&1 ||
+    { tail -n 5 "$made/log" >&2; skip "no bare Debian could be made: is $mirror reachable?"; }
 fi
+for each in proc dev/shm; do
+  mkdir -p "$root/$each"
+  mount --bind "/$each" "$root/$each" || skip "/$each cannot be mounted in $root"
+done
 inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LANG=C.UTF-8 \
   TUTTI_DEVICE=host "$@"; }
+inside true || skip "chroot does not work here"
 step() { echo "== $*"; }
+fail() { echo "$*" >&2; exit 1; }
+# apt, silent unless it fails
+get() {
+  inside apt-get install -y -qq --no-install-recommends --allow-downgrades "$@" >"$root/opt/check/apt.log" 2>&1 ||
+    { cat "$root/opt/check/apt.log" >&2; fail "apt-get install $*"; }
+}
 
+rm -rf "$root/opt/check"
 mkdir -p "$root/opt/check/debs"
 cp "$debs"/*.deb "$root/opt/check/debs/"
 cp -r "$source/examples" "$source/tests/package/consumer" "$root/opt/check/"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-for each in proc dev/shm; do
-  mkdir -p "$root/$each"
-  if ! mountpoint -q "$root/$each"; then
-    mount --bind "/$each" "$root/$each"
-    mounted+=("$root/$each")
-  fi
-done
-before=$(mktemp)
-inside apt-get update -qq
-inside sh -c 'apt-get install -y -qq --no-install-recommends gcc g++ cmake make pkg-config >/dev/null 2>&1'
-(cd "$root" && find etc usr | sort) >"$before"
+inside apt-get update -qq || skip "$mirror is not reachable from inside"
+get gcc g++ cmake make pkg-config
+libraries=/usr/lib/$(inside gcc -print-multiarch)
+(cd "$root" && find etc usr var/lib | sort) >"$root/opt/check/before"
 
 step "installing"
-inside sh -c 'apt-get install -y -qq --no-install-recommends /opt/check/debs/*.deb 2>&1 | tail -n 3'
+ours=()
+for each in "$debs"/*.deb; do ours+=("/opt/check/debs/${each##*/}"); done
+get "${ours[@]}"
+inside dpkg-query -W -f '${Package} ${Version}: ${Depends}\n' libtutti-nccl2 libtutti-dev tutti
 step "the command"
 inside tutti version
 inside tutti perf all_reduce -n 2 -b 64K -e 64K --iters 5 | tail -n 6
 step "pkg-config"
 inside sh -ec 'cd /opt/check && cc examples/threads.c -o threads $(pkg-config --cflags --libs tutti) -pthread && ./threads 3'
-inside sh -ec 'ldd /opt/check/threads | grep nccl'
 step "CMake"
 inside sh -ec 'cd /opt/check && cmake -S consumer -B one -DPACKAGE=tutti -DEXAMPLES=/opt/check/examples >/dev/null &&
   cmake --build one >/dev/null && one/consumer_c 3 && one/consumer_cc 2'
 inside sh -ec 'cd /opt/check && cmake -S consumer -B two -DPACKAGE=NCCL -DEXAMPLES=/opt/check/examples \
   -DCMAKE_PREFIX_PATH=/usr/lib/tutti >/dev/null && cmake --build two >/dev/null && two/consumer_c 3'
-step "beside another libnccl.so.2"
-inside sh -ec 'cd /usr/lib/x86_64-linux-gnu && echo "int ncclGetVersion(int* v){*v=1;return 0;}" > /tmp/other.c &&
-  cc -shared -Wl,-soname,libnccl.so.2 /tmp/other.c -o libnccl.so.2.99 && ln -s libnccl.so.2.99 libnccl.so.2 && ldconfig'
-first() { inside sh -c 'ldconfig && ldd /opt/check/threads | sed -n "s/.*=> \(.*libnccl[^ ]*\).*/\1/p"'; }
-expect() { [[ $1 == "$2" ]] || { echo "libnccl.so.2 is $1, wanted $2" >&2; exit 1; }; echo "$1"; }
-expect "$(first)" /lib/x86_64-linux-gnu/libnccl.so.2
-inside update-alternatives --set tutti-nccl /usr/lib/tutti/ld.so.conf.first
-expect "$(first)" /usr/lib/tutti/lib/libnccl.so.2
-inside update-alternatives --auto tutti-nccl
-expect "$(first)" /lib/x86_64-linux-gnu/libnccl.so.2
-inside sh -c 'rm /usr/lib/x86_64-linux-gnu/libnccl.so.2*; ldconfig'
-expect "$(first)" /usr/lib/tutti/lib/libnccl.so.2
+
+# theirs NAME: a package by that name of NVIDIA's, with its files. A file that two packages hold, dpkg refuses.
+theirs() {
+  local folder=$root/opt/check/theirs-$1
+  mkdir -p "$folder/DEBIAN" "$folder$libraries" "$folder/usr/include"
+  printf 'Package: %s\nVersion: 2.28.9-1+cuda13.0\nArchitecture: %s\nMaintainer: nobody <nobody@example.invalid>\n%s\n' "$1" \
+    "$(inside dpkg --print-architecture)" "Description: stands for NVIDIA's package of this name" >"$folder/DEBIAN/control"
+  if [[ $1 == libnccl2 ]]; then
+    echo "int ncclGetVersion(int* v) { *v = 1; return 0; }" >"$root/opt/check/theirs.c"
+    inside cc -shared -fPIC -Wl,-soname,libnccl.so.2 /opt/check/theirs.c -o "/opt/check/theirs-$1$libraries/libnccl.so.2.28.9"
+    ln -s libnccl.so.2.28.9 "$folder$libraries/libnccl.so.2"
+    echo "activate-noawait ldconfig" >"$folder/DEBIAN/triggers"
+  else
+    mkdir -p "$folder/usr/include/nccl_device" "$folder$libraries/pkgconfig" "$folder/usr/lib/cmake/NCCL"
+    ln -s libnccl.so.2 "$folder$libraries/libnccl.so"
+    touch "$folder$libraries/libnccl_static.a" "$folder$libraries/pkgconfig/nccl.pc" "$folder/usr/include/nccl.h" \
+      "$folder/usr/include/nccl_device.h" "$folder/usr/include/nccl_device/core.h" "$folder/usr/lib/cmake/NCCL/NCCLConfig.cmake"
+  fi
+  inside dpkg-deb --root-owner-group -b "/opt/check/theirs-$1" "/opt/check/$1.deb" >/dev/null
+}
+first() { inside sh -c 'ldd /opt/check/threads | sed -n "s/.*=> \(.*libnccl[^ ]*\).*/\1/p"'; }
+expect() { [[ $(first) == "$1" ]] || fail "libnccl.so.2 is $(first), wanted $1"; echo "libnccl.so.2 is $1"; }
+our_library=/usr/lib/tutti/lib/libnccl.so.2
+their_library=${libraries#/usr}/libnccl.so.2  # /lib leads to /usr/lib
+step "beside NVIDIA's packages, which come second"
+expect $our_library
+theirs libnccl2
+theirs libnccl-dev
+get /opt/check/libnccl2.deb /opt/check/libnccl-dev.deb
+expect "$their_library"
+inside update-alternatives --set tutti-nccl /usr/lib/tutti/ld.so.conf.first >/dev/null
+inside ldconfig
+expect $our_library
+inside sh -ec 'cd /opt/check && ./threads 3'
+inside update-alternatives --auto tutti-nccl >/dev/null
+inside ldconfig
+expect "$their_library"
+step "and which come first"
+inside apt-get purge -y -qq tutti libtutti-dev libtutti-nccl2 >/dev/null 2>&1
+get "${ours[@]}"
+expect "$their_library"
+inside tutti perf all_reduce -n 2 -b 64K -e 64K --iters 5 | grep -q "Out of bounds values : 0 OK" || fail "the command is wrong"
+inside apt-get purge -y -qq libnccl2 libnccl-dev >/dev/null 2>&1
+expect $our_library
 
 step "removing"
-inside sh -c 'apt-get purge -y -qq --autoremove tutti libtutti-dev libtutti-nccl2 >/dev/null 2>&1'
-left=$(comm -13 "$before" <(cd "$root" && find etc usr | sort) | grep -i tutti || true)
-rm -f "$before"
-[[ -z $left ]] || { echo "left behind: $left" >&2; exit 1; }
+inside apt-get purge -y -qq --autoremove tutti libtutti-dev libtutti-nccl2 >/dev/null 2>&1
+left=$(comm -13 "$root/opt/check/before" <(cd "$root" && find etc usr var/lib | sort) | grep -i -e tutti -e nccl || true)
+[[ -z $left ]] || fail "left behind: $left"
 echo "== all good"

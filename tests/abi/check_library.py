@@ -6,6 +6,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -101,8 +102,42 @@ def check_loads(arguments):
             for code, text in enumerate(texts) if not told[code].startswith(text)]
 
 
-CHECKS = {"exports": (check_exports, False), "needs": (check_needs, True),
-          "size": (check_size, True), "loads": (check_loads, True)}
+def interface_of(arguments):
+    """What a program compiled against the library relies on, as abidw tells it; None where it cannot."""
+    for tool in ("abidw", "abidiff"):
+        if not shutil.which(tool):
+            print(f"{tool} is not installed (Debian's abigail-tools)")
+            return None
+    text = run("abidw", "--exported-interfaces-only", "--headers-dir", arguments.include, "--drop-private-types",
+               "--drop-undefined-syms", "--no-elf-needed", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path",
+               "--type-id-style", "hash", arguments.library)
+    return re.sub(r" path='[^']*/", " path='", text)  # where it was built is no part of it
+
+
+def check_interface(arguments):
+    """Nothing that the last release has is gone or has changed: types, sizes, parameters, versions."""
+    text = interface_of(arguments)
+    if text is None:
+        return SKIP
+    stored = pathlib.Path(arguments.stored)
+    if arguments.renew:
+        stored.write_text(text)
+        print(f"{stored}: what the library offers now")
+        return []
+    architectures = [re.search(r"architecture='([^']*)'", each).group(1) for each in (text, stored.read_text())]
+    if architectures[0] != architectures[1]:
+        print(f"the library is for {architectures[0]}, and {stored} for {architectures[1]}")
+        return SKIP
+    with tempfile.TemporaryDirectory() as scratch:
+        now = pathlib.Path(scratch, "libnccl.so.2.abi")
+        now.write_text(text)
+        told = subprocess.run(["abidiff", "--no-added-syms", stored, now], capture_output=True, text=True, check=False)
+    print(told.stdout, told.stderr, sep="")
+    return [] if told.returncode == 0 else [f"not what {stored} says; if that is wanted: docs/TESTING.md, Of the binary interface"]
+
+
+CHECKS = {"exports": (check_exports, False), "needs": (check_needs, True), "size": (check_size, True),
+          "loads": (check_loads, True), "interface": (check_interface, True)}
 
 
 def main():
@@ -111,6 +146,8 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--include", required=True)
     parser.add_argument("--sanitizers", default="")
+    parser.add_argument("--stored", default=HERE / "libnccl.so.2.abi", help="the last release's interface")
+    parser.add_argument("--renew", action="store_true", help="interface: write that file instead")
     arguments = parser.parse_args()
 
     check, plain_builds_only = CHECKS[arguments.check]
@@ -118,6 +155,8 @@ def main():
         print(f"a build with sanitizers ({arguments.sanitizers}) needs their libraries and is larger")
         return SKIP
     problems = check(arguments)
+    if problems == SKIP:
+        return SKIP
     for problem in problems:
         print(problem)
     return 1 if problems else 0

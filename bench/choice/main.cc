@@ -5,10 +5,10 @@
 //   choice_bench [--rounds N] [--ranks 2,4,8] [--sizes 64,4096,...] [--collective NAME]
 //                [--times FILE] [--from FILE]... [--prices FILE] [--check FILE]...
 //
-// --times: writes all times, a line each; --from: takes what was written so instead of measuring;
-// --prices: writes a file for TUTTI_TUNING_FILE, fitted to the times; --check: how well prices
-// fitted to the times, and the built-in ones, choose among the algorithms as another measurement
-// timed them.
+// --times: writes all times, a line each; --from: takes what was written so, on this or another
+// machine, instead of measuring; --prices: writes a file for TUTTI_TUNING_FILE, fitted to the
+// times; --check: how well prices fitted to the times, and the built-in ones, choose among the
+// algorithms as another measurement timed them.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -85,6 +85,10 @@ bool parse(int argc, char** argv, Options& options) {
   return argc % 2 == 1 && !options.rankCounts.empty() && !options.measure.sizes.empty();
 }
 
+int32_t usableCpus() {
+  return static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1U));
+}
+
 std::vector<Block> blocksOf(const Options& options) {
   std::vector<Block> blocks;
   for (int i = 0; i < kCollectiveCount; ++i) {
@@ -93,7 +97,7 @@ std::vector<Block> blocksOf(const Options& options) {
     if (!options.collective.empty() && options.collective != name(collective)) continue;
     for (const bool isThreads : {true, false}) {
       for (const int32_t rankCount : options.rankCounts)
-        blocks.push_back({collective, isThreads, rankCount});
+        blocks.push_back({collective, isThreads, rankCount, usableCpus()});
     }
   }
   return blocks;
@@ -147,12 +151,9 @@ void printReport(const std::vector<CellTime>& times) {
 void writeTimes(const std::string& path, const std::vector<CellTime>& times) {
   std::ofstream file(path);
   for (const CellTime& each : times)
-    file << fmt::format("{} {} {} {} {} {:.3f}\n", name(each.block.collective), kindOf(each.block),
-                        each.block.rankCount, each.bytes, each.rival, each.us);
-}
-
-int32_t usableCpus() {
-  return static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1U));
+    file << fmt::format("{} {} {} {} {} {} {:.3f}\n", name(each.block.collective),
+                        kindOf(each.block), each.block.rankCount, each.block.cpuCount, each.bytes,
+                        each.rival, each.us);
 }
 
 plan::CostTerms termsOf(const CellTime& time) {
@@ -160,7 +161,7 @@ plan::CostTerms termsOf(const CellTime& time) {
   return plan::countTerms(
       *schedule::findAlgorithm(block.collective, time.rival),
       {.rankCount = block.rankCount,
-       .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / usableCpus()),
+       .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / block.cpuCount),
        .bytes = time.bytes,
        .readsPeers = block.isThreads,
        .readsByKernel = !block.isThreads});
@@ -193,7 +194,7 @@ plan::Tuning fitTo(const std::vector<CellTime>& times, const Options& options) {
 // Which algorithm the prices name in each cell, and whether it is within 10 % of the best there.
 void printCheck(const std::string& label, const plan::Tuning& tuning,
                 const std::vector<CellTime>& times) {
-  using Key = std::tuple<Collective, bool, int32_t, uint64_t>;
+  using Key = std::tuple<Collective, bool, int32_t, int32_t, uint64_t>;
   struct Cell {
     double cheapest = 0;  // by the prices
     double us = 0;        // that one's time
@@ -207,7 +208,8 @@ void printCheck(const std::string& label, const plan::Tuning& tuning,
         tuning.pricesOf(*schedule::findAlgorithm(block.collective, each.rival), block.isThreads);
     if (prices == nullptr) continue;
     const double predicted = plan::predictUs(*prices, termsOf(each));
-    Cell& cell = cells[{block.collective, block.isThreads, block.rankCount, each.bytes}];
+    Cell& cell =
+        cells[{block.collective, block.isThreads, block.rankCount, block.cpuCount, each.bytes}];
     if (cell.best == 0 || predicted < cell.cheapest) {
       cell.cheapest = predicted;
       cell.us = each.us;
@@ -226,7 +228,8 @@ std::vector<CellTime> readTimes(const std::string& path) {
   std::ifstream file(path);
   std::string collective, kind, rival;
   CellTime each;
-  while (file >> collective >> kind >> each.block.rankCount >> each.bytes >> rival >> each.us) {
+  while (file >> collective >> kind >> each.block.rankCount >> each.block.cpuCount >> each.bytes >>
+         rival >> each.us) {
     each.block.isThreads = kind == "threads";
     for (int i = 0; i < kCollectiveCount; ++i) {
       if (name(static_cast<Collective>(i)) == collective)

@@ -17,6 +17,7 @@ struct Block {
   Collective collective = Collective::kAllReduce;
   bool isThreads = false;  // ranks are threads of one process, else a process each
   int32_t rankCount = 2;
+  int32_t cpuCount = 1;  // that the ranks may use
 };
 
 struct MeasureOptions {

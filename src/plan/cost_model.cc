@@ -58,6 +58,21 @@ std::string_view nameOf(CostTerm term) {
   return "?";
 }
 
+namespace {
+
+// Chunks that are copied, one after the other, until a call by references is over. Who sends one
+// copies nothing: the readers do, all at once. Whoever passes data on waits for its first piece,
+// and the call waits for the last reader; copies in slots, which the next call's follow at once,
+// show none of that.
+double referencedChunks(const schedule::Cost& cost, const Work& work, size_t chunkBytes) {
+  const auto pieces =
+      static_cast<double>(std::max<size_t>(divideUp(chunkBytes, directPieceBytes(chunkBytes)), 1));
+  const double chunks = work.of(cost.receivedMessages, static_cast<double>(cost.messages));
+  return (chunks * (pieces - 1) + std::max<double>(chunks, cost.hops)) / pieces;
+}
+
+}  // namespace
+
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call) {
   const schedule::Cost cost = algorithm.cost(call.rankCount);
   const int32_t chunks = std::max(algorithm.chunkCount(call.rankCount), 1);
@@ -72,8 +87,8 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const Work work(call);
   const double most = std::max(cost.sentMessages, cost.receivedMessages);
   const auto all = static_cast<double>(cost.messages);
-  // Who sends a reference copies nothing: the readers do, all at once.
-  const double copies = isReferenced ? work.of(cost.receivedMessages, all) : work.of(most, all);
+  const double copies =
+      isReferenced ? referencedChunks(cost, work, chunkBytes) : work.of(most, all);
   // The kernel's reading is tried, and taken where it is faster (launch/form_trial.h).
   const bool mayGain = call.readsByKernel && isReferable && call.ranksPerCpu <= 1;
   CostTerms counts{};

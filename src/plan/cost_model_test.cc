@@ -58,6 +58,19 @@ TEST(CostModel, TakesARootsWorkForOneRanksOnly) {
   EXPECT_NEAR(countOf(CostTerm::kReferencedMb, threads), 3.5 * .064, 1e-9);
 }
 
+TEST(CostModel, LetsAChainWaitForItsFirstPiece) {
+  const schedule::Algorithm& chain = *schedule::findAlgorithm(Collective::kBroadcast, "ring");
+  const auto countOf = [&](uint64_t bytes, bool readsPeers) {
+    const CostedCall call{.rankCount = 8, .bytes = bytes, .readsPeers = readsPeers};
+    return countTerms(
+        chain, call)[static_cast<size_t>(readsPeers ? CostTerm::kReferencedMb : CostTerm::kSlotMb)];
+  };
+  // A single piece is read seven times, one after the other; of eight pieces the first is.
+  EXPECT_NEAR(countOf(32_KiB, true), 7 * 32_KiB / 1e6, 1e-9);
+  EXPECT_NEAR(countOf(1_MiB, true), (7 + 7) / 8.0 * 1_MiB / 1e6, 1e-9);
+  EXPECT_NEAR(countOf(32_KiB, false), 32_KiB / 1e6, 1e-9);
+}
+
 std::vector<CostSample> samplesWith(double noise) {
   SeededRng rng(17);
   std::vector<CostSample> samples;

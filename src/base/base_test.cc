@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "base/markup.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -191,6 +192,13 @@ TEST(Version, PartsAgree) {
   int patch = 0;
   ASSERT_EQ(std::sscanf(kInterfaceVersion.data(), "%d.%d.%d", &major, &minor, &patch), 3);
   EXPECT_EQ(kInterfaceVersionCode, major * 10000 + minor * 100 + patch);
+}
+
+TEST(Markup, QuotesWhateverTextAsJson) {
+  EXPECT_EQ(quoteJson("a \"b\" \\ \n\t\x01"), R"("a \"b\" \\ \n\u0009\u0001")");
+  EXPECT_EQ(quoteJson("gr\xc3\xbc\xc3\x9f"), "\"gr\xc3\xbc\xc3\x9f\"");
+  EXPECT_EQ(quoteJson("\xff\xc3"), "\"??\"");
+  EXPECT_EQ(quoteJson("\xe2\x82x"), "\"??x\"");
 }
 
 }  // namespace

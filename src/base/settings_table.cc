@@ -70,6 +70,9 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_TIMEOUT_MS", kInteger, "ms", "10000", "200..86400000",
      "How long a rank may stay silent before every call that waits for it ends with an error."},
 
+    {"TUTTI_BUNDLE_DIR", kPath, "", "", "",
+     "Folder for bundles: on SIGUSR1, and when ranks find another dead or stuck, a tar with all "
+     "that is known of it. Empty: none, and SIGUSR1 is left alone."},
     {"TUTTI_GPU_WAIT_MS", kInteger, "ms", "0", "0..86400000",
      "How long a GPU kernel waits for a peer before it ends with an error; 0: until the peer "
      "comes, "

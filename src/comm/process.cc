@@ -19,9 +19,13 @@
 #include "device/registry.h"
 #include "device/shared_memory.h"
 #include "kernels/gpu_catalog.h"
+#include "observe/process_report.h"
 
 namespace tutti::comm {
 namespace {
+
+// How much longer a process lives to write what its last moments looked like.
+constexpr std::chrono::seconds kBundlePatience{3};
 
 std::chrono::milliseconds timeoutOf(const Settings& settings) {
   return std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"));
@@ -50,6 +54,15 @@ Result<int32_t> usableGpus() {
   return device::countGpus();
 }
 
+// Bundles are a help: a process does without them rather than not begin.
+std::unique_ptr<BundleService> openBundles(const Settings& settings) {
+  const std::string& folder = settings.text("TUTTI_BUNDLE_DIR");
+  if (folder.empty()) return nullptr;
+  auto service = BundleService::start(
+      {.folder = folder, .settings = observe::describeSettings(settings, observe::Shown::kAll)});
+  return service.ok() ? std::move(service).value() : nullptr;
+}
+
 }  // namespace
 
 Process& Process::get() {
@@ -59,7 +72,7 @@ Process& Process::get() {
 
 Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   log::setUp(settings_);
-  std::atexit([] { Process::get().exits().mark(); });
+  std::atexit([] { Process::get().leave(); });
   systemRng().fill(std::as_writable_bytes(std::span(&probeWord_, 1)));
   hostDevice_ = device::openDevice(device::DeviceKind::kHost).value();
   handoff_.setSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
@@ -72,6 +85,15 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                              .family = socketFamily(settings_),
                                              .timeout = timeoutOf(settings_)},
                                  .timeout = timeoutOf(settings_)});
+  bundles_ = openBundles(settings_);
+}
+
+// In the process's last moments, on the thread that called exit(). A forked child shares the pages,
+// but the ranks on them are its parent's.
+void Process::leave() {
+  if (!checkNotForked().ok()) return;
+  exits_.mark();
+  if (bundles_ != nullptr) bundles_->finish(kBundlePatience);
 }
 
 // Not logged: at the fork another thread may have held the log's mutex.

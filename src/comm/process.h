@@ -16,6 +16,7 @@
 #include "bootstrap/directory.h"
 #include "bootstrap/handoff.h"
 #include "bootstrap/peer_info.h"
+#include "comm/bundle_service.h"
 #include "comm/tuner_plugin.h"
 #include "device/device.h"
 #include "launch/gpu_watcher.h"
@@ -67,6 +68,7 @@ class Process {
 
  private:
   Process();
+  void leave();
 
   // Constant after construction.
   Settings settings_;
@@ -90,6 +92,7 @@ class Process {
   observe::ExitMarks exits_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;
+  std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them
 };
 
 }  // namespace tutti::comm

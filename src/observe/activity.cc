@@ -1,16 +1,14 @@
 #include "observe/activity.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
 
-#include "base/fd.h"
+#include "observe/proc_files.h"
 
 namespace tutti::observe {
 namespace {
@@ -66,20 +64,12 @@ std::optional<long> callNumber(std::string_view text) {
   return number;
 }
 
-std::string readFile(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, 1024> text;
-  const ssize_t got = fd ? ::read(fd.get(), text.data(), text.size()) : -1;
-  return got > 0 ? std::string(text.data(), static_cast<size_t>(got)) : std::string();
-}
+}  // namespace
 
-// The letter behind the command, which may hold any character; zero when there is none.
 char stateLetter(std::string_view stat) {
   const size_t bracket = stat.rfind(") ");
   return bracket == std::string_view::npos || bracket + 2 >= stat.size() ? '\0' : stat[bracket + 2];
 }
-
-}  // namespace
 
 std::string describeActivity(char state, std::string_view systemCall) {
   switch (state) {
@@ -103,10 +93,10 @@ std::string activityOf(const ProcessIdentity& process, int32_t threadId, uint64_
   if (state != ProcessState::kAlive && state != ProcessState::kStopped) return "";
   for (const int32_t thread : {threadId, process.processId}) {
     const std::string folder = fmt::format("/proc/{}/task/{}/", process.processId, thread);
-    const char letter = stateLetter(readFile(folder + "stat"));
+    const char letter = stateLetter(readProcFile(folder + "stat"));
     if (letter == '\0') continue;
     return fmt::format("its {}thread {} {}", thread == process.processId ? "main " : "", thread,
-                       describeActivity(letter, readFile(folder + "syscall")));
+                       describeActivity(letter, readProcFile(folder + "syscall")));
   }
   return "";
 }

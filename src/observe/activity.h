@@ -14,6 +14,10 @@ namespace tutti::observe {
 // a process that stateOf() does not know to be alive.
 std::string activityOf(const ProcessIdentity& process, int32_t threadId, uint64_t ownPidNamespace);
 
+// Pure: the letter behind the command in the text of /proc/<pid>/stat; the command may hold any
+// character. Zero when there is none.
+char stateLetter(std::string_view stat);
+
 // Pure: from the state letter of /proc/<pid>/stat and the text of /proc/<pid>/syscall, which is
 // empty where this user may not read it. "sleeps in futex", "runs", "waits for a disk".
 std::string describeActivity(char state, std::string_view systemCall);

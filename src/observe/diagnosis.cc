@@ -175,6 +175,28 @@ std::vector<RankView> readBoard(const Board& board) {
   return ranks;
 }
 
+std::string_view name(Life life) {
+  switch (life) {
+    case Life::kAbsent: return "absent";
+    case Life::kReady: return "ready";
+    case Life::kFinalized: return "finalized";
+    case Life::kDestroyed: return "destroyed";
+    case Life::kAborted: return "aborted";
+    case Life::kExited: return "exited";
+    case Life::kElsewhere: return "elsewhere";
+  }
+  return "unknown";
+}
+
+std::string_view name(EntryState state) {
+  switch (state) {
+    case EntryState::kRunning: return "running";
+    case EntryState::kDone: return "done";
+    case EntryState::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
 std::string who(const RankView& rank) {
   if (rank.life == Life::kAbsent) return fmt::format("rank {}", rank.rank);
   return fmt::format("rank {} ({}, pid {})", rank.rank, rank.hostName, rank.process.processId);

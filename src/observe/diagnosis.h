@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "observe/board.h"
@@ -37,6 +38,9 @@ inline bool hasPage(const RankView& rank) {
 RankView readRank(const Board& board, int32_t rank);
 std::vector<RankView> readBoard(const Board& board);  // by rank
 
+// "ready", "exited"; "running", "done"
+std::string_view name(Life life);
+std::string_view name(EntryState state);
 // "rank 3 (node1, pid 123)"
 std::string who(const RankView& rank);
 // "AllReduce #41 (1024 of float, sum)", "Send (100 of float, to rank 2)"

@@ -1,17 +1,15 @@
 #include "observe/process_state.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <string_view>
 
-#include "base/fd.h"
+#include "observe/proc_files.h"
 
 namespace tutti::observe {
 namespace {
@@ -38,15 +36,6 @@ uint64_t startOf(std::string_view stat) {
   return value;
 }
 
-// Empty with errno set when it cannot be read.
-std::string readStat(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return {};
-  std::array<char, 1024> text;
-  const ssize_t got = ::read(fd.get(), text.data(), text.size());
-  return got > 0 ? std::string(text.data(), static_cast<size_t>(got)) : std::string();
-}
-
 }  // namespace
 
 ProcessState parseProcessState(const std::string& stat, uint64_t wantedStart) {
@@ -65,7 +54,7 @@ ProcessState parseProcessState(const std::string& stat, uint64_t wantedStart) {
 
 ProcessIdentity thisProcess() {
   ProcessIdentity self{.processId = ::getpid()};
-  self.start = startOf(readStat("/proc/self/stat"));
+  self.start = startOf(readProcFile("/proc/self/stat"));
   struct stat info {};
   if (::stat("/proc/self/ns/pid", &info) == 0) self.pidNamespace = info.st_ino;
   return self;
@@ -76,7 +65,7 @@ ProcessState stateOf(const ProcessIdentity& process, uint64_t ownPidNamespace) {
       process.processId <= 0)
     return ProcessState::kUnknown;
   errno = 0;
-  const std::string stat = readStat(fmt::format("/proc/{}/stat", process.processId));
+  const std::string stat = readProcFile(fmt::format("/proc/{}/stat", process.processId));
   if (!stat.empty()) return parseProcessState(stat, process.start);
   return errno == ENOENT || errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
 }

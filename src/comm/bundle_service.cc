@@ -1,0 +1,139 @@
+#include "comm/bundle_service.h"
+
+#include <errno.h>
+#include <fmt/core.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "bootstrap/service_thread.h"
+#include "comm/bundle_signal.h"
+#include "observe/bundle.h"
+
+namespace tutti::comm {
+namespace {
+
+// What is added to the eventfd; a signal adds 1, and four billion of them do not come between two
+// reads.
+constexpr uint64_t kSignals = 0xffff'ffff;
+constexpr uint64_t kVerdict = uint64_t{1} << 32;
+constexpr uint64_t kEnd = uint64_t{1} << 48;
+
+// Said at once, not in the hang. It may still come, so nothing else depends on it.
+void warnOfFolder(const std::string& folder) {
+  struct stat info {};
+  int error = ::stat(folder.c_str(), &info) == 0 ? 0 : errno;
+  if (error == 0 && !S_ISDIR(info.st_mode)) error = ENOTDIR;
+  if (error == 0 && ::access(folder.c_str(), W_OK | X_OK) != 0) error = errno;
+  if (error == 0) return;
+  std::array<char, 128> text{};
+  log::warn("TUTTI_BUNDLE_DIR: no bundle can be written to {}: {}", folder,
+            ::strerror_r(error, text.data(), text.size()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BundleService>> BundleService::start(Options options) {
+  warnOfFolder(options.folder);
+  std::unique_ptr<BundleService> service(new BundleService(std::move(options)));
+  service->wakeUp_.reset(::eventfd(0, EFD_CLOEXEC));
+  if (!service->wakeUp_) return systemError("eventfd", "for bundles", errno);
+  TUTTI_TRY_ASSIGN(service->thread_,
+                   bootstrap::startThread("tutti-bundle", [own = service.get()] { own->serve(); }));
+  const std::string owner = takeSignal(service->wakeUp_.get());
+  if (!owner.empty()) {
+    log::warn("SIGUSR1 makes no bundle, since {}; tutti why --bundle makes one from outside",
+              owner);
+  }
+  return service;
+}
+
+BundleService::~BundleService() {
+  if (!thread_.joinable()) return;
+  finish(Nanoseconds(0));
+  thread_.join();
+}
+
+void BundleService::finish(Nanoseconds bound) {
+  giveSignalBack();
+  wake(kEnd);
+  std::unique_lock lock(mutex_);
+  ended_.wait_for(lock, bound, [this] { return hasEnded_; });
+}
+
+void BundleService::wake(uint64_t what) {
+  [[maybe_unused]] const ssize_t ignored = ::write(wakeUp_.get(), &what, sizeof what);
+}
+
+void BundleService::verdictGiven(observe::Examination found) {
+  {
+    const std::lock_guard lock(mutex_);
+    failed_.push_back(std::move(found));
+  }
+  wake(kVerdict);
+}
+
+void BundleService::serve() {
+  letSignalIn();
+  uint64_t what = 0;
+  while (what < kEnd) {
+    if (::read(wakeUp_.get(), &what, sizeof what) < 0) {
+      if (errno == EINTR) continue;
+      break;
+    }
+    writeFailed();
+    if ((what & kSignals) != 0) answerSignal();
+  }
+  const std::lock_guard lock(mutex_);
+  hasEnded_ = true;
+  ended_.notify_all();
+}
+
+void BundleService::writeFailed() {
+  std::vector<observe::Examination> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    failed.swap(failed_);
+  }
+  for (observe::Examination& each : failed) {
+    std::string cause = fmt::format("communicator {} has failed", each.name);
+    std::vector<observe::Examination> found;
+    found.push_back(std::move(each));
+    write(std::move(cause), std::move(found));
+  }
+}
+
+void BundleService::answerSignal() {
+  const int32_t self = ::getpid();
+  const std::vector<observe::Board> boards = observe::boardsOf({&self, 1});
+  std::vector<observe::Evidence> looks;
+  for (const observe::Board& board : boards) looks.push_back(observe::look(board));
+  write(fmt::format("SIGUSR1 came to process {}", self),
+        observe::examine(boards, std::move(looks)));
+}
+
+void BundleService::write(std::string cause, std::vector<observe::Examination> found) {
+  const int32_t self = ::getpid();
+  const std::string stem = observe::bundleStem(found.empty() ? "" : found.front().name, self);
+  std::vector<int32_t> processes = observe::processesToBlame(found, self);
+  const observe::BundleInput input{.cause = std::move(cause),
+                                   .found = std::move(found),
+                                   .processes = std::move(processes),
+                                   .settings = options_.settings,
+                                   .time = wallClockSeconds()};
+  const Result<std::string> path =
+      observe::writeBundle(options_.folder, stem, observe::makeBundle(input));
+  if (path.ok()) {
+    log::warn("{}: what its ranks did and waited for is in {}", input.cause, path.value());
+  } else {
+    log::warn("{}, but the bundle for TUTTI_BUNDLE_DIR is lost: {}", input.cause,
+              path.status().message());
+  }
+}
+
+}  // namespace tutti::comm

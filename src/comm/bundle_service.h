@@ -1,0 +1,66 @@
+// BundleService: writes bundles (observe/bundle.h) of this process and its communicators, when
+// somebody sends SIGUSR1 and when a communicator has its verdict.
+//
+// One a process, and only where TUTTI_BUNDLE_DIR is set. It has a thread of its own,
+// "tutti-bundle", which sleeps in a read: writing may take as long as a full disk or a lost file
+// server likes, and the other service threads owe their peers an answer within the timeout.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "observe/examination.h"
+
+namespace tutti::comm {
+
+class BundleService {
+ public:
+  struct Options {
+    std::string folder;
+    std::string settings;  // in effect, as text
+  };
+
+  // Takes SIGUSR1, unless the program has it; that is logged, as is a folder that cannot be written
+  // to. The error is logged: there is no descriptor or thread left.
+  static Result<std::unique_ptr<BundleService>> start(Options options);
+  ~BundleService();
+  BundleService(const BundleService&) = delete;
+  BundleService& operator=(const BundleService&) = delete;
+
+  // A communicator has its verdict. Any thread; does not wait.
+  void verdictGiven(observe::Examination found);
+
+  // The process ends: SIGUSR1 is the program's again, and what was asked for before is written if
+  // that is possible within `bound`.
+  void finish(Nanoseconds bound);
+
+ private:
+  explicit BundleService(Options options) : options_(std::move(options)) {}
+
+  void wake(uint64_t what);
+  void serve();
+  void writeFailed();
+  void answerSignal();
+  void write(std::string cause, std::vector<observe::Examination> found);
+
+  // Constant once started.
+  const Options options_;
+  UniqueFd wakeUp_;  // an eventfd: the signal's handler adds 1, others add their own numbers
+  std::thread thread_;
+
+  std::mutex mutex_;                          // guards the two below
+  std::vector<observe::Examination> failed_;  // with their verdicts; not written yet
+  bool hasEnded_ = false;                     // the thread
+  std::condition_variable ended_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,29 @@
+// Files of /proc, and what a process's entries there tell a person. Reads only: nothing is stopped
+// or signalled.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::observe {
+
+// The whole file, at most some megabytes of it. Empty with errno set when it cannot be read.
+std::string readProcFile(const std::string& path);
+
+// What lies in a folder, without the names that begin with a dot; numbers first, in their order.
+std::vector<std::string> namesIn(const std::string& folder);
+
+// The whole text as a number, such as a process's name in /proc; nothing else.
+template <typename Number>
+std::optional<Number> numberOf(std::string_view text, int base = 10) {
+  Number value{};
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace tutti::observe

@@ -1,0 +1,217 @@
+"""Bundles: SIGUSR1 and verdicts leave a tar with what is known of a hang, or a line that says why not."""
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+from harness import FaultCase
+
+LIBRARY = os.environ["FAULT_LIBRARY"]
+BOUND = 4.0  # from the signal to the bundle: several looks, and a margin
+PATIENCE = 60000  # ms: nobody gives up meanwhile
+SIGUSR1_BIT = 1 << (signal.SIGUSR1 - 1)
+
+# A program that has a rank's library in use: it says "ready", and ends with the line it is given. `before` and `after`
+# are what it does before and after its first call.
+PROGRAM = """
+import ctypes, os, signal, sys, time
+{before}
+library = ctypes.CDLL({library!r})
+library.ncclGetUniqueId(ctypes.create_string_buffer(128))
+{after}
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+class BundleCase(FaultCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="bundles-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def bundles(self, wanted=1, folder=None):
+        """The archives in the folder once there are `wanted`; everything in it is one of them."""
+        folder = folder or self.folder
+        began = time.monotonic()
+        while time.monotonic() < began + 10:
+            found = sorted(glob.glob(folder + "/*.tar"))
+            if len(found) >= wanted:
+                break
+            time.sleep(0.02)
+        self.assertEqual(sorted(os.listdir(folder)), [os.path.basename(each) for each in found])
+        self.assertGreaterEqual(len(found), wanted)
+        return found
+
+    def contents(self, path):
+        with tarfile.open(path) as archive:
+            return {each.name: archive.extractfile(each).read().decode() for each in archive}
+
+    def run_program(self, before="", after="", **settings):
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(before=before, after=after, library=LIBRARY)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ, NCCL_DEBUG="WARN", TUTTI_TIMEOUT_MS="500", **settings),
+        )
+        log = []
+        for line in child.stdout:
+            if line == "ready\n":
+                break
+            log.append(line)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child, log
+
+    def end(self, child):
+        """The exit code, and what it logged since it was ready."""
+        output, _ = child.communicate("\n", timeout=20)
+        return child.returncode, output
+
+
+class Signals(BundleCase):
+    def test_from_a_hung_rank_shows_who_holds_it_up(self):
+        steps = "allreduce:8 allreduce:8", "allreduce:8 line"
+        ranks = self.launch(*steps, timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder, NCCL_HOSTID="here")
+        ranks[1].result("allreduce")
+        time.sleep(0.3)
+        began = time.monotonic()
+        ranks[0].child.send_signal(signal.SIGUSR1)
+        (path,) = self.bundles()
+        self.keep_time(time.monotonic() - began, BOUND)
+        self.assertRegex(os.path.basename(path), rf"^tutti-[\w.-]+-{ranks[0].child.pid}\.tar$")
+        files = self.contents(path)
+        self.assertRegex(files["why.txt"], r"rank 1 \(.*\) has not called AllReduce #2")
+        self.assertRegex(files["ranks.txt"], r"rank 0 waits for a message from rank 1 in AllReduce #2 .*, for \d")
+        found = json.loads(files["ranks.json"])["communicators"][0]
+        self.assertEqual((found["guilty_rank"], len(found["ranks"])), (1, 2))
+        self.assertEqual([each["state"] for each in found["ranks"][0]["history"]], ["running", "done"])
+        self.assertIn("NCCL_HOSTID=here (environment)", files["settings.txt"])
+        self.assertIn("tutti-bundle", files["threads.txt"])
+        for rank in ranks:  # the one that asked and the guilty one
+            self.assertIn(f"process {rank.child.pid} (", files["threads.txt"])
+            self.assertIn("Max open files", files[f"process-{rank.child.pid}/limits"])
+            self.assertIn("ESTABLISHED", files[f"process-{rank.child.pid}/sockets.txt"])
+        self.assertIn("tutti", files["version.txt"])
+        ranks[1].say("go")  # nobody was disturbed
+        self.assertEqual(ranks[1].result("line")[0], 0)
+
+    def test_two_at_once_leave_whole_bundles(self):
+        child, _ = self.run_program(TUTTI_BUNDLE_DIR=self.folder)
+        for _ in range(2):
+            child.send_signal(signal.SIGUSR1)
+        self.bundles()
+        child.send_signal(signal.SIGUSR1)
+        code, log = self.end(child)  # which waits for the last
+        self.assertEqual(code, 0, log)
+        found = self.bundles(2)
+        self.assertLessEqual(len(found), 3)
+        for each in found:
+            self.assertIn("no communicator", self.contents(each)["why.txt"])
+        self.assertIn(found[0], log)
+
+    def test_to_working_ranks_disturb_none(self):
+        ranks = self.launch("loop", "loop", timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder)
+        for _ in range(20):
+            ranks[0].child.send_signal(signal.SIGUSR1)
+            time.sleep(0.01)
+        self.assertIn("nothing wrong", self.contents(self.bundles()[0])["why.txt"])
+        for rank in ranks:
+            self.assertIsNone(rank.child.poll())
+
+    def test_that_the_program_handles_stay_its_own(self):
+        before = "signal.signal(signal.SIGUSR1, lambda *_: print('mine', flush=True))"
+        child, log = self.run_program(before, TUTTI_BUNDLE_DIR=self.folder)
+        self.assertRegex("".join(log), "SIGUSR1 makes no bundle, since .* has it")
+        child.send_signal(signal.SIGUSR1)
+        self.assertEqual(child.stdout.readline(), "mine\n")
+        self.assertEqual(self.end(child)[0], 0)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_that_the_program_ignores_stay_ignored(self):
+        child, log = self.run_program("signal.signal(signal.SIGUSR1, signal.SIG_IGN)", TUTTI_BUNDLE_DIR=self.folder)
+        self.assertIn("the program ignores it", "".join(log))
+        child.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.end(child)[0], 0)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_that_all_threads_of_the_program_block_reach_the_library(self):
+        before = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])"
+        child, _ = self.run_program(before, TUTTI_BUNDLE_DIR=self.folder)
+        child.send_signal(signal.SIGUSR1)
+        self.bundles()
+        self.assertEqual(self.end(child)[0], 0)
+
+    def test_end_a_forked_child_as_they_would_without(self):
+        after = """
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(1)
+time.sleep(0.2)
+os.kill(child, signal.SIGUSR1)
+print("child", os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+"""
+        child, log = self.run_program(after=after, TUTTI_BUNDLE_DIR=self.folder)
+        self.assertIn(f"child {signal.SIGUSR1.value}\n", log)
+        self.assertEqual(self.end(child)[0], 0)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_are_left_alone_without_a_folder(self):
+        child, _ = self.run_program()
+        with open(f"/proc/{child.pid}/status") as status:
+            caught = next(line for line in status if line.startswith("SigCgt"))
+        self.assertEqual(int(caught.split()[1], 16) & SIGUSR1_BIT, 0)
+        for task in os.listdir(f"/proc/{child.pid}/task"):
+            with open(f"/proc/{child.pid}/task/{task}/comm") as name:
+                self.assertNotEqual(name.read(), "tutti-bundle\n")
+        child.send_signal(signal.SIGUSR1)
+        self.assertEqual(child.wait(timeout=10), -signal.SIGUSR1)
+
+
+class Folders(BundleCase):
+    def expect_one_line(self, folder, pattern):
+        child, log = self.run_program(TUTTI_BUNDLE_DIR=folder)
+        child.send_signal(signal.SIGUSR1)
+        code, output = self.end(child)
+        self.assertEqual(code, 0)
+        lines = [line for line in output.splitlines() if "TUTTI_BUNDLE_DIR" in line]
+        self.assertEqual(len(lines), 1, output)
+        self.assertRegex(lines[0], pattern)
+        return "".join(log)
+
+    def test_that_are_missing_cost_a_line(self):
+        folder = self.folder + "/none"
+        log = self.expect_one_line(folder, "SIGUSR1 came .*is lost: cannot write .*No such file")
+        self.assertIn(f"no bundle can be written to {folder}: No such file", log)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_that_are_files_cost_a_line(self):
+        with open(self.folder + "/file", "w") as file:
+            file.write("mine")
+        self.expect_one_line(self.folder + "/file", "is lost: cannot write .*Not a directory")
+        self.assertEqual(os.listdir(self.folder), ["file"])
+
+    def test_of_others_cost_a_line(self):
+        self.expect_one_line("/proc/self", "is lost: cannot write")
+
+    def test_on_a_full_disk_keep_no_piece(self):
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tutti", self.folder], capture_output=True)
+        if mounted.returncode != 0:
+            self.skipTest("this user cannot mount a small disk")
+        self.addCleanup(subprocess.run, ["umount", self.folder], check=True)
+        self.expect_one_line(self.folder, "is lost: cannot write .*No space left")
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

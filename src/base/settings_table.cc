@@ -105,7 +105,11 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_SHM_DISABLE", kInteger, "", "0", "0..1",
      "1: no shared memory between processes, to see whether it is at fault."},
     {"NCCL_P2P_DISABLE", kInteger, "", "0", "0..1",
-     "1: ranks do not read each other's buffers directly; everything goes through shared slots."},
+     "1: ranks do not read each other's buffers directly; everything goes through shared slots, "
+     "and what GPU ranks say to each other through host memory."},
+    {"TUTTI_STAGING_BYTES", kInteger, "bytes", "4194304", "65536..1073741824",
+     "A slot of pinned host memory, two a communicator, for GPU ranks that cannot use each other's "
+     "memory. The smallest of all ranks counts."},
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "
      "where the kernel allows it, rather than from shared slots. auto: each plan tries both and "

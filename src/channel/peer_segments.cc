@@ -25,7 +25,7 @@ PeerSegments::~PeerSegments() {
   if (isOffered_) parts_.handoff.withdraw(token_);
 }
 
-Result<std::unique_ptr<PeerSegments>> PeerSegments::connect(const Parts& parts) {
+Result<PeerSegments::Shared> PeerSegments::connect(const Parts& parts) {
   std::unique_ptr<PeerSegments> segments(new PeerSegments(parts));
   const auto rankCount = parts.peers.size();
   const auto rank = static_cast<size_t>(index(segments->self()));
@@ -45,16 +45,15 @@ Result<std::unique_ptr<PeerSegments>> PeerSegments::connect(const Parts& parts) 
   std::vector<uint32_t> codes(rankCount);
   codes[rank] = static_cast<uint32_t>(status.code());
   TUTTI_TRY(parts.bootstrap.allGather(bytesOf(codes), sizeof(uint32_t)));
-  if (!status.ok()) return status;
+  if (!status.ok()) return Shared{.segments = nullptr, .obstacle = std::string(status.message())};
   for (size_t peer = 0; peer < rankCount; ++peer) {
-    if (codes[peer] != 0) {
-      return makeError(Code::kSystemError,
-                       fmt::format("rank {} ({}) could not share device memory with the others; "
-                                   "its own log says why",
-                                   peer, parts.peers[peer].hostName.data()));
-    }
+    if (codes[peer] == 0) continue;
+    return Shared{.segments = nullptr,
+                  .obstacle = fmt::format("rank {} ({}) could not share device memory with the "
+                                          "others; its own log says why",
+                                          peer, parts.peers[peer].hostName.data())};
   }
-  return segments;
+  return Shared{.segments = std::move(segments), .obstacle = {}};
 }
 
 Result<PeerSegments::Announcement> PeerSegments::announce() {
@@ -128,7 +127,7 @@ Status PeerSegments::pairFailure(size_t peer, const Status& reason) const {
   const bootstrap::PeerInfo& other = parts_.peers[peer];
   return makeError(Code::kSystemError,
                    fmt::format("rank {} (GPU {}, {}) cannot use device memory of rank {} (GPU {}, "
-                               "{}): {}; TUTTI_DEVICE=host runs CPU ranks instead",
+                               "{}): {}",
                                own.rank, own.deviceIndex, own.hostName.data(), other.rank,
                                other.deviceIndex, other.hostName.data(), reason.message()));
 }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -34,9 +35,13 @@ class PeerSegments {
   };
 
   // Called by all ranks. Makes this rank's segment, maps the peers', and tries each mapping with a
-  // real copy in both directions: peer access can be advertised and broken. When it fails between
-  // any two ranks, it fails on all; kSystemError names a pair.
-  static Result<std::unique_ptr<PeerSegments>> connect(const Parts& parts);
+  // real copy in both directions: peer access can be advertised and broken. When that fails between
+  // any two ranks, all get no segments, and each is told of a pair.
+  struct Shared {
+    std::unique_ptr<PeerSegments> segments;
+    std::string obstacle;  // where there are none
+  };
+  static Result<Shared> connect(const Parts& parts);
   ~PeerSegments();
   PeerSegments(const PeerSegments&) = delete;
   PeerSegments& operator=(const PeerSegments&) = delete;

@@ -40,6 +40,8 @@ Communicator::~Communicator() {
     }
   }
   if (runner_ != nullptr) device_.leaveRanks(ranksOnCpus_);
+  if (streamRunner_ != nullptr && launcher_ != nullptr)
+    process_.hostDevice().leaveRanks(ranksOnCpus_);
   sodium_memzero(id_.secret.data(), id_.secret.size());
 }
 

@@ -20,12 +20,13 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/peer_info.h"
 #include "channel/link_set.h"
+#include "channel/peer_segments.h"
 #include "comm/host_member.h"
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
 #include "device/device.h"
 #include "graph/merge.h"
-#include "launch/gpu_launcher.h"
+#include "launch/gpu_batch.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
 
@@ -124,10 +125,12 @@ class Communicator {
 
   // What all ranks of a ready communicator agreed on.
   const plan::Agreement& agreement() const { return planner_->agreement(); }
-  // The launcher of a ready communicator.
+  // The launcher of a ready communicator of CPU ranks.
   launch::Launcher& launcher() { return *launcher_; }
   // In its place on a GPU; nullptr on the host.
-  launch::GpuLauncher* gpuLauncher() { return gpuLauncher_.get(); }
+  launch::StreamRunner* streamRunner() { return streamRunner_.get(); }
+  // Whether GPU kernels carry the bytes.
+  bool hasKernels() const { return streamRunner_ != nullptr && launcher_ == nullptr; }
   // The stream that runs a non-blocking communicator's calls without a stream; nullptr for a
   // blocking one.
   void* ownStream() const { return ownStream_; }
@@ -163,7 +166,12 @@ class Communicator {
   void showPlan();
   Status prepareToRun();
   Status prepareHost(std::unique_ptr<observe::Recorder> recorder);
-  Status prepareGpu(std::unique_ptr<observe::Recorder> recorder);
+  // A null result: some rank's memory cannot be mapped by another, as all ranks know.
+  Result<std::unique_ptr<channel::PeerSegments>> shareSegments();
+  Status prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
+                    std::unique_ptr<observe::Recorder> recorder);
+  Status prepareStaged(std::unique_ptr<observe::Recorder> recorder);
+  void openLinks(std::unique_ptr<observe::Recorder> recorder);
   // What this rank's device knows of memory that peers can map; null where they may not.
   device::SharedMemory* sharedMemory();
   void become(State state);
@@ -196,10 +204,12 @@ class Communicator {
   std::vector<HostMember> host_;  // the ranks of this host
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<channel::LinkSet> links_;
-  std::unique_ptr<launch::Launcher> launcher_;        // on the host, or
-  std::unique_ptr<launch::GpuLauncher> gpuLauncher_;  // on a GPU
-  launch::Runner* runner_ = nullptr;                  // the one that there is
+  std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
+  std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks
+  launch::Runner* runner_ = nullptr;                    // the one that calls go to
   launch::GpuBatcher::Limits gpuLimits_{};
+  std::string noPeersReason_;  // why GPU ranks go through host memory; empty: they need not
+  size_t stagingBytes_ = 0;    // of a slot, if they do
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
   int32_t ranksOnCpus_ = 0;  // of those, as many as share this process's CPUs

@@ -81,8 +81,10 @@ Result<std::string> Communicator::describe() {
   text += describeGraphs();
   const plan::Agreement& agreement = planner_->agreement();
   text += "\nalgorithms, by bytes of the whole vector\n";
-  text += indented(device_.accelerator() == nullptr ? describeChoices(agreement)
-                                                    : describeChoices(gpuLimits_));
+  text += indented(hasKernels() ? describeChoices(gpuLimits_) : describeChoices(agreement));
+  if (!noPeersReason_.empty())
+    text += fmt::format("\nthrough host memory\n  {}: two pinned slots of {} bytes\n",
+                        noPeersReason_, stagingBytes_);
   if (agreement.tuner != nullptr)
     text += fmt::format("  tuner plug-in {}\n", agreement.tuner->name());
   text += fmt::format("\nmessages\n  {} slots of {} bytes a link; {}; {:.1f} ranks a CPU\n",

@@ -21,11 +21,20 @@
 #include "graph/places.h"
 #include "graph/print.h"
 #include "kernels/remote_memory.h"
+#include "launch/gpu_launcher.h"
 #include "launch/join_board.h"
+#include "launch/staged_launcher.h"
 #include "topology/bus_id.h"
 
 namespace tutti::comm {
 namespace {
+
+enum class Avoidance : int32_t { kNo, kBySetting, kWithoutKernels };
+
+Avoidance avoidanceOf(const Settings& settings) {
+  if (!kernels::cuda::hasImages()) return Avoidance::kWithoutKernels;
+  return settings.integer("NCCL_P2P_DISABLE") != 0 ? Avoidance::kBySetting : Avoidance::kNo;
+}
 
 // What each rank contributes to the one all-gather of start-up.
 struct InitRecord {
@@ -36,6 +45,8 @@ struct InitRecord {
   uint64_t tuningHash = 0;             // of the tuning file; 0: none
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
+  Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
+  uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
@@ -44,6 +55,11 @@ struct InitRecord {
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
 };
+
+void proposeStaging(InitRecord& own, const Settings& settings) {
+  own.avoidsPeers = avoidanceOf(settings);
+  own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
+}
 
 // Whether all ranks are threads of this process.
 bool areAllHere(const std::vector<InitRecord>& records, const InitRecord& own) {
@@ -82,19 +98,21 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   return canReadProcesses(records, own) ? Reading::kByKernel : Reading::kNone;
 }
 
-// GPU ranks write into each other's memory, so they share a host, and are as many as kernels take.
-Status checkGpus(const std::vector<InitRecord>& records, const InitRecord& own) {
-  if (records.size() > static_cast<size_t>(wire::kGpuMaxRanks)) {
-    return invalidUsage(
-        "{} GPU ranks: this build's kernels take up to {}; TUTTI_DEVICE=host runs CPU ranks",
-        records.size(), wire::kGpuMaxRanks);
-  }
-  for (const InitRecord& other : records) {
-    if (other.peer.hostHash == own.peer.hostHash) continue;
-    return invalidUsage(
-        "rank {} is on host {}, rank {} on host {}: GPU ranks of several hosts are not supported "
-        "yet; TUTTI_DEVICE=host runs CPU ranks",
-        other.peer.rank, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
+// Why GPU ranks cannot write into each other's memory; empty where they may try to. All ranks find
+// the same.
+std::string obstacleToPeers(const std::vector<InitRecord>& records) {
+  if (records.size() > static_cast<size_t>(wire::kGpuMaxRanks))
+    return fmt::format("{} ranks, of which kernels take {}", records.size(), wire::kGpuMaxRanks);
+  for (const InitRecord& record : records) {
+    if (record.peer.hostHash != records.front().peer.hostHash) {
+      return fmt::format("rank 0 is on host {}, rank {} on host {}",
+                         records.front().peer.hostName.data(), record.peer.rank,
+                         record.peer.hostName.data());
+    }
+    if (record.avoidsPeers == Avoidance::kWithoutKernels)
+      return fmt::format("rank {}'s library was built without GPU kernels", record.peer.rank);
+    if (record.avoidsPeers == Avoidance::kBySetting)
+      return fmt::format("NCCL_P2P_DISABLE=1 on rank {}", record.peer.rank);
   }
   return {};
 }
@@ -300,6 +318,7 @@ Status Communicator::agree() {
   own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
   own.idsHash = idsHash_;
   own.maxBlocks = config_.maxBlocks;
+  proposeStaging(own, process_.settings());
   own.wantsMachine = wantsMachine(process_.settings());
   own.cpuNode = device_.cpuNode();
   if (device::Accelerator* accelerator = device_.accelerator(); accelerator != nullptr) {
@@ -314,8 +333,9 @@ Status Communicator::agree() {
   if (!tuning.ok()) return tuning.takeStatus();
   TUTTI_TRY(checkPeers(records, own));
   if (own.gpuHash != 0) {
-    TUTTI_TRY(checkGpus(records, own));
+    noPeersReason_ = obstacleToPeers(records);
     gpuLimits_ = limitsOf(records);
+    stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
   }
   std::vector<Reading> readings(records.size());
   readings[static_cast<size_t>(index(rank()))] = readingOf(process_.settings(), records, own);
@@ -347,7 +367,7 @@ Status Communicator::agree() {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
   // GPU ranks' kernels choose for themselves.
-  if (own.gpuHash == 0) agreement.tuner = tunerOf(process_, id_, graph_);
+  if (own.gpuHash == 0 || !noPeersReason_.empty()) agreement.tuner = tunerOf(process_, id_, graph_);
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);
   if (derivation_) return {};  // children are of the same machine
@@ -367,8 +387,9 @@ Status Communicator::show(bool isMachineWanted) {
 
 void Communicator::showPlan() {
   logLines("ring", rankCount() < 2 ? "of one rank" : graph::drawRing(graph_, 0));
-  logLines("choice", device_.accelerator() == nullptr ? describeChoices(planner_->agreement())
-                                                      : describeChoices(gpuLimits_));
+  const bool hasKernels = device_.accelerator() != nullptr && noPeersReason_.empty();
+  logLines("choice",
+           hasKernels ? describeChoices(gpuLimits_) : describeChoices(planner_->agreement()));
 }
 
 Status Communicator::prepareToRun() {
@@ -382,12 +403,17 @@ Status Communicator::prepareToRun() {
                          .timeout = process_.networkOptions().timeout,
                          .exits = process_.exits(),
                          .name = name().empty() ? bootstrap::jobName(id_.job) : name()}));
-  return device_.accelerator() == nullptr ? prepareHost(std::move(recorder))
-                                          : prepareGpu(std::move(recorder));
+  if (device_.accelerator() == nullptr) return prepareHost(std::move(recorder));
+  std::unique_ptr<channel::PeerSegments> segments;
+  if (noPeersReason_.empty()) {
+    TUTTI_TRY_ASSIGN(segments, shareSegments());
+  }
+  return segments != nullptr ? prepareGpu(std::move(segments), std::move(recorder))
+                             : prepareStaged(std::move(recorder));
 }
 
 // Nothing is allocated for links here: they come with the first operation that needs them.
-Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
+void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
   links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
       .bootstrap = *bootstrap_,
       .peers = peers_,
@@ -406,6 +432,10 @@ Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
       .bootstrap = bootstrap_.get(),
       .segments = launch::SegmentCache(sharedMemory()),
       .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1});
+}
+
+Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
+  openLinks(std::move(recorder));
   runner_ = launcher_.get();
   if (!isBlocking()) {
     TUTTI_TRY_ASSIGN(ownStream_, device_.hostStreams()->createStream());
@@ -413,18 +443,46 @@ Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
   return {};
 }
 
+Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
+  TUTTI_TRY_ASSIGN(channel::PeerSegments::Shared shared,
+                   channel::PeerSegments::connect({.bootstrap = *bootstrap_,
+                                                   .handoff = process_.handoff(),
+                                                   .peers = peers_,
+                                                   .accelerator = *device_.accelerator(),
+                                                   .timeout = process_.networkOptions().timeout}));
+  noPeersReason_ = std::move(shared.obstacle);
+  return std::move(shared.segments);
+}
+
+// GPU ranks whose calls the host carries out.
+Status Communicator::prepareStaged(std::unique_ptr<observe::Recorder> recorder) {
+  if (index(rank()) == 0) {
+    log::warn("{} GPU ranks go through host memory, which is slower: {}", rankCount(),
+              noPeersReason_);
+  }
+  process_.hostDevice().joinRanks(ranksOnCpus_);
+  openLinks(std::move(recorder));
+  TUTTI_TRY_ASSIGN(
+      streamRunner_,
+      launch::StagedLauncher::open(
+          {.accelerator = *device_.accelerator(),
+           .host = process_.hostDevice(),
+           .launcher = *launcher_,
+           .rank = rank(),
+           .rankCount = rankCount(),
+           .slotBytes = stagingBytes_,
+           .checksPointers = process_.settings().integer("NCCL_CHECK_POINTERS") != 0}));
+  runner_ = streamRunner_.get();
+  return {};
+}
+
 // All that the kernels need, while nobody's kernel waits and no capture can be under way.
-Status Communicator::prepareGpu(std::unique_ptr<observe::Recorder> recorder) {
-  device::Accelerator& accelerator = *device_.accelerator();
+Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
+                                std::unique_ptr<observe::Recorder> recorder) {
   const auto timeout = process_.networkOptions().timeout;
-  TUTTI_TRY_ASSIGN(auto segments, channel::PeerSegments::connect({.bootstrap = *bootstrap_,
-                                                                  .handoff = process_.handoff(),
-                                                                  .peers = peers_,
-                                                                  .accelerator = accelerator,
-                                                                  .timeout = timeout}));
   const Settings& settings = process_.settings();
   auto launcher = launch::GpuLauncher::open(
-      {.accelerator = accelerator,
+      {.accelerator = *device_.accelerator(),
        .watcher = process_.gpuWatcher(),
        .peers = peers_,
        .clock = process_.clock(),
@@ -437,8 +495,8 @@ Status Communicator::prepareGpu(std::unique_ptr<observe::Recorder> recorder) {
   // Kernels of ranks that are through may wait for those that still load theirs.
   TUTTI_TRY(bootstrap_->barrier());
   if (!launcher.ok()) return launcher.takeStatus();
-  gpuLauncher_ = std::move(launcher).value();
-  runner_ = gpuLauncher_.get();
+  streamRunner_ = std::move(launcher).value();
+  runner_ = streamRunner_.get();
   return {};
 }
 

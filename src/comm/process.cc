@@ -47,10 +47,11 @@ UniqueMapping makeOwnPage() {
   return page;
 }
 
-// How many GPUs ranks can run on, or why none.
-Result<int32_t> usableGpus() {
-  if (kernels::cuda::image(kernels::cuda::kMoveImage).empty())
-    return Status(Code::kInvalidUsage, "this build has no CUDA device");
+// How many GPUs ranks can run on, or why none. Without kernels they are as slow as the host, so
+// only for those who ask for them.
+Result<int32_t> usableGpus(bool areWanted) {
+  if (!areWanted && !kernels::cuda::hasImages())
+    return Status(Code::kInvalidUsage, "this build has no GPU kernels");
   return device::countGpus();
 }
 
@@ -130,7 +131,7 @@ Result<topology::Description> Process::machine(bool hasGpus) {
 Result<device::Device*> Process::chooseDevice(std::optional<int32_t> gpu) {
   const std::string& wanted = settings_.text("TUTTI_DEVICE");
   if (wanted == "host") return hostDevice_.get();
-  const Result<int32_t> count = usableGpus();
+  const Result<int32_t> count = usableGpus(wanted == "cuda");
   if (!count.ok()) {
     if (wanted != "cuda") return hostDevice_.get();
     return invalidUsage("TUTTI_DEVICE=cuda, but {}: set it to auto or host for CPU ranks",

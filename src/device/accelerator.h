@@ -82,6 +82,14 @@ class Accelerator {
   virtual Status launch(const KernelLaunch& launch, void* stream) = 0;
   virtual Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) = 0;
 
+  // Calls function(argument) in stream order on a thread of the driver's: it must not block, and
+  // must not call the device.
+  virtual Status callHost(void (*function)(void*), void* argument, void* stream) = 0;
+  // Of SharedWords, by their addresses on the device: later work of the stream starts once the word
+  // holds the value; the word becomes the value when earlier work is done.
+  virtual Status awaitWord(const void* word, uint32_t value, void* stream) = 0;
+  virtual Status writeWord(void* word, uint32_t value, void* stream) = 0;
+
   // A stream that waits for no other by itself.
   virtual Result<void*> createStream() = 0;
   virtual void destroyStream(void* stream) = 0;

@@ -23,7 +23,7 @@ Status operationsGoOn() {
 }  // namespace
 
 Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream) {
-  if (launch::GpuLauncher* gpu = communicator.gpuLauncher(); gpu != nullptr) {
+  if (launch::StreamRunner* gpu = communicator.streamRunner(); gpu != nullptr) {
     const launch::StreamCall one{.call = &call, .stream = stream};
     return gpu->launch({&one, 1});
   }
@@ -113,10 +113,9 @@ Result<double> Group::estimate() const {
   for (const PendingCall& pending : calls_) {
     comm::Communicator& communicator = *pending.communicator;
     TUTTI_TRY(communicator.checkReady());
-    TUTTI_TRY_ASSIGN(const double us,
-                     sim::estimateCallUs({.agreement = communicator.agreement(),
-                                          .areGpus = communicator.gpuLauncher() != nullptr},
-                                         pending.call.shape));
+    TUTTI_TRY_ASSIGN(const double us, sim::estimateCallUs({.agreement = communicator.agreement(),
+                                                           .areGpus = communicator.hasKernels()},
+                                                          pending.call.shape));
     Sums& mine = sums[&communicator];
     const Collective collective = pending.call.shape.collective;
     const bool isSend = collective == Collective::kSend,
@@ -201,12 +200,12 @@ Status Group::initialiseAll() {
 // What runs on GPUs goes to its streams, and nobody waits: so one thread can drive several of them.
 Status Group::launchAll() {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    launch::GpuLauncher* gpu = calls_[i].communicator->gpuLauncher();
+    launch::StreamRunner* gpu = calls_[i].communicator->streamRunner();
     if (calls_[i].isTaken || gpu == nullptr) continue;
     TUTTI_TRY(calls_[i].communicator->checkReady());
     scratchStreamCalls_.clear();
     for (size_t j = i; j < calls_.size(); ++j) {
-      if (calls_[j].communicator->gpuLauncher() != gpu) continue;
+      if (calls_[j].communicator->streamRunner() != gpu) continue;
       scratchStreamCalls_.push_back({.call = &calls_[j].call, .stream = calls_[j].stream});
       calls_[j].isTaken = true;
     }

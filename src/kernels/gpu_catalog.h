@@ -75,5 +75,6 @@ KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.
 std::span<const unsigned char> image(int32_t which);
+inline bool hasImages() { return !image(kMoveImage).empty(); }
 
 }  // namespace tutti::kernels::cuda

@@ -15,4 +15,16 @@ struct Call {
   const void* preScaleAddress = nullptr;  // this address, read when the operation starts
 };
 
+inline bool isPointToPoint(const Call& call) {
+  return call.shape.collective == Collective::kSend || call.shape.collective == Collective::kRecv;
+}
+// Of one block.
+inline uint64_t bytesOf(const Call& call) { return call.shape.count * sizeOf(call.shape.type); }
+
+// A call on a stream of a GPU; the handle is the user's.
+struct StreamCall {
+  const Call* call = nullptr;
+  void* stream = nullptr;
+};
+
 }  // namespace tutti::launch

@@ -9,12 +9,6 @@
 namespace tutti::launch {
 namespace {
 
-bool isPointToPoint(const Call& call) {
-  return call.shape.collective == Collective::kSend || call.shape.collective == Collective::kRecv;
-}
-
-uint64_t bytesOf(const Call& call) { return call.shape.count * sizeOf(call.shape.type); }
-
 // Equal on all ranks that call the same; a send and its receive have that of the transfer.
 uint32_t signatureOf(const Call& call) {
   const bool isTransfer = isPointToPoint(call);
@@ -42,38 +36,6 @@ kernels::cuda::GpuRequest GpuBatcher::requestFor(const Call& call) const {
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
           .maxBlocks = limits_.maxBlocks};
-}
-
-Status GpuBatcher::check(std::span<const StreamCall> calls) const {
-  const Rank self{launch_.view.rank};
-  size_t nextReceive = 0;
-  size_t receives = 0;
-  size_t sends = 0;
-  for (const StreamCall& item : calls) {
-    const Call& call = *item.call;
-    if (!isPointToPoint(call) || call.shape.peer != self) continue;
-    if (call.shape.collective == Collective::kRecv) {
-      ++receives;
-      continue;
-    }
-    ++sends;
-    const auto isOwnReceive = [self](const StreamCall& other) {
-      return other.call->shape.collective == Collective::kRecv && other.call->shape.peer == self;
-    };
-    while (nextReceive < calls.size() && !isOwnReceive(calls[nextReceive])) ++nextReceive;
-    if (nextReceive == calls.size()) break;
-    const Call& receive = *calls[nextReceive++].call;
-    if (bytesOf(call) != bytesOf(receive)) {
-      return invalidUsage("rank {} sends {} elements of {} to itself but receives {} of {}",
-                          index(self), call.shape.count, name(call.shape.type), receive.shape.count,
-                          name(receive.shape.type));
-    }
-  }
-  if (sends == receives) return {};
-  return invalidUsage(
-      "rank {} has {} send(s) to itself and {} receive(s) from itself in this group: put each send "
-      "and its receive into one ncclGroupStart/ncclGroupEnd",
-      index(self), sends, receives);
 }
 
 Status GpuBatcher::build(std::span<const StreamCall> calls, const Emit& emit) {

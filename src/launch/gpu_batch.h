@@ -16,11 +16,6 @@
 
 namespace tutti::launch {
 
-struct StreamCall {
-  const Call* call = nullptr;
-  void* stream = nullptr;
-};
-
 // Where one launch of a batch goes: exactly one of the two is set.
 struct GpuBatch {
   const wire::GpuLaunch* collectives = nullptr;
@@ -38,9 +33,6 @@ class GpuBatcher {
     int32_t maxBlocks = wire::kGpuMaxBlocks;
   };
   GpuBatcher(const wire::GpuView& view, const Limits& limits);
-
-  // Sends and receives of this rank with itself pair up, with equal sizes.
-  Status check(std::span<const StreamCall> calls) const;
 
   // Hands each launch to `emit`, in order. The batch is valid during the call. `number` of a
   // collective goes into its signature: pass the sequence number of the first.

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/stream_calls.h"
+
 namespace tutti::launch {
 namespace {
 
@@ -39,7 +41,7 @@ class GpuBatchTest : public testing::Test {
   std::vector<Emitted> build(GpuBatcher& batcher) {
     std::vector<StreamCall> items;
     for (const Call& call : calls_) items.push_back({.call = &call});
-    status_ = batcher.check(items);
+    status_ = checkSelfTransfers(items, Rank{kRank});
     std::vector<Emitted> emitted;
     if (!status_.ok()) return emitted;
     status_ = batcher.build(items, [&](const GpuBatch& batch) -> Status {

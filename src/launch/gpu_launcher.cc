@@ -6,6 +6,7 @@
 
 #include "base/futex.h"
 #include "base/log.h"
+#include "launch/stream_calls.h"
 #include "observe/process_state.h"
 
 namespace tutti::launch {
@@ -40,9 +41,8 @@ Status GpuLauncher::initialise() {
   device::Accelerator& accelerator = parts_.accelerator;
   TUTTI_TRY_ASSIGN(words_, accelerator.makeWords(sizeof(Words)));
   new (words_->hostAddress()) Words{};
-  for (device::Event** event : {&tail_, &probe_, &join_, &captureTail_}) {
-    TUTTI_TRY_ASSIGN(*event, accelerator.createEvent());
-  }
+  TUTTI_TRY(order_.open());
+  TUTTI_TRY_ASSIGN(probe_, accelerator.createEvent());
   auto* onDevice = static_cast<std::byte*>(words_->deviceAddress());
   wire::GpuView view{};
   std::ranges::copy(parts_.segments->addresses(), view.segments);
@@ -72,7 +72,7 @@ Status GpuLauncher::loadKernels() {
     }
   }
   if (ownStream_ == nullptr) return {};
-  TUTTI_TRY(parts_.accelerator.record(tail_, ownStream_));
+  TUTTI_TRY(order_.end(ownStream_, {}));
   return awaitTail(parts_.options.timeout);
 }
 
@@ -98,8 +98,7 @@ Status GpuLauncher::tryKernel(const device::Kernel& kernel,
 Status GpuLauncher::awaitTail(Nanoseconds bound) {
   const Instant deadline = parts_.clock.now() + bound;
   for (;;) {
-    TUTTI_TRY_ASSIGN(const bool isDone, parts_.accelerator.isDone(tail_));
-    if (isDone) return {};
+    if (order_.isTailReached()) return {};
     if (parts_.clock.now() >= deadline) {
       return internalError(
           "rank {}: kernels with nothing to do have not ended within {} ms (TUTTI_TIMEOUT_MS): "
@@ -116,10 +115,9 @@ Status GpuLauncher::awaitTail(Nanoseconds bound) {
 GpuLauncher::~GpuLauncher() {
   parts_.watcher.remove(*this);
   parts_.recorder->setLife(observe::Life::kDestroyed);
-  for (device::Event* event : {tail_, probe_, join_, captureTail_})
-    parts_.accelerator.destroyEvent(event);
+  parts_.accelerator.destroyEvent(probe_);
   parts_.accelerator.destroyStream(ownStream_);
-  if (!hasCaptured_) return;
+  if (!order_.hasCaptured()) return;
   // A graph may still hold our launches. It finds the abort word raised and does nothing, for which
   // the word and the segments must stay: for good, since nobody tells when a graph is gone.
   abort();
@@ -127,29 +125,15 @@ GpuLauncher::~GpuLauncher() {
   [[maybe_unused]] const auto* segments = parts_.segments.release();
 }
 
-Status GpuLauncher::checkBuffers(const Call& call) {
-  if (!parts_.options.checksPointers || call.shape.count == 0) return {};
-  for (const void* buffer : {call.input, static_cast<const void*>(call.output)}) {
-    if (buffer == nullptr) continue;
-    TUTTI_TRY_ASSIGN(const auto place, parts_.accelerator.placeOf(buffer));
-    if (place != device::MemoryPlace::kUnknownHost) continue;
-    return invalidArgument(
-        "{}: buffer {} is host memory that no GPU can address; GPU ranks want memory from "
-        "cudaMalloc, ncclMemAlloc or cudaHostAlloc (or TUTTI_DEVICE=host for CPU ranks)",
-        name(call.shape.collective), buffer);
-  }
-  return {};
-}
-
 Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_.clone();
-  for (const StreamCall& item : calls) TUTTI_TRY(checkBuffers(*item.call));
-  TUTTI_TRY(batcher_->check(calls));
+  if (parts_.options.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));
+  TUTTI_TRY(checkSelfTransfers(calls, Rank{parts_.recorder->rank()}));
   void* stream = calls.front().stream;
   const device::Capture capture = parts_.accelerator.captureOf(stream);
   if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
-  TUTTI_TRY(joinBefore(calls, stream, capture));
+  TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
   record(calls, capture);
   Status status =
       batcher_->build(calls, [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
@@ -161,39 +145,8 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
     abort();
     return status;
   }
-  TUTTI_TRY(joinAfter(calls, stream, capture));
+  TUTTI_TRY(order_.join(calls, stream, capture));
   parts_.watcher.wake();
-  return {};
-}
-
-// The communicator's order, and the group's streams.
-Status GpuLauncher::joinBefore(std::span<const StreamCall> calls, void* stream,
-                               const device::Capture& capture) {
-  device::Accelerator& accelerator = parts_.accelerator;
-  if (capture.isActive) {
-    if (capture_.isActive && capture_.id == capture.id && stream != lastCaptureStream_)
-      TUTTI_TRY(accelerator.wait(stream, captureTail_));
-  } else if (launched_ != finished_ && stream != lastStream_) {
-    TUTTI_TRY(accelerator.wait(stream, tail_));
-  }
-  void* joined = stream;
-  for (const StreamCall& item : calls) {
-    if (item.stream == stream || item.stream == joined) continue;
-    joined = item.stream;
-    TUTTI_TRY(accelerator.record(join_, joined));
-    TUTTI_TRY(accelerator.wait(stream, join_));
-  }
-  return {};
-}
-
-Status GpuLauncher::joinAfter(std::span<const StreamCall> calls, void* stream,
-                              const device::Capture& capture) {
-  void* joined = stream;
-  for (const StreamCall& item : calls) {
-    if (item.stream == stream || item.stream == joined) continue;
-    joined = item.stream;
-    TUTTI_TRY(parts_.accelerator.wait(joined, capture.isActive ? captureTail_ : tail_));
-  }
   return {};
 }
 
@@ -213,19 +166,13 @@ void GpuLauncher::record(std::span<const StreamCall> calls, const device::Captur
 }
 
 Status GpuLauncher::noteEnd(void* stream, const device::Capture& capture) {
-  if (capture.isActive) {
-    hasCaptured_ = true;
-    capture_ = capture;
-    lastCaptureStream_ = stream;
-    return parts_.accelerator.record(captureTail_, stream);
-  }
-  lastStream_ = stream;
+  if (capture.isActive) return order_.end(stream, capture);
   last_.launch = ++launched_;
   if (probed_.launch == 0) {
     TUTTI_TRY(parts_.accelerator.record(probe_, stream));
     probed_ = last_;
   }
-  return parts_.accelerator.record(tail_, stream);
+  return order_.end(stream, capture);
 }
 
 Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoice& choice) {
@@ -293,17 +240,16 @@ void GpuLauncher::abort() { words().abort.store(1, std::memory_order_relaxed); }
 // The oldest launch that may still run, after a look at the device. REQUIRES: mutex_ is held.
 GpuLauncher::Pending GpuLauncher::findPending() {
   if (launched_ == finished_) return {};
-  // An event that cannot be asked (a broken context, the end of the process) holds up nobody.
-  const auto isDone = [this](device::Event* event) {
-    const Result<bool> done = parts_.accelerator.isDone(event);
+  const auto isProbeReached = [this] {
+    const Result<bool> done = parts_.accelerator.isDone(probe_);
     return !done.ok() || done.value();
   };
-  if (isDone(tail_)) {
+  if (order_.isTailReached()) {
     finishUpTo(last_);
     probed_ = {};
     return {};
   }
-  if (probed_.launch == 0 || !isDone(probe_)) return probed_.launch == 0 ? last_ : probed_;
+  if (probed_.launch == 0 || !isProbeReached()) return probed_.launch == 0 ? last_ : probed_;
   finishUpTo(probed_);
   probed_ = {};
   return last_;
@@ -353,7 +299,7 @@ bool GpuLauncher::look() {
   {
     std::lock_guard lock(mutex_);
     pending = findPending();
-    mayReplay = hasCaptured_;
+    mayReplay = order_.hasCaptured();
     newest = last_.entry;
   }
   Status status = watch_.verdict();

@@ -2,9 +2,8 @@
 // communicator's order, and looks after them.
 //
 // A launch allocates nothing and waits for nothing. The kernels of one communicator never overlap:
-// they share the segments. On one stream they follow each other anyhow; a call on another stream
-// first waits for the last one's event. Ranks that share a GPU launch on a stream of the launcher's
-// own, which waits for the user's and is waited for.
+// they share the segments (stream_order.h). Ranks that share a GPU launch on a stream of the
+// launcher's own, which waits for the user's and is waited for.
 #pragma once
 
 #include <atomic>
@@ -23,12 +22,13 @@
 #include "launch/gpu_waits.h"
 #include "launch/gpu_watcher.h"
 #include "launch/runner.h"
+#include "launch/stream_order.h"
 #include "launch/watch.h"
 #include "observe/recorder.h"
 
 namespace tutti::launch {
 
-class GpuLauncher final : public Runner, public GpuWatcher::Watched {
+class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
  public:
   struct Options {
     GpuBatcher::Limits limits;
@@ -48,11 +48,9 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
   static Result<std::unique_ptr<GpuLauncher>> open(Parts parts);
   // REQUIRES: idle, and no graph that holds its calls is replayed any more, unless fail() was
   // called: then such a replay does nothing.
-  ~GpuLauncher();
+  ~GpuLauncher() override;
 
-  // The calls of one group. The collectives run on the first call's stream; the other streams wait
-  // for it, and it for them. Any thread; serialised.
-  Status launch(std::span<const StreamCall> calls);
+  Status launch(std::span<const StreamCall> calls) override;
 
   bool isIdle() override;
   bool isSettled() override { return true; }
@@ -84,6 +82,7 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
 
   explicit GpuLauncher(Parts parts)
       : parts_(std::move(parts)),
+        order_(parts_.accelerator),
         watch_({.recorder = *parts_.recorder,
                 .clock = parts_.clock,
                 .timeout = parts_.options.timeout}) {}
@@ -92,10 +91,6 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
   Status tryKernel(const device::Kernel& kernel, const kernels::cuda::GpuChoice& choice);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
-  Status checkBuffers(const Call& call);
-  Status joinBefore(std::span<const StreamCall> calls, void* stream,
-                    const device::Capture& capture);
-  Status joinAfter(std::span<const StreamCall> calls, void* stream, const device::Capture& capture);
   Status emit(const GpuBatch& batch, void* stream);
   Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
@@ -109,7 +104,8 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
   DeathTest deathTest() const;
 
   Parts parts_;
-  Watch watch_;  // the watcher's thread only
+  StreamOrder order_;  // guarded by mutex_
+  Watch watch_;        // the watcher's thread only
   std::unique_ptr<device::SharedWords> words_;
   // Kernels found so far, by image and then in the order of first use.
   struct Known {
@@ -121,19 +117,12 @@ class GpuLauncher final : public Runner, public GpuWatcher::Watched {
   mutable std::mutex mutex_;  // guards the fields down to the blank line, and kernels_
   std::unique_ptr<GpuBatcher> batcher_;
   void* ownStream_ = nullptr;       // where ranks share a GPU
-  device::Event* tail_ = nullptr;   // after the last launch outside of captures
   device::Event* probe_ = nullptr;  // after a launch now and then: how far the device has come
-  device::Event* join_ = nullptr;   // for the other streams of a group, used up at once
-  device::Event* captureTail_ = nullptr;  // after the last launch of the capture `capture_`
-  device::Capture capture_;
-  void* lastStream_ = nullptr;         // of tail_
-  void* lastCaptureStream_ = nullptr;  // of captureTail_
-  uint64_t launched_ = 0;              // outside of captures
+  uint64_t launched_ = 0;           // outside of captures
   uint64_t finished_ = 0;
-  Pending last_;        // tail_'s
+  Pending last_;        // the order's tail's
   Pending probed_;      // probe_'s
   uint64_t ended_ = 0;  // recorder entries marked as done
-  bool hasCaptured_ = false;
   uint64_t collectiveSequence_ = 0;
   Status failure_;
 

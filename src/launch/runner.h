@@ -1,9 +1,12 @@
-// Runner: what a communicator asks of whatever runs its calls, on the host (Launcher) or on a GPU
-// (GpuLauncher).
+// Runner: what a communicator asks of whatever runs its calls: on the host (Launcher), on GPUs
+// (GpuLauncher), or for GPUs on the host (StagedLauncher).
 #pragma once
+
+#include <span>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "launch/call.h"
 #include "observe/board.h"
 
 namespace tutti::launch {
@@ -28,6 +31,15 @@ class Runner {
 
  protected:
   ~Runner() = default;
+};
+
+// Of GPU ranks: calls go to the users' streams.
+class StreamRunner : public Runner {
+ public:
+  // The calls of one group. They run on the first call's stream; the other streams wait for it, and
+  // it for them. Returns when they are on the stream. Any thread; serialised.
+  virtual Status launch(std::span<const StreamCall> calls) = 0;
+  virtual ~StreamRunner() = default;
 };
 
 }  // namespace tutti::launch

@@ -234,6 +234,25 @@ Status CudaDevice::copyOnStream(void* to, const void* from, size_t bytes, void* 
                        "cuMemcpyAsync");
 }
 
+Status CudaDevice::callHost(void (*function)(void*), void* argument, void* stream) {
+  const ContextScope scope(driver_, context_);
+  return driver_.check(driver_.hostFunction(asStream(stream), function, argument),
+                       "cuLaunchHostFunc");
+}
+
+Status CudaDevice::awaitWord(const void* word, uint32_t value, void* stream) {
+  const ContextScope scope(driver_, context_);
+  return driver_.check(
+      driver_.streamWaitValue(asStream(stream), asPointer(word), value, kWaitValueEqual),
+      "cuStreamWaitValue32");
+}
+
+Status CudaDevice::writeWord(void* word, uint32_t value, void* stream) {
+  const ContextScope scope(driver_, context_);
+  return driver_.check(driver_.streamWriteValue(asStream(stream), asPointer(word), value, 0),
+                       "cuStreamWriteValue32");
+}
+
 Result<void*> CudaDevice::createStream() {
   const ContextScope scope(driver_, context_);
   StreamHandle stream = nullptr;

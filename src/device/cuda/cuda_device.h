@@ -41,6 +41,9 @@ class CudaDevice final : public Device, public Accelerator {
   Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name) override;
   Status launch(const KernelLaunch& launch, void* stream) override;
   Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) override;
+  Status callHost(void (*function)(void*), void* argument, void* stream) override;
+  Status awaitWord(const void* word, uint32_t value, void* stream) override;
+  Status writeWord(void* word, uint32_t value, void* stream) override;
   Result<void*> createStream() override;
   void destroyStream(void* stream) override;
   Result<Event*> createEvent() override;

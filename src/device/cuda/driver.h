@@ -55,6 +55,7 @@ inline constexpr int kHandlePosixFd = 1;
 inline constexpr int kAllocationPinned = 1;
 inline constexpr int kAccessReadWrite = 3;
 inline constexpr int kGranularityRecommended = 1;
+inline constexpr unsigned kWaitValueEqual = 1;
 inline constexpr int kLaunchStartsEarly = 6;  // programmatic stream serialization
 
 struct MemoryLocation {
@@ -94,55 +95,58 @@ struct AccessDescription {
 
 // One line a function: the member's name, the driver's name, the parameters. The driver keeps old
 // names for good, so the versions named here are those with these parameters.
-#define TUTTI_CUDA_FUNCTIONS(X)                                                                 \
-  X(init, cuInit, (unsigned))                                                                   \
-  X(driverVersion, cuDriverGetVersion, (int*))                                                  \
-  X(errorName, cuGetErrorName, (DriverResult, const char**))                                    \
-  X(deviceCount, cuDeviceGetCount, (int*))                                                      \
-  X(deviceGet, cuDeviceGet, (DeviceNumber*, int))                                               \
-  X(deviceName, cuDeviceGetName, (char*, int, DeviceNumber))                                    \
-  X(deviceAttribute, cuDeviceGetAttribute, (int*, int, DeviceNumber))                           \
-  X(devicePciBusId, cuDeviceGetPCIBusId, (char*, int, DeviceNumber))                            \
-  X(canAccessPeer, cuDeviceCanAccessPeer, (int*, DeviceNumber, DeviceNumber))                   \
-  X(primaryRetain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))                          \
-  X(contextGet, cuCtxGetCurrent, (Context*))                                                    \
-  X(contextDevice, cuCtxGetDevice, (DeviceNumber*))                                             \
-  X(contextPush, cuCtxPushCurrent_v2, (Context))                                                \
-  X(contextPop, cuCtxPopCurrent_v2, (Context*))                                                 \
-  X(moduleLoad, cuModuleLoadData, (Module*, const void*))                                       \
-  X(moduleFunction, cuModuleGetFunction, (Function*, Module, const char*))                      \
-  X(functionAttribute, cuFuncGetAttribute, (int*, int, Function))                               \
-  X(launchKernel, cuLaunchKernelEx, (const LaunchShape*, Function, void**, void**))             \
-  X(hostAlloc, cuMemHostAlloc, (void**, size_t, unsigned))                                      \
-  X(hostFree, cuMemFreeHost, (void*))                                                           \
-  X(hostDevicePointer, cuMemHostGetDevicePointer_v2, (DevicePointer*, void*, unsigned))         \
-  X(pointerAttribute, cuPointerGetAttribute, (void*, int, DevicePointer))                       \
-  X(granularity, cuMemGetAllocationGranularity, (size_t*, const AllocationProperties*, int))    \
-  X(memoryCreate, cuMemCreate,                                                                  \
-    (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))               \
-  X(memoryRelease, cuMemRelease, (AllocationHandle))                                            \
-  X(addressReserve, cuMemAddressReserve,                                                        \
-    (DevicePointer*, size_t, size_t, DevicePointer, unsigned long long))                        \
-  X(addressFree, cuMemAddressFree, (DevicePointer, size_t))                                     \
-  X(memoryMap, cuMemMap, (DevicePointer, size_t, size_t, AllocationHandle, unsigned long long)) \
-  X(memoryUnmap, cuMemUnmap, (DevicePointer, size_t))                                           \
-  X(memorySetAccess, cuMemSetAccess, (DevicePointer, size_t, const AccessDescription*, size_t)) \
-  X(memoryExport, cuMemExportToShareableHandle,                                                 \
-    (void*, AllocationHandle, int, unsigned long long))                                         \
-  X(memoryImport, cuMemImportFromShareableHandle, (AllocationHandle*, void*, int))              \
-  X(copyAsync, cuMemcpyAsync, (DevicePointer, DevicePointer, size_t, StreamHandle))             \
-  X(fillAsync, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, StreamHandle))           \
-  X(streamCreate, cuStreamCreate, (StreamHandle*, unsigned))                                    \
-  X(streamDestroy, cuStreamDestroy_v2, (StreamHandle))                                          \
-  X(streamSynchronize, cuStreamSynchronize, (StreamHandle))                                     \
-  X(streamWaitEvent, cuStreamWaitEvent, (StreamHandle, EventHandle, unsigned))                  \
-  X(streamCaptureInfo, cuStreamGetCaptureInfo_v2,                                               \
-    (StreamHandle, int*, unsigned long long*, void**, const void**, size_t*))                   \
-  X(exchangeCaptureMode, cuThreadExchangeStreamCaptureMode, (int*))                             \
-  X(eventCreate, cuEventCreate, (EventHandle*, unsigned))                                       \
-  X(eventDestroy, cuEventDestroy_v2, (EventHandle))                                             \
-  X(eventRecord, cuEventRecord, (EventHandle, StreamHandle))                                    \
-  X(eventQuery, cuEventQuery, (EventHandle))                                                    \
+#define TUTTI_CUDA_FUNCTIONS(X)                                                                   \
+  X(init, cuInit, (unsigned))                                                                     \
+  X(driverVersion, cuDriverGetVersion, (int*))                                                    \
+  X(errorName, cuGetErrorName, (DriverResult, const char**))                                      \
+  X(deviceCount, cuDeviceGetCount, (int*))                                                        \
+  X(deviceGet, cuDeviceGet, (DeviceNumber*, int))                                                 \
+  X(deviceName, cuDeviceGetName, (char*, int, DeviceNumber))                                      \
+  X(deviceAttribute, cuDeviceGetAttribute, (int*, int, DeviceNumber))                             \
+  X(devicePciBusId, cuDeviceGetPCIBusId, (char*, int, DeviceNumber))                              \
+  X(canAccessPeer, cuDeviceCanAccessPeer, (int*, DeviceNumber, DeviceNumber))                     \
+  X(primaryRetain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))                            \
+  X(contextGet, cuCtxGetCurrent, (Context*))                                                      \
+  X(contextDevice, cuCtxGetDevice, (DeviceNumber*))                                               \
+  X(contextPush, cuCtxPushCurrent_v2, (Context))                                                  \
+  X(contextPop, cuCtxPopCurrent_v2, (Context*))                                                   \
+  X(moduleLoad, cuModuleLoadData, (Module*, const void*))                                         \
+  X(moduleFunction, cuModuleGetFunction, (Function*, Module, const char*))                        \
+  X(functionAttribute, cuFuncGetAttribute, (int*, int, Function))                                 \
+  X(launchKernel, cuLaunchKernelEx, (const LaunchShape*, Function, void**, void**))               \
+  X(hostAlloc, cuMemHostAlloc, (void**, size_t, unsigned))                                        \
+  X(hostFree, cuMemFreeHost, (void*))                                                             \
+  X(hostDevicePointer, cuMemHostGetDevicePointer_v2, (DevicePointer*, void*, unsigned))           \
+  X(pointerAttribute, cuPointerGetAttribute, (void*, int, DevicePointer))                         \
+  X(granularity, cuMemGetAllocationGranularity, (size_t*, const AllocationProperties*, int))      \
+  X(memoryCreate, cuMemCreate,                                                                    \
+    (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))                 \
+  X(memoryRelease, cuMemRelease, (AllocationHandle))                                              \
+  X(addressReserve, cuMemAddressReserve,                                                          \
+    (DevicePointer*, size_t, size_t, DevicePointer, unsigned long long))                          \
+  X(addressFree, cuMemAddressFree, (DevicePointer, size_t))                                       \
+  X(memoryMap, cuMemMap, (DevicePointer, size_t, size_t, AllocationHandle, unsigned long long))   \
+  X(memoryUnmap, cuMemUnmap, (DevicePointer, size_t))                                             \
+  X(memorySetAccess, cuMemSetAccess, (DevicePointer, size_t, const AccessDescription*, size_t))   \
+  X(memoryExport, cuMemExportToShareableHandle,                                                   \
+    (void*, AllocationHandle, int, unsigned long long))                                           \
+  X(memoryImport, cuMemImportFromShareableHandle, (AllocationHandle*, void*, int))                \
+  X(copyAsync, cuMemcpyAsync, (DevicePointer, DevicePointer, size_t, StreamHandle))               \
+  X(fillAsync, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, StreamHandle))             \
+  X(streamCreate, cuStreamCreate, (StreamHandle*, unsigned))                                      \
+  X(streamDestroy, cuStreamDestroy_v2, (StreamHandle))                                            \
+  X(streamSynchronize, cuStreamSynchronize, (StreamHandle))                                       \
+  X(streamWaitEvent, cuStreamWaitEvent, (StreamHandle, EventHandle, unsigned))                    \
+  X(hostFunction, cuLaunchHostFunc, (StreamHandle, void (*)(void*), void*))                       \
+  X(streamWaitValue, cuStreamWaitValue32_v2, (StreamHandle, DevicePointer, unsigned, unsigned))   \
+  X(streamWriteValue, cuStreamWriteValue32_v2, (StreamHandle, DevicePointer, unsigned, unsigned)) \
+  X(streamCaptureInfo, cuStreamGetCaptureInfo_v2,                                                 \
+    (StreamHandle, int*, unsigned long long*, void**, const void**, size_t*))                     \
+  X(exchangeCaptureMode, cuThreadExchangeStreamCaptureMode, (int*))                               \
+  X(eventCreate, cuEventCreate, (EventHandle*, unsigned))                                         \
+  X(eventDestroy, cuEventDestroy_v2, (EventHandle))                                               \
+  X(eventRecord, cuEventRecord, (EventHandle, StreamHandle))                                      \
+  X(eventQuery, cuEventQuery, (EventHandle))                                                      \
   X(eventSynchronize, cuEventSynchronize, (EventHandle))
 
 struct Driver {

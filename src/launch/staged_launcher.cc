@@ -1,0 +1,196 @@
+#include "launch/staged_launcher.h"
+
+#include <new>
+
+#include "base/futex.h"
+#include "device/host_streams.h"
+#include "launch/stream_calls.h"
+
+namespace tutti::launch {
+namespace {
+
+// The driver has no bounded wait for an event.
+constexpr Nanoseconds kIdlePoll = std::chrono::microseconds(100);
+
+}  // namespace
+
+// ---- the bridge
+
+Result<std::unique_ptr<StagingBridge>> StagingBridge::open(Launcher& launcher, device::Device& host,
+                                                           std::array<Word*, kStagingSlots> words) {
+  std::unique_ptr<StagingBridge> bridge(new StagingBridge(launcher, host, words));
+  TUTTI_TRY_ASSIGN(bridge->stream_, host.hostStreams()->createStream());
+  return bridge;
+}
+
+StagingBridge::~StagingBridge() {
+  if (stream_ == nullptr) return;
+  // It has no work, so this waits for nothing.
+  [[maybe_unused]] const Status ended = host_.hostStreams()->destroyStream(stream_);
+}
+
+StagingBridge::Ticket* StagingBridge::take(const StagingRound& round, bool isKept) {
+  std::lock_guard lock(mutex_);
+  if (free_.empty()) {
+    tickets_.push_back(std::make_unique<Ticket>());
+    free_.reserve(tickets_.size());  // so that giving one back cannot fail
+    free_.push_back(tickets_.back().get());
+  }
+  Ticket* ticket = free_.back();
+  free_.pop_back();
+  ticket->bridge = this;
+  ticket->slot = round.slot;
+  ticket->isKept = isKept;
+  ticket->calls = round.calls;
+  return ticket;
+}
+
+// Whatever happens, the word is raised: the stream waits for it.
+void StagingBridge::begin(void* argument) {
+  auto& ticket = *static_cast<Ticket*>(argument);
+  StagingBridge& bridge = *ticket.bridge;
+  std::lock_guard lock(bridge.mutex_);
+  Status status;
+  try {
+    status = bridge.launcher_ != nullptr ? bridge.start(ticket) : Status::outOfMemory();
+  } catch (const std::bad_alloc&) {
+    status = Status::outOfMemory();
+  }
+  if (!status.ok()) {
+    if (bridge.launcher_ != nullptr) {
+      bridge.launcher_->fail(status);
+      bridge.launcher_->retire(observe::Life::kAborted);
+    }
+    bridge.raise(ticket.slot);
+  }
+  if (!ticket.isKept) bridge.free_.push_back(&ticket);
+}
+
+// The host's stream runs the calls, and then raises the word, also when they failed.
+Status StagingBridge::start(const Ticket& ticket) {
+  TUTTI_TRY_ASSIGN(device::Stream * stream, host_.resolve(stream_));
+  TUTTI_TRY_ASSIGN(device::Task * task, launcher_->prepare(ticket.calls));
+  if (Status status = host_.enqueue(stream, {&task, 1}); !status.ok()) {
+    launcher_->cancel(task);
+    return status;
+  }
+  const auto raise = [](void* word) {
+    static_cast<Word*>(word)->store(1, std::memory_order_release);
+  };
+  return host_.hostStreams()->launchHostFunction(stream_, raise, words_[ticket.slot]);
+}
+
+void StagingBridge::close() {
+  std::lock_guard lock(mutex_);
+  launcher_ = nullptr;
+}
+
+// ---- the launcher
+
+Result<std::unique_ptr<StagedLauncher>> StagedLauncher::open(const Parts& parts) {
+  std::unique_ptr<StagedLauncher> launcher(new StagedLauncher(parts));
+  TUTTI_TRY(launcher->initialise());
+  return launcher;
+}
+
+Status StagedLauncher::initialise() {
+  TUTTI_TRY(order_.open());
+  TUTTI_TRY_ASSIGN(lines_, parts_.accelerator.makeWords(kStagingSlots * sizeof(Line)));
+  TUTTI_TRY_ASSIGN(memory_, parts_.accelerator.makeWords(kStagingSlots * parts_.slotBytes));
+  std::array<StagingBridge::Word*, kStagingSlots> words{};
+  StagingCutter::Layout layout{
+      .rank = parts_.rank, .rankCount = parts_.rankCount, .slotBytes = parts_.slotBytes};
+  for (size_t slot = 0; slot < kStagingSlots; ++slot) {
+    words[slot] = &(new (static_cast<Line*>(lines_->hostAddress()) + slot) Line{})->done;
+    layout.slots[slot] = static_cast<std::byte*>(memory_->hostAddress()) + slot * parts_.slotBytes;
+  }
+  TUTTI_TRY_ASSIGN(bridge_, StagingBridge::open(parts_.launcher, parts_.host, words));
+  cutter_ = std::make_unique<StagingCutter>(layout);
+  return {};
+}
+
+// A graph may still hold our rounds: then what they touch stays, for good, since nobody tells when
+// a graph is gone.
+StagedLauncher::~StagedLauncher() {
+  if (bridge_ == nullptr) return;
+  bridge_->close();
+  if (!order_.hasCaptured()) return;
+  [[maybe_unused]] const auto* bridge = bridge_.release();
+  [[maybe_unused]] const auto* lines = lines_.release();
+  [[maybe_unused]] const auto* memory = memory_.release();
+}
+
+Status StagedLauncher::launch(std::span<const StreamCall> calls) {
+  std::lock_guard lock(mutex_);
+  if (hasFailed()) return failure();
+  if (parts_.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));
+  TUTTI_TRY(checkSelfTransfers(calls, parts_.rank));
+  void* stream = calls.front().stream;
+  const device::Capture capture = parts_.accelerator.captureOf(stream);
+  TUTTI_TRY(order_.begin(calls, stream, capture, isBusy_));
+  Status status = put(calls, stream, capture.isActive);
+  if (status.ok()) status = order_.end(stream, capture);
+  if (!status.ok()) {
+    // Some of the group may run, and the peers count on the rest.
+    hasOpen_ = false;
+    fail(status);
+    return status;
+  }
+  if (!capture.isActive) isBusy_ = true;
+  return order_.join(calls, stream, capture);
+}
+
+Status StagedLauncher::put(std::span<const StreamCall> calls, void* stream, bool isCaptured) {
+  TUTTI_TRY(cutter_->cut(
+      calls, [&](const StagingRound& round) { return beginRound(round, stream, isCaptured); }));
+  return endRound(stream);
+}
+
+// The one before ends after this one has begun: its slot is the other one.
+Status StagedLauncher::beginRound(const StagingRound& round, void* stream, bool isCaptured) {
+  TUTTI_TRY(copyAll(round.before, stream));
+  if (round.calls.empty()) return {};
+  TUTTI_TRY(
+      parts_.accelerator.callHost(&StagingBridge::begin, bridge_->take(round, isCaptured), stream));
+  TUTTI_TRY(endRound(stream));
+  hasOpen_ = true;
+  openSlot_ = round.slot;
+  openCopies_ = round.after;
+  return {};
+}
+
+Status StagedLauncher::endRound(void* stream) {
+  if (!hasOpen_) return {};
+  hasOpen_ = false;
+  auto* word = static_cast<Line*>(lines_->deviceAddress()) + openSlot_;
+  TUTTI_TRY(parts_.accelerator.awaitWord(word, 1, stream));
+  TUTTI_TRY(parts_.accelerator.writeWord(word, 0, stream));
+  return copyAll(openCopies_, stream);
+}
+
+Status StagedLauncher::copyAll(const std::vector<StagingCopy>& copies, void* stream) {
+  for (const StagingCopy& copy : copies) {
+    TUTTI_TRY(parts_.accelerator.copyOnStream(copy.to, copy.from, copy.bytes, stream));
+  }
+  return {};
+}
+
+bool StagedLauncher::isIdle() {
+  std::lock_guard lock(mutex_);
+  if (isBusy_ && order_.isTailReached()) isBusy_ = false;
+  return !isBusy_ && parts_.launcher.isIdle();
+}
+
+bool StagedLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
+  const Instant deadline = clock.now() + bound;
+  const int mode = parts_.accelerator.relaxCapture();
+  bool idle = isIdle();
+  while (!idle && clock.now() < deadline) {
+    sleepFor(kIdlePoll);
+    idle = isIdle();
+  }
+  parts_.accelerator.restoreCapture(mode);
+  return idle;
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,171 @@
+#include "launch/staging.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "base/units.h"
+
+namespace tutti::launch {
+namespace {
+
+using testing::HasSubstr;
+
+// Cuts the calls of one rank, playing the device: each round's copies are made, and a function
+// stands for the host's executor.
+class StagingTest : public testing::Test {
+ protected:
+  static constexpr size_t kSlotBytes = 64_KiB;
+
+  StagingCutter make(int rank, int rankCount) {
+    memory_.assign(kStagingSlots * kSlotBytes, std::byte{0xee});
+    return StagingCutter({.rank = Rank{rank},
+                          .rankCount = rankCount,
+                          .slots = {memory_.data(), memory_.data() + kSlotBytes},
+                          .slotBytes = kSlotBytes});
+  }
+  void add(const plan::CallShape& shape, const void* input, void* output) {
+    calls_.push_back({.shape = shape, .input = input, .output = output});
+  }
+
+  using Executor = std::function<void(const Call&)>;
+  Status run(
+      StagingCutter& cutter, const Executor& execute = [](const Call&) {}) {
+    std::vector<StreamCall> items;
+    for (const Call& call : calls_) items.push_back({.call = &call});
+    rounds_.clear();
+    return cutter.cut(items, [&](StagingRound& round) -> Status {
+      if (!rounds_.empty()) {
+        EXPECT_NE(round.slot, rounds_.back().slot);
+      }
+      for (const StagingCopy& copy : round.before) std::memmove(copy.to, copy.from, copy.bytes);
+      for (const Call& call : round.calls) {
+        expectInSlot(round.slot, call);
+        execute(call);
+      }
+      for (const StagingCopy& copy : round.after) std::memmove(copy.to, copy.from, copy.bytes);
+      rounds_.push_back(round);
+      return {};
+    });
+  }
+  void expectInSlot(size_t slot, const Call& call) const {
+    const std::byte* first = memory_.data() + slot * kSlotBytes;
+    for (const void* address : {call.input, static_cast<const void*>(call.output)}) {
+      if (address == nullptr) continue;
+      EXPECT_GE(address, first);
+      EXPECT_LT(address, first + kSlotBytes);
+    }
+  }
+
+  std::vector<std::byte> memory_;
+  std::vector<Call> calls_;
+  std::vector<StagingRound> rounds_;
+};
+
+std::vector<int32_t> numbers(size_t count) {
+  std::vector<int32_t> values(count);
+  std::iota(values.begin(), values.end(), 1);
+  return values;
+}
+
+TEST_F(StagingTest, ShortCollectivesShareARound) {
+  auto data = numbers(3000);
+  for (size_t i = 0; i < 3; ++i) {
+    add({.type = DataType::kInt32, .count = 1000}, data.data() + 1000 * i, data.data() + 1000 * i);
+  }
+  StagingCutter cutter = make(0, 4);
+  ASSERT_TRUE(run(cutter).ok());
+  ASSERT_EQ(rounds_.size(), 1U);
+  EXPECT_EQ(rounds_[0].calls.size(), 3U);
+}
+
+TEST_F(StagingTest, LongBlocksArriveWhereTheyBelong) {
+  constexpr size_t kCount = 10'000;
+  constexpr size_t kRanks = 3;
+  const auto input = numbers(kRanks * kCount);
+  std::vector<int32_t> output(kRanks * kCount, -1);
+  add({.collective = Collective::kAllToAll, .type = DataType::kInt32, .count = kCount},
+      input.data(), output.data());
+  StagingCutter cutter = make(1, kRanks);
+  // A single rank's view of an all-to-all among equals: what it sends is what it gets.
+  ASSERT_TRUE(run(cutter, [](const Call& call) {
+                std::memcpy(call.output, call.input, kRanks * call.shape.count * sizeof(int32_t));
+              }).ok());
+  EXPECT_GT(rounds_.size(), 2U);
+  EXPECT_EQ(output, input);
+}
+
+TEST_F(StagingTest, ALeafOfABroadcastCutsAsTheRootDoes) {
+  constexpr size_t kCount = 50'001;
+  std::vector<uint8_t> data(kCount);
+  for (const int rank : {0, 1}) {
+    calls_.clear();
+    add({.collective = Collective::kBroadcast, .type = DataType::kUint8, .count = kCount},
+        data.data(), data.data());
+    StagingCutter cutter = make(rank, 2);
+    std::vector<uint64_t> pieces;
+    ASSERT_TRUE(run(cutter, [&](const Call& call) { pieces.push_back(call.shape.count); }).ok());
+    EXPECT_THAT(pieces, testing::ElementsAre(32'704U, kCount - 32'704U)) << "rank " << rank;
+  }
+}
+
+TEST_F(StagingTest, FragmentsOfTransfersMeetWhateverElseARankSends) {
+  constexpr size_t kCount = 20'000;
+  std::vector<int32_t> data(8 * kCount);
+  const auto fragmentsTo2 = [&](int rank) {
+    StagingCutter cutter = make(rank, 4);
+    EXPECT_TRUE(run(cutter).ok());
+    std::vector<std::pair<size_t, uint64_t>> fragments;  // round and elements
+    for (size_t i = 0; i < rounds_.size(); ++i) {
+      for (const Call& call : rounds_[i].calls) {
+        if (call.shape.peer == Rank{2}) fragments.emplace_back(i, call.shape.count);
+      }
+    }
+    return fragments;
+  };
+  const auto send = [&](int peer, uint64_t count) {
+    add({.collective = Collective::kSend,
+         .type = DataType::kInt32,
+         .peer = Rank{peer},
+         .count = count},
+        data.data(), nullptr);
+  };
+  send(2, kCount);
+  const auto alone = fragmentsTo2(0);
+  calls_.clear();
+  send(3, 7);
+  send(1, 7);
+  send(2, kCount);
+  EXPECT_EQ(fragmentsTo2(0), alone);
+  EXPECT_GT(alone.size(), 3U);
+}
+
+TEST_F(StagingTest, ATransferToOneselfIsACopyWithinTheDevice) {
+  const auto from = numbers(5);
+  std::vector<int32_t> to(5);
+  add({.collective = Collective::kSend, .type = DataType::kInt32, .peer = Rank{1}, .count = 5},
+      from.data(), nullptr);
+  add({.collective = Collective::kRecv, .type = DataType::kInt32, .peer = Rank{1}, .count = 5},
+      nullptr, to.data());
+  StagingCutter cutter = make(1, 2);
+  ASSERT_TRUE(run(cutter).ok());
+  ASSERT_EQ(rounds_.size(), 1U);
+  EXPECT_TRUE(rounds_[0].calls.empty());
+  EXPECT_EQ(to, from);
+}
+
+TEST_F(StagingTest, TooManyRanksForASlotAreToldTheSetting) {
+  std::vector<int32_t> data(1);
+  add({.collective = Collective::kAllGather, .type = DataType::kInt32, .count = 1}, data.data(),
+      data.data());
+  StagingCutter cutter = make(0, 1024);
+  const Status status = run(cutter);
+  EXPECT_EQ(status.code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("TUTTI_STAGING_BYTES"));
+}
+
+}  // namespace
+}  // namespace tutti::launch

@@ -1,0 +1,50 @@
+// StreamOrder: the calls of one communicator run one after another, whatever streams they are
+// called on. On one stream they do so anyhow; a call on another stream first waits for the last
+// one's event.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "device/accelerator.h"
+#include "launch/call.h"
+
+namespace tutti::launch {
+
+// Serialised by its owner. Allocates nothing once it is open, and never waits itself.
+class StreamOrder {
+ public:
+  explicit StreamOrder(device::Accelerator& accelerator) : accelerator_(accelerator) {}
+  ~StreamOrder();
+  StreamOrder(const StreamOrder&) = delete;
+  StreamOrder& operator=(const StreamOrder&) = delete;
+  Status open();
+
+  // The group's calls will run on `stream`: after those before, and after what is on the other
+  // streams of the group. `isBusy`: something may still run.
+  Status begin(std::span<const StreamCall> calls, void* stream, const device::Capture& capture,
+               bool isBusy);
+  // They are on the stream.
+  Status end(void* stream, const device::Capture& capture);
+  // The group's other streams wait for them.
+  Status join(std::span<const StreamCall> calls, void* stream, const device::Capture& capture);
+
+  // Reached by all that was called outside of captures. An event that cannot be asked (a broken
+  // context, the end of the process) holds up nobody.
+  bool isTailReached() const;
+  device::Event* tail() const { return tail_; }
+  bool hasCaptured() const { return hasCaptured_; }
+
+ private:
+  device::Accelerator& accelerator_;
+  device::Event* tail_ = nullptr;         // after the last call outside of captures
+  device::Event* join_ = nullptr;         // for the other streams of a group, used up at once
+  device::Event* captureTail_ = nullptr;  // after the last call of the capture `capture_`
+  device::Capture capture_;
+  void* lastStream_ = nullptr;         // of tail_
+  void* lastCaptureStream_ = nullptr;  // of captureTail_
+  bool hasCaptured_ = false;
+};
+
+}  // namespace tutti::launch

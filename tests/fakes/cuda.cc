@@ -1,0 +1,436 @@
+// A libcuda.so.1 without a GPU: devices whose memory is the host's, whose streams are threads, and
+// which run no kernels. With it in LD_LIBRARY_PATH, GPU ranks run where there is no GPU, through
+// host memory. The interface is NVIDIA's published one; device/cuda/driver_abi_test.cc holds our
+// view of it against its header.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Pointer = unsigned long long;
+using Work = std::function<void()>;
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kInvalidHandle = 400, kNotReady = 600;
+constexpr int kCaptureForbids = 900, kCaptureInvalidated = 901, kNotSupported = 801;
+constexpr int kDevices = 2;
+
+// A moment in a stream's work.
+struct Moment {
+  std::mutex mutex;
+  std::condition_variable reached;
+  bool isReached = false;
+
+  void reach() {
+    const std::lock_guard lock(mutex);
+    isReached = true;
+    reached.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    reached.wait(lock, [this] { return isReached; });
+  }
+  bool test() {
+    const std::lock_guard lock(mutex);
+    return isReached;
+  }
+};
+
+struct Graph {
+  std::vector<Work> nodes;
+};
+
+struct Stream {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Work> queue;
+  bool isEnding = false;
+  bool isCapturing = false;
+  bool isBroken = false;  // the capture
+  unsigned long long capture = 0;
+  Graph graph;
+  std::thread thread{[this] { run(); }};
+
+  ~Stream() {
+    {
+      const std::lock_guard lock(mutex);
+      isEnding = true;
+      changed.notify_all();
+    }
+    thread.join();
+  }
+
+  int put(Work work) {
+    const std::lock_guard lock(mutex);
+    if (isCapturing) {
+      graph.nodes.push_back(std::move(work));
+    } else {
+      queue.push_back(std::move(work));
+      changed.notify_all();
+    }
+    return kSuccess;
+  }
+  // For what a capture forbids.
+  bool breakCapture() {
+    const std::lock_guard lock(mutex);
+    if (isCapturing) isBroken = true;
+    return isCapturing;
+  }
+
+ private:
+  void run() {
+    for (;;) {
+      Work next;
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return isEnding || !queue.empty(); });
+        if (queue.empty()) return;
+        next = std::move(queue.front());
+        queue.pop_front();
+      }
+      next();
+    }
+  }
+};
+
+struct Event {
+  std::mutex mutex;
+  std::shared_ptr<Moment> latest;
+};
+
+// What is device memory, by its first address.
+struct Memory {
+  std::mutex mutex;
+  std::map<Pointer, size_t> device, pinned;
+};
+Memory& memory() {
+  static auto* one = new Memory;
+  return *one;
+}
+bool holds(const std::map<Pointer, size_t>& ranges, Pointer address) {
+  const auto above = ranges.upper_bound(address);
+  if (above == ranges.begin()) return false;
+  const auto& [start, bytes] = *std::prev(above);
+  return address < start + bytes;
+}
+
+// The legacy stream.
+Stream& streamOf(void* handle) {
+  static auto* legacy = new Stream;
+  return handle == nullptr ? *legacy : *static_cast<Stream*>(handle);
+}
+Event& eventOf(void* handle) { return *static_cast<Event*>(handle); }
+
+void*& current() {
+  thread_local void* context = nullptr;
+  return context;
+}
+std::vector<void*>& pushed() {
+  thread_local std::vector<void*> contexts;
+  return contexts;
+}
+void* contextOf(int device) { return reinterpret_cast<void*>(static_cast<intptr_t>(device) + 1); }
+
+std::atomic_ref<uint32_t> wordAt(Pointer address) {
+  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(address));
+}
+
+}  // namespace
+
+#define FAKE_CUDA extern "C" __attribute__((visibility("default"))) int
+#define FAKE_CUDA_REFUSES(name) \
+  FAKE_CUDA name() { return kNotSupported; }
+
+FAKE_CUDA cuInit(unsigned) { return kSuccess; }
+FAKE_CUDA cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+FAKE_CUDA cuGetErrorName(int, const char** name) {
+  *name = "CUDA_ERROR_OF_THE_FAKE";
+  return kSuccess;
+}
+FAKE_CUDA cuGetErrorString(int, const char** text) {
+  *text = "an error of the fake driver";
+  return kSuccess;
+}
+
+// ---- devices and contexts
+
+FAKE_CUDA cuDeviceGetCount(int* count) {
+  *count = kDevices;
+  return kSuccess;
+}
+FAKE_CUDA cuDeviceGet(int* device, int index) {
+  *device = index;
+  return index < kDevices ? kSuccess : kInvalidValue;
+}
+FAKE_CUDA cuDeviceGetName(char* name, int bytes, int) {
+  std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
+  return kSuccess;
+}
+FAKE_CUDA cuDeviceGetAttribute(int* value, int, int) {
+  *value = 1;
+  return kSuccess;
+}
+FAKE_CUDA cuDeviceGetPCIBusId(char* id, int bytes, int device) {
+  std::strncpy(id, device == 0 ? "0000:01:00.0" : "0000:02:00.0", static_cast<size_t>(bytes));
+  return kSuccess;
+}
+FAKE_CUDA cuDeviceCanAccessPeer(int* can, int, int) {
+  *can = 0;
+  return kSuccess;
+}
+FAKE_CUDA cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = contextOf(device);
+  return kSuccess;
+}
+FAKE_CUDA cuCtxGetCurrent(void** context) {
+  *context = current();
+  return kSuccess;
+}
+FAKE_CUDA cuCtxSetCurrent(void* context) {
+  current() = context;
+  return kSuccess;
+}
+FAKE_CUDA cuCtxGetDevice(int* device) {
+  *device = static_cast<int>(reinterpret_cast<intptr_t>(current())) - 1;
+  return kSuccess;
+}
+FAKE_CUDA cuCtxPushCurrent_v2(void* context) {
+  pushed().push_back(current());
+  current() = context;
+  return kSuccess;
+}
+FAKE_CUDA cuCtxPopCurrent_v2(void** context) {
+  *context = current();
+  current() = pushed().back();
+  pushed().pop_back();
+  return kSuccess;
+}
+
+// ---- memory
+
+FAKE_CUDA cuMemAlloc_v2(Pointer* address, size_t bytes) {
+  void* block = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  *address = reinterpret_cast<Pointer>(block);
+  const std::lock_guard lock(memory().mutex);
+  memory().device[*address] = bytes;
+  return kSuccess;
+}
+FAKE_CUDA cuMemFree_v2(Pointer address) {
+  const std::lock_guard lock(memory().mutex);
+  memory().device.erase(address);
+  std::free(reinterpret_cast<void*>(address));
+  return kSuccess;
+}
+FAKE_CUDA cuMemHostAlloc(void** block, size_t bytes, unsigned) {
+  *block = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  const std::lock_guard lock(memory().mutex);
+  memory().pinned[reinterpret_cast<Pointer>(*block)] = bytes;
+  return kSuccess;
+}
+FAKE_CUDA cuMemFreeHost(void* block) {
+  const std::lock_guard lock(memory().mutex);
+  memory().pinned.erase(reinterpret_cast<Pointer>(block));
+  std::free(block);
+  return kSuccess;
+}
+FAKE_CUDA cuMemHostGetDevicePointer_v2(Pointer* address, void* block, unsigned) {
+  *address = reinterpret_cast<Pointer>(block);
+  return kSuccess;
+}
+FAKE_CUDA cuPointerGetAttribute(void* value, int attribute, Pointer address) {
+  constexpr int kMemoryType = 2, kHost = 1, kDevice = 2;
+  const std::lock_guard lock(memory().mutex);
+  const bool isDevice = holds(memory().device, address);
+  if (!isDevice && !holds(memory().pinned, address)) return kInvalidValue;
+  const int type = isDevice ? kDevice : kHost;
+  *static_cast<int*>(value) = attribute == kMemoryType ? type : 0;
+  return kSuccess;
+}
+
+// Memory in files, which may be mapped here, and is given to nobody else.
+FAKE_CUDA cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
+  *bytes = size_t{2} << 20;
+  return kSuccess;
+}
+FAKE_CUDA cuMemCreate(unsigned long long* handle, size_t bytes, const void*, unsigned long long) {
+  const int fd = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kInvalidValue;
+  *handle = static_cast<unsigned long long>(fd);
+  return kSuccess;
+}
+FAKE_CUDA cuMemRelease(unsigned long long handle) {
+  ::close(static_cast<int>(handle));
+  return kSuccess;
+}
+FAKE_CUDA cuMemAddressReserve(Pointer* address, size_t bytes, size_t, Pointer, unsigned long long) {
+  void* range = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *address = reinterpret_cast<Pointer>(range);
+  return range == MAP_FAILED ? kInvalidValue : kSuccess;
+}
+FAKE_CUDA cuMemAddressFree(Pointer address, size_t bytes) {
+  ::munmap(reinterpret_cast<void*>(address), bytes);
+  return kSuccess;
+}
+FAKE_CUDA cuMemMap(Pointer address, size_t bytes, size_t, unsigned long long handle,
+                   unsigned long long) {
+  void* range = ::mmap(reinterpret_cast<void*>(address), bytes, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_FIXED, static_cast<int>(handle), 0);
+  if (range == MAP_FAILED) return kInvalidValue;
+  const std::lock_guard lock(memory().mutex);
+  memory().device[address] = bytes;
+  return kSuccess;
+}
+FAKE_CUDA cuMemUnmap(Pointer address, size_t) {
+  const std::lock_guard lock(memory().mutex);
+  memory().device.erase(address);
+  return kSuccess;
+}
+FAKE_CUDA cuMemSetAccess(Pointer, size_t, const void*, size_t) { return kSuccess; }
+FAKE_CUDA_REFUSES(cuMemExportToShareableHandle)
+FAKE_CUDA_REFUSES(cuMemImportFromShareableHandle)
+
+// ---- streams
+
+FAKE_CUDA cuStreamCreate(void** stream, unsigned) {
+  *stream = new Stream;
+  return kSuccess;
+}
+FAKE_CUDA cuStreamDestroy_v2(void* stream) {
+  delete static_cast<Stream*>(stream);
+  return kSuccess;
+}
+FAKE_CUDA cuStreamSynchronize(void* stream) {
+  if (streamOf(stream).breakCapture()) return kCaptureForbids;
+  auto moment = std::make_shared<Moment>();
+  streamOf(stream).put([moment] { moment->reach(); });
+  moment->wait();
+  return kSuccess;
+}
+FAKE_CUDA cuMemcpyAsync(Pointer to, Pointer from, size_t bytes, void* stream) {
+  return streamOf(stream).put([=] {
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  });
+}
+FAKE_CUDA cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, void* stream) {
+  return streamOf(stream).put([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+}
+FAKE_CUDA cuLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
+  return streamOf(stream).put([=] { function(argument); });
+}
+FAKE_CUDA cuStreamWaitValue32_v2(void* stream, Pointer word, unsigned value, unsigned) {
+  return streamOf(stream).put([=] {
+    while (wordAt(word).load(std::memory_order_acquire) != value)
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  });
+}
+FAKE_CUDA cuStreamWriteValue32_v2(void* stream, Pointer word, unsigned value, unsigned) {
+  return streamOf(stream).put([=] { wordAt(word).store(value, std::memory_order_release); });
+}
+
+FAKE_CUDA cuEventCreate(void** event, unsigned) {
+  *event = new Event;
+  return kSuccess;
+}
+FAKE_CUDA cuEventDestroy_v2(void* event) {
+  delete static_cast<Event*>(event);
+  return kSuccess;
+}
+FAKE_CUDA cuEventRecord(void* event, void* stream) {
+  auto moment = std::make_shared<Moment>();
+  {
+    const std::lock_guard lock(eventOf(event).mutex);
+    eventOf(event).latest = moment;
+  }
+  return streamOf(stream).put([moment] { moment->reach(); });
+}
+FAKE_CUDA cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  std::shared_ptr<Moment> moment;
+  {
+    const std::lock_guard lock(eventOf(event).mutex);
+    moment = eventOf(event).latest;
+  }
+  if (moment == nullptr) return kSuccess;
+  return streamOf(stream).put([moment] { moment->wait(); });
+}
+FAKE_CUDA cuEventQuery(void* event) {
+  const std::lock_guard lock(eventOf(event).mutex);
+  return eventOf(event).latest == nullptr || eventOf(event).latest->test() ? kSuccess : kNotReady;
+}
+FAKE_CUDA cuEventSynchronize(void* event) {
+  std::shared_ptr<Moment> moment;
+  {
+    const std::lock_guard lock(eventOf(event).mutex);
+    moment = eventOf(event).latest;
+  }
+  if (moment != nullptr) moment->wait();
+  return kSuccess;
+}
+
+// ---- captures and graphs: of one stream
+
+FAKE_CUDA cuThreadExchangeStreamCaptureMode(int*) { return kSuccess; }
+FAKE_CUDA cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, void**,
+                                    const void**, size_t*) {
+  Stream& stream = streamOf(handle);
+  const std::lock_guard lock(stream.mutex);
+  *status = stream.isCapturing ? 1 : 0;
+  *id = stream.capture;
+  return kSuccess;
+}
+FAKE_CUDA cuStreamBeginCapture_v2(void* handle, int) {
+  static std::atomic<unsigned long long> captures{0};
+  Stream& stream = streamOf(handle);
+  const std::lock_guard lock(stream.mutex);
+  stream.isCapturing = true;
+  stream.isBroken = false;
+  stream.capture = ++captures;
+  stream.graph = {};
+  return kSuccess;
+}
+FAKE_CUDA cuStreamEndCapture(void* handle, void** graph) {
+  Stream& stream = streamOf(handle);
+  const std::lock_guard lock(stream.mutex);
+  if (!stream.isCapturing) return kInvalidHandle;
+  stream.isCapturing = false;
+  *graph = stream.isBroken ? nullptr : new Graph(stream.graph);
+  return stream.isBroken ? kCaptureInvalidated : kSuccess;
+}
+FAKE_CUDA cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  *executable = new Graph(*static_cast<Graph*>(graph));
+  return kSuccess;
+}
+FAKE_CUDA cuGraphLaunch(void* executable, void* stream) {
+  for (const Work& node : static_cast<Graph*>(executable)->nodes) streamOf(stream).put(node);
+  return kSuccess;
+}
+FAKE_CUDA cuGraphDestroy(void* graph) {
+  delete static_cast<Graph*>(graph);
+  return kSuccess;
+}
+FAKE_CUDA cuGraphExecDestroy(void* executable) {
+  delete static_cast<Graph*>(executable);
+  return kSuccess;
+}
+
+// ---- kernels: none
+
+FAKE_CUDA_REFUSES(cuModuleLoadData)
+FAKE_CUDA_REFUSES(cuModuleGetFunction)
+FAKE_CUDA_REFUSES(cuFuncGetAttribute)
+FAKE_CUDA_REFUSES(cuLaunchKernelEx)

@@ -10,16 +10,26 @@ import ast
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
+
+import site_headers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 TITLES = {"index.md": "tutti"}
+# What is shown of each command beside its help; `tune` takes minutes.
+SHOWN = {"perf": ["all_reduce", "-n", "2", "-b", "1K", "-e", "1M", "-f", "32", "--iters", "5"],
+         "run": ["-n", "2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"],
+         "explain": ["all_reduce", "-n", "4", "-b", "4096"], "topo": [], "doctor": [], "settings": [], "why": [], "version": [],
+         "sim": ["all_reduce", "--cluster", "examples/clusters/h200x4.yaml", "--bytes", "1M"],
+         "completion": ["bash"], "manual": ["version"]}
+NOT_PUBLIC = ("last_error", "check", "lib", "answer_of", "UniqueIdStruct")
 NAVIGATION = [
     ("Start here", ["index.md", "START.md", "PACKAGES.md", "python.md"]),
     ("How it works", ["ARCHITECTURE.md", "ALGORITHMS.md", "PLANNER.md", "TOPOLOGY.md", "SIMULATOR.md", "folders.md"]),
-    ("Use", ["commands.md", "SETTINGS.md", "TROUBLESHOOTING.md", "errors.md", "SECURITY.md", "COMPARISON.md"]),
+    ("Use", ["commands.md", "SETTINGS.md", "TUNING.md", "TROUBLESHOOTING.md", "errors.md", "SECURITY.md", "COMPARISON.md"]),
     ("Reference", ["c.md", "python_reference.md", "GLOSSARY.md"]),
     ("Contribute", ["CONTRIBUTING.md", "TESTING.md"]),
 ]
@@ -63,14 +73,14 @@ def commands_page(command):
     overview = help_of(command)
     names = re.findall(r"^  (\w+) {2,}", overview.partition("Subcommands:")[2], re.MULTILINE)
     text = f"# Commands\n\n```\n{overview}\n```\n"
-    shown = {"version": [], "explain": ["all_reduce", "-n", "4", "-b", "4096"], "settings": [], "topo": []}
     for name in names:
         text += f"\n## tutti {name}\n\n```\n{help_of(command, name)}\n```\n"
-        if name in shown:
-            result = subprocess.run([command, name, *shown[name]], capture_output=True, text=True, check=False,
-                                    env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host"})
+        if name in SHOWN:
+            result = subprocess.run([command, name, *SHOWN[name]], capture_output=True, text=True, check=False, cwd=ROOT,
+                                    timeout=120, env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host"})
             output = "\n".join(result.stdout.splitlines()[:40])
-            text += f"\nOn the machine that made this page (at most 40 lines):\n\n```\n$ {' '.join(['tutti', name, *shown[name]])}\n{output}\n```\n"
+            line = shlex.join(["tutti", name, *SHOWN[name]])
+            text += f"\nOn the machine that made this page (at most 40 lines):\n\n```\n$ {line}\n{output}\n```\n"
     return text
 
 
@@ -96,14 +106,33 @@ def errors_page():
 
 
 def c_page():
-    text = "# C and C++\n\nThe headers as they are installed: they are their own reference.\n"
-    for name in ("nccl.h", "tutti/host.h", "tutti/inspect.h", "tutti/tutti.hpp", "tutti/host.hpp", "tutti/error.hpp"):
-        text += f"\n## {name}\n\n```c\n{(ROOT / 'include' / name).read_text(encoding='utf-8').rstrip()}\n```\n"
+    text = "# C and C++\n\nFrom the headers as they are installed.\n"
+    for name in ("nccl.h", "tutti/host.h", "tutti/inspect.h"):
+        text += f"\n## {name}\n\n{site_headers.reference((ROOT / 'include' / name).read_text(encoding='utf-8'))}\n"
+    for name in ("tutti/tutti.hpp", "tutti/host.hpp", "tutti/error.hpp"):
+        text += f"\n## {name}\n\n```cpp\n{(ROOT / 'include' / name).read_text(encoding='utf-8').rstrip()}\n```\n"
     return text
 
 
 def signature(node):
     return f"{node.name}({ast.unparse(node.args)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+
+
+def described(node):
+    """A docstring as paragraphs; its indented lines are code."""
+    parts = ast.get_docstring(node).split("\n\n")
+    return "\n\n".join(part if part.startswith("    ") else site_headers.prose(part) for part in parts)
+
+
+def python_class(node):
+    """What is in a class: the fields of a dataclass, then its methods."""
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    lines = "\n".join(f"{each.target.id}: {ast.unparse(each.annotation)}" for each in fields)
+    text = f"\n```python\n{lines}\n```\n" if fields else ""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and not each.name.startswith("_") and ast.get_docstring(each):
+            text += f"\n```python\n{signature(each)}\n```\n\n{described(each)}\n"
+    return text
 
 
 def python_page():
@@ -113,15 +142,14 @@ def python_page():
         module = "tutti.torch" if name.startswith("torch") else "tutti"
         for node in tree.body:
             public = isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
-            if not public or not ast.get_docstring(node) or node.name in ("last_error", "check", "lib", "answer_of"):
+            if not public or not ast.get_docstring(node) or node.name in NOT_PUBLIC:
                 continue
             text += f"\n## {module}.{node.name}\n\n"
             if isinstance(node, ast.FunctionDef):
                 text += f"```python\n{signature(node)}\n```\n\n"
-            text += f"```text\n{ast.get_docstring(node)}\n```\n"
-            for each in node.body if isinstance(node, ast.ClassDef) else []:
-                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_") and ast.get_docstring(each):
-                    text += f"\n```python\n{signature(each)}\n```\n\n{ast.get_docstring(each)}\n"
+            text += f"{described(node)}\n"
+            if isinstance(node, ast.ClassDef):
+                text += python_class(node)
     return text
 
 

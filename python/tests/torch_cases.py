@@ -311,6 +311,79 @@ def case_batch():
     equal(output, of(left))
 
 
+def coalesced(device=None):
+    """torch's context that makes one of several calls; None where this torch has none."""
+    manager = getattr(dist.distributed_c10d, "_coalescing_manager", None)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu")) if hasattr(dist.group.WORLD, "_get_backend") else None
+    if manager is None or not getattr(backend, "supports_coalescing", False):
+        return None
+    return manager(dist.group.WORLD, device, async_ops=True)
+
+
+def case_coalesced_collectives():
+    """Several at once, of sizes and layouts that differ, by torch's own coalesced calls."""
+    for dtype in (torch.float32, torch.int16):  # the library's own, and one that is folded outside of it
+        if (block := coalesced()) is None:
+            return
+        tensors = [of(rank, dtype=dtype), torch.full((2, 3), rank + 1, dtype=dtype), torch.empty(0, dtype=dtype)]
+        with block as together:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        together.wait()
+        equal(tensors[0], sum(of(each, dtype=dtype) for each in range(size)))
+        equal(tensors[1], size * (size + 1) // 2)
+        outputs = [torch.empty(size * 5, dtype=dtype), torch.empty(size * 3, 2, dtype=dtype).t()]
+        with coalesced() as together:
+            dist.all_gather_into_tensor(outputs[0], of(rank, dtype=dtype))
+            dist.all_gather_into_tensor(outputs[1], torch.full((2, 3), rank, dtype=dtype))
+        together.wait()
+        equal(outputs[0], torch.cat([of(each, dtype=dtype) for each in range(size)]))
+        equal(outputs[1].flatten(), torch.arange(size).repeat_interleave(6))
+        outputs = [torch.empty(3, dtype=dtype), torch.empty(1, 2, dtype=dtype)]
+        with coalesced() as together:
+            dist.reduce_scatter_tensor(outputs[0], torch.arange(size * 3).to(dtype) + rank)
+            dist.reduce_scatter_tensor(outputs[1], torch.ones(size, 2, dtype=dtype))
+        together.wait()
+        equal(outputs[0], (torch.arange(3) + 3 * rank) * size + size * (size - 1) // 2)
+        equal(outputs[1], size)
+    world, two = dist.group.WORLD, [torch.empty(size)] * 2
+    raises(Exception, "2 outputs for 1 inputs", world.allgather_into_tensor_coalesced, two, [torch.empty(1)])
+    raises(Exception, "invalid tensor size", world.reduce_scatter_tensor_coalesced, [torch.empty(2)], [torch.empty(1)])
+
+
+def case_coalesced_calls_of_any_kind():
+    cpu = torch.device("cpu")
+    if (block := coalesced(cpu)) is None:
+        return
+    right, left = (rank + 1) % size, (rank - 1) % size
+    if size > 1:
+        output = torch.empty(5)
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, of(rank), right), dist.P2POp(dist.irecv, output, left)])
+        assert len(works) == 1, works
+        works[0].wait()
+        equal(output, of(left))
+    mine, roots = of(rank), torch.full((3,), float(rank))
+    with block as together:
+        dist.all_reduce(mine)
+        dist.broadcast(roots, src=size - 1)
+    together.wait()
+    equal(mine, sum(of(each) for each in range(size)))
+    equal(roots, size - 1)
+    # A block that raised leaves nothing behind, and an end has a beginning.
+    try:
+        with coalesced(cpu):
+            dist.broadcast(roots, src=0)
+            raise KeyError
+    except KeyError:
+        dist.distributed_c10d._world.pg_coalesce_state.clear()
+    roots.fill_(float(rank))
+    with coalesced(cpu) as together:
+        dist.broadcast(roots, src=0)
+    together.wait()
+    equal(roots, 0)
+    raises(RuntimeError, "startCoalescing", dist.group.WORLD._end_coalescing, cpu)
+
+
 def case_message_size():
     if size < 2 or rank > 1:
         return

@@ -91,6 +91,19 @@ void checkSameType(const char* what, const at::Tensor& tensor, const at::Tensor&
                               ", wanted " + c10::toString(as.scalar_type()) + " as the others");
 }
 
+void checkPairs(const char* call, const std::vector<at::Tensor>& outputs,
+                const std::vector<at::Tensor>& inputs) {
+  if (outputs.size() != inputs.size()) {
+    throw std::invalid_argument(std::string(call) + ": " + std::to_string(outputs.size()) +
+                                " outputs for " + std::to_string(inputs.size()) +
+                                " inputs, wanted as many");
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    checkTensor((std::string(call) + "'s input").c_str(), inputs[i]);
+    checkSameType((std::string(call) + "'s output").c_str(), outputs[i], inputs[i]);
+  }
+}
+
 Span spanOf(const at::Tensor& tensor) {
   Span span{.data = tensor.data_ptr(), .bytes = tensor.nbytes()};
   if (const auto type = typeOf(tensor.scalar_type())) {

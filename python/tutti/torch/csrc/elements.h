@@ -16,6 +16,9 @@ void checkTensor(const char* what, const at::Tensor& tensor);
 void checkTensors(const char* what, const std::vector<at::Tensor>& tensors);
 // Also when they are not of one type.
 void checkSameType(const char* what, const at::Tensor& tensor, const at::Tensor& as);
+// As many outputs as inputs, each of its input's type.
+void checkPairs(const char* call, const std::vector<at::Tensor>& outputs,
+                const std::vector<at::Tensor>& inputs);
 
 // Elements as the library counts them: of a type it knows, so that ranks with different types find
 // out; otherwise bytes.

@@ -307,22 +307,51 @@ WorkPointer ProcessGroup::allreduce_sparse(Tensors& tensors,
 
 WorkPointer ProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& options) {
-  if (outputs.size() != inputs.size())
-    throw std::invalid_argument("all_gather: as many outputs as inputs are wanted");
-  std::vector<WorkPointer> works;
+  checkPairs("all_gather_into_tensor_coalesced", outputs, inputs);
   for (size_t i = 0; i < inputs.size(); ++i)
-    works.push_back(_allgather_base(outputs[i], inputs[i], options));
-  return c10::make_intrusive<Batch>(std::move(works));
+    checkSize("all_gather_into_tensor_coalesced's output", outputs[i].numel(),
+              inputs[i].numel() * size_);
+  return submit({c10d::OpType::_ALLGATHER_BASE, "tutti:all_gather", inputs, outputs}, options,
+                [this, outputs, inputs](Operation& self) {
+                  std::vector<Staged> from;
+                  std::vector<Staged> to;
+                  Group group(*library_);
+                  for (size_t i = 0; i < inputs.size(); ++i) {
+                    from.emplace_back(inputs[i], Staged::Use::kRead);
+                    to.emplace_back(outputs[i], Staged::Use::kWrite);
+                    gatherInto(self, to.back().flat(), from.back().flat());
+                  }
+                  group.end(self.title());
+                  for (Staged& each : to) each.giveBack();
+                });
 }
 
 WorkPointer ProcessGroup::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  if (outputs.size() != inputs.size())
-    throw std::invalid_argument("reduce_scatter: as many outputs as inputs are wanted");
-  std::vector<WorkPointer> works;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    works.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
-  return c10::make_intrusive<Batch>(std::move(works));
+  checkPairs("reduce_scatter_tensor_coalesced", outputs, inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    checkSize("reduce_scatter_tensor_coalesced's input", inputs[i].numel(),
+              outputs[i].numel() * size_);
+    checkFold(outputs[i].scalar_type(), options.reduceOp);
+  }
+  return submit({c10d::OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", inputs, outputs},
+                options, [this, outputs, inputs, op = options.reduceOp](Operation& self) {
+                  std::vector<Staged> from;
+                  std::vector<Staged> to;
+                  Group group(*library_);
+                  for (size_t i = 0; i < inputs.size(); ++i) {
+                    from.emplace_back(inputs[i], Staged::Use::kRead);
+                    to.emplace_back(outputs[i], Staged::Use::kWrite);
+                    if (foldOf(outputs[i].scalar_type(), op))
+                      reduceScatterInto(self, to[i].flat(), from[i].flat(), op);
+                  }
+                  group.end(self.title());
+                  for (size_t i = 0; i < inputs.size(); ++i) {
+                    if (!foldOf(outputs[i].scalar_type(), op))
+                      reduceScatterInto(self, to[i].flat(), from[i].flat(), op);
+                    to[i].giveBack();
+                  }
+                });
 }
 #endif
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "coalescing.h"
 #include "communicator.h"
 #include "elements.h"
 #include "gil.h"
@@ -89,6 +90,10 @@ class ProcessGroup final : public Base, public Watched {
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions& options) override;
 #endif
+  // Not marked as overrides: which versions of torch ask for them differs.
+  bool supportsCoalescing() const { return true; }
+  void startCoalescing() { coalescing_.start(); }
+  WorkPointer endCoalescing() { return c10::make_intrusive<Batch>(coalescing_.end()); }
 
   // Ends everything that is under way on this rank; later calls fail with the reason.
   void close(const std::string& reason);
@@ -144,6 +149,7 @@ class ProcessGroup final : public Base, public Watched {
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Lane> lane_;
   const std::unique_ptr<PointToPoint> messages_;
+  Coalescing coalescing_;
   std::atomic<uint64_t> callCount_{0};
   std::atomic<uint64_t> barrierCount_{0};  // of monitored barriers
 };
@@ -166,6 +172,7 @@ WorkPointer ProcessGroup::submit(Operation::Call call, const TorchOptions& optio
   auto operation =
       c10::make_intrusive<Operation>(rank_, std::move(call), warden_->signals(), std::move(body));
   lane_->submit(operation, isAsync(options));
+  coalescing_.add(operation);
   return operation;
 }
 

@@ -23,6 +23,7 @@ WorkPointer ProcessGroup::send(Tensors& tensors, int to, int tag) {
     throw std::invalid_argument("rank " + std::to_string(rank_) + " sends to itself");
   auto operation = makeMessage(c10d::OpType::SEND, "tutti:send", tensor);
   messages_->send({.operation = operation, .tensor = tensor.contiguous(), .peer = to, .tag = tag});
+  coalescing_.add(operation);
   return operation;
 }
 
@@ -40,6 +41,7 @@ WorkPointer ProcessGroup::receive(c10d::OpType type, const at::Tensor& tensor, i
                       .finish = finish,
                       .peer = from,
                       .tag = tag});
+  coalescing_.add(operation);
   return operation;
 }
 

@@ -100,7 +100,8 @@ constexpr SettingInfo kTable[] = {
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
-     "Memory of one link between two ranks. More helps large messages until it leaves the cache. "
+     "Memory of one link between two ranks; four times that in a communicator of several hosts. "
+     "More helps large messages until it leaves the cache. "
      "Must agree on all ranks."},
     {"NCCL_SHM_DISABLE", kInteger, "", "0", "0..1",
      "1: no shared memory between processes, to see whether it is at fault."},

@@ -360,6 +360,7 @@ Status Communicator::agree() {
     peers_.push_back(record.peer);
     if (record.peer.hostHash == own.peer.hostHash) ++ranksOnHost_;
   }
+  if (!agreement.isOneHost) agreement.geometry = plan::acrossHosts(agreement.geometry);
   // A device knows this process's CPUs alone: its part of the host's ranks shares them.
   const int32_t hostCpus = cpusOfHost(cpus, own.peer.hostHash);
   ranksOnCpus_ = (ranksOnHost_ * own.peer.usableCpus + hostCpus - 1) / hostCpus;

@@ -64,10 +64,16 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
       const size_t elements = std::min(program.pieceElements(), step.elements - before);
       Attempt attempt = isPlain_ ? tryShape(step, elements, looks) : Attempt::kUnfit;
       if (attempt == Attempt::kUnfit) {
-        if (!awaitReady(step, looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+        if (!awaitReady(step, looks)) {
+          offerLanding(step, elements * program.elementBytes());
+          return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+        }
         TUTTI_TRY_ASSIGN(attempt, runStep(step, elements));
       }
-      if (attempt == Attempt::kBlocked) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+      if (attempt == Attempt::kBlocked) {
+        offerLanding(step, elements * program.elementBytes());
+        return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+      }
       if (blockage_.what != For::kNothing) blockage_ = {};
     }
     if (++step_ == steps.size()) {

@@ -132,6 +132,7 @@ class Execution {
   bool awaitReady(const BoundStep& step, uint32_t& looks);
   bool isReady(const BoundStep& step);
   bool isDrained();
+  void offerLanding(const BoundStep& step, size_t bytes);
   // Of a step of a frequent shape whose messages bring their payload. kUnfit: another step, or a
   // message in another form; nothing has happened, and the general way is open.
   enum class Attempt : uint8_t { kDone, kBlocked, kUnfit };

@@ -481,6 +481,35 @@ TEST_F(SharedExecution, RefersPlainlyWithinAProcess) {
   EXPECT_EQ(broadcast(), wire::MessageKind::kReference);
 }
 
+TEST_F(SharedExecution, RefersToAnyMemoryWhereACarrierSendsIt) {
+  shared_.input.serial = 0;
+  EXPECT_EQ(broadcast(), wire::MessageKind::kPayload);
+  sender_->isCarrierHere = receiver_->isSenderHere = true;
+  EXPECT_EQ(broadcast(), wire::MessageKind::kReference);
+}
+
+TEST(Landing, IsOfferedWhereACopyGoesAndTakenAsItIs) {
+  constexpr size_t kCount = 2000;
+  Cluster cluster({&schedule::algorithms(Collective::kBroadcast)[0], 2, 0, kCount, 2}, 16_KiB);
+  wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
+  wire::Landing landing;
+  receiver.landing = &landing;
+  cluster.startRank(0, 1);
+  cluster.startRank(1, 1);
+  EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kIdle);
+  ASSERT_EQ(landing.wanted.load(), receiver.next + 1);
+  ASSERT_EQ(landing.bytes, kCount * sizeof(int64_t));
+  ASSERT_EQ(cluster.rank(0).execution.poll().value(), Progress::kDone);
+  // What a carrier does.
+  wire::MessageHead& message = receiver.view.message(receiver.next);
+  std::byte* payload = receiver.view.payload(receiver.next, landing.bytes);
+  std::memcpy(landing.memory, payload, landing.bytes);
+  std::memset(payload, 0xee, landing.bytes);
+  message.kind = wire::MessageKind::kLanded;
+  EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kDone);
+  cluster.check();
+}
+
 TEST_F(SharedExecution, EndsOnlyWhenTheReceiverHasRead) {
   EXPECT_EQ(broadcast(), wire::MessageKind::kPayload);
   start();

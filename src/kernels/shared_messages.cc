@@ -1,5 +1,6 @@
 // The executor's messages that name memory instead of bringing it: which form each takes, and where
 // the receiver finds it.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/execution.h"
@@ -9,9 +10,12 @@ namespace {
 
 using schedule::Place;
 
-// By what the receiver of this link can do now. Asks it to map the segment where that is new.
+// By what the receiver of this link can do now; a carrier sends any memory. Asks it to map the
+// segment where that is new.
 MessageForm chooseForm(wire::LinkPort& port, const wire::SharedSegment& segment, size_t bytes,
                        bool isDirect) {
+  if (port.isCarrierHere) return MessageForm::kReference;
+  if (segment.serial == 0) return MessageForm::kPayload;
   if (port.isReceiverHere) return MessageForm::kReference;
   if (wire::isMappedByReceiver(port, segment)) return MessageForm::kShared;
   const bool announces = wire::tryAnnounce(port, segment, bytes);
@@ -45,7 +49,9 @@ const wire::SharedSegment* Execution::sharedContent(const BoundStep& step, StepD
   if (content == nullptr) return nullptr;
   const bool isInput = content->place == Place::kInput;
   const wire::SharedSegment& segment = isInput ? shared.input : shared.output;
-  if (segment.serial == 0) return nullptr;
+  const bool isCarried = std::ranges::any_of(
+      BoundProgram::links(step), [](const BoundOperand& link) { return link.port->isCarrierHere; });
+  if (segment.serial == 0 && !isCarried) return nullptr;
   data.reference = isInput ? inputAt(*content) : outputAt(*content);
   return &segment;
 }
@@ -119,8 +125,20 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
     case wire::MessageKind::kShared:
       if (!fits) break;
       return takeShared(source, at, data);
+    case wire::MessageKind::kLanded:
+      if (port.landing == nullptr) break;
+      binding_.scratch->sources[at] = port.landing->memory;
+      return {};
   }
   return refuseMessage(step, source, data.bytes);
+}
+
+// The message that a step waits for, and that goes to an output as it is, may be put there at once.
+void Execution::offerLanding(const BoundStep& step, size_t bytes) {
+  if (blockage_.what != For::kMessage || blockage_.port->landing == nullptr) return;
+  if (!step.isCopy || step.outputCount == 0 || bytes < wire::kLandingMinBytes) return;
+  wire::offerLanding(*blockage_.port, outputAt(BoundProgram::outputs(step).front()), bytes,
+                     binding_.signature);
 }
 
 Status Execution::takeShared(const BoundOperand& source, size_t at, StepData& data) {

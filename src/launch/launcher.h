@@ -107,7 +107,8 @@ class Operation final : public device::Task {
   void endTurn(Run& run);
   const std::vector<uint8_t>& referableSteps(const BoundPlan& plan, BoundVariant& variant,
                                              bool inPlace);
-  const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding);
+  const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding,
+                                           bool hasSegments);
   bool mayRunAtOnce(const BoundPlan& plan) const;
   bool mayShare(const plan::CallShape& shape) const;
   Status explain(const Run& run, Status error);

@@ -264,7 +264,9 @@ void Operation::begin(Run& run) {
   const bool copies = run.turn.form == FormTrial::Form::kCopy;
   // Who only sends finds copies cheap that its receivers pay for: there the trial has no say.
   const bool maps = !copies || !isAmongAll(call.shape.collective);
-  if (maps && launcher_.parts_.segments.hasAny()) binding.shared = findShared(run, binding);
+  const bool hasSegments = maps && launcher_.parts_.segments.hasAny();
+  if (hasSegments || launcher_.parts_.links.hasMotors())
+    binding.shared = findShared(run, binding, hasSegments);
   // Where all have as much to receive, each is better off with its own: all-gather of 1 MiB by 2
   // ranks took 1.25 times as long when both copied everything, broadcast takes half (2026-11-21).
   binding.isJoint = !isAmongAll(call.shape.collective);
@@ -303,18 +305,26 @@ const std::vector<uint8_t>& Operation::referableSteps(const BoundPlan& plan, Bou
   return *steps;
 }
 
-// Which of the call's buffers peers can map; null where neither, or where it would gain nothing.
-const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Binding& binding) {
+// Which of the call's buffers peers can map, and that a network sends from any; null where neither,
+// or where it would gain nothing.
+const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Binding& binding,
+                                                    bool hasSegments) {
   const plan::CallShape& shape = run.call.shape;
   const plan::Agreement& agreement = launcher_.parts_.planner.agreement();
   const plan::BufferBytes bytes = plan::bufferBytes(shape, agreement);
   if (!mayShare(shape)) return nullptr;
-  kernels::SharedBuffers shared{
-      .input = launcher_.parts_.segments.find(binding.input, bytes.input),
-      .output = launcher_.parts_.segments.find(binding.output, bytes.output),
-      .referableSteps = {},
-      .minBytes = sharedMinBytes(shape.collective, agreement.isCrowded())};
-  if (shared.input.serial == 0 && shared.output.serial == 0) return nullptr;
+  kernels::SharedBuffers shared;
+  shared.minBytes = sharedMinBytes(shape.collective, agreement.isCrowded());
+  if (hasSegments) {
+    shared.input = launcher_.parts_.segments.find(binding.input, bytes.input);
+    shared.output = launcher_.parts_.segments.find(binding.output, bytes.output);
+  }
+  if (shared.input.serial == 0 && shared.output.serial == 0) {
+    shared.minBytes = wire::kLandingMinBytes;
+    const size_t elementBytes = sizeOf(shape.type);
+    if (run.variant->plan.layout.pieceElements * elementBytes < shared.minBytes) return nullptr;
+    if (!launcher_.parts_.links.hasMotors()) return nullptr;
+  }
   const bool inPlace =
       binding.input < binding.output + bytes.output && binding.output < binding.input + bytes.input;
   shared.referableSteps = referableSteps(*run.plan, *run.variant, inPlace);

@@ -33,6 +33,9 @@ class Connection {
   virtual Result<Progress> flush() = 0;
   // Messages whose payload is the caller's again.
   virtual uint64_t sentCount() const = 0;
+  // All payloads are the caller's again: copies of what is not handed over go out in their place.
+  // With Caps::takesAnyMemory.
+  virtual void keepCopies() {}
 
   // kDone: the next message's label, whose payload, also an empty one, is to be received next.
   virtual Result<Progress> receiveLabel(Label& label) = 0;
@@ -70,6 +73,10 @@ class Provider {
  public:
   struct Caps {
     std::string_view name;  // "socket", ...
+    // Payloads may lie in memory of the program's that goes away after keepCopies(), or once nobody
+    // receives any more. Else they lie in the link's own, which stays until the connection has
+    // gone.
+    bool takesAnyMemory = false;
   };
   // Where and with what secret peers reach this process. To be sent over authenticated channels
   // only; opaque.

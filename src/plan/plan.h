@@ -24,6 +24,8 @@ struct Tuning;  // cost_model.h
 
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
+// Where ranks are on several hosts: longer messages, each of which costs a trip between them.
+wire::LinkGeometry acrossHosts(const wire::LinkGeometry& geometry);
 
 // What decides a plan. For send and receive `peer` is the other rank; for rooted collectives it is
 // the root.

@@ -49,6 +49,10 @@ class LinkEnd {
   virtual const wire::LinkView& view() const = 0;
   // A receiving end's: maps what the sender announces. Null where no memory can be shared so.
   virtual wire::SegmentMapper* mapper() { return nullptr; }
+  // A receiving end's: where messages may land outside of the ring. Null where they cannot.
+  virtual wire::Landing* landing() { return nullptr; }
+  // A sending end's: its motor sends what references name.
+  virtual bool sendsReferences() const { return false; }
   // nullptr where both sides address the same memory. The end's; lives as long as it.
   virtual Motor* motor() = 0;
   virtual ~LinkEnd() = default;

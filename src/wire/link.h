@@ -29,8 +29,9 @@ inline constexpr size_t kInlineBytes = 40;
 // What a message brings. A reference is read by the receiver straight from the sender's memory,
 // which saves the copy into the slot; the sender leaves that memory alone until the link's head has
 // passed the message. kReference names an address of the sending process, kShared a place in memory
-// that the receiver has mapped.
-enum class MessageKind : uint32_t { kPayload = 0, kReference = 1, kShared = 2 };
+// that the receiver has mapped. kLanded: what carries the link has put the payload where the
+// receiver's Landing says.
+enum class MessageKind : uint32_t { kPayload = 0, kReference = 1, kShared = 2, kLanded = 3 };
 
 // The inline payload of a kReference: `MessageHead::bytes` bytes at this address of the sending
 // process.
@@ -151,6 +152,22 @@ struct LinkView {
   }
 };
 
+// Where the receiver of a link that a network carries wants its next message, so that it needs no
+// copy out of the slot.
+struct Landing {
+  // 1 + the number of the message that may land; 0: none. Written by the receiver with release
+  // after the rest, read by the carrier with acquire before the rest: that pair orders them. The
+  // carrier takes an offer only of the message whose label it has read, and the receiver changes
+  // one only once that message is in the ring, or after withdrawing through the carrier's lock. A
+  // lock instead would cost the receiver a wait for whatever the carrier moves. Wraps as a mark.
+  std::atomic<uint64_t> wanted{0};
+  std::byte* memory = nullptr;
+  uint32_t bytes = 0;
+  uint32_t signature = 0;
+};
+// Shorter messages are copied sooner than they are offered a place, or sent from the user's memory.
+inline constexpr size_t kLandingMinBytes = 8_KiB;
+
 // One side's place in a link. Used by the thread that drives the operation, one at a time.
 struct LinkPort {
   LinkView view;
@@ -164,12 +181,14 @@ struct LinkPort {
   bool isSenderHere = false;
   int32_t senderProcess = 0;
   SegmentMapper* mapper = nullptr;  // null: shared segments cannot be mapped
+  Landing* landing = nullptr;       // null: messages come in slots
 
   // Sender: whether the receiver is of this process, so that plain references reach it; else what
   // it has mapped (null: it maps nothing).
   bool isReceiverHere = false;
   int32_t receiverProcess = 0;
-  bool mayWrite = false;  // its memory, to copy long references jointly
+  bool mayWrite = false;       // its memory, to copy long references jointly
+  bool isCarrierHere = false;  // this process hands the messages to a network: it reads references
   SegmentLedger* ledger = nullptr;
 
   bool isConnected() const { return view.control != nullptr; }
@@ -282,6 +301,17 @@ inline void answerAnnouncement(LinkPort& port) {
   const bool isMapped = port.mapper != nullptr && port.mapper->map(announcement);
   port.view.control->segmentAnswer.store(SegmentLedger::makeAnswer(announcement.serial, isMapped),
                                          std::memory_order_release);
+}
+
+// Offers a place for the message that comes next. REQUIRES: it stays until the message is there, or
+// the carrier has taken the offer back (transport::Motor::leave).
+inline void offerLanding(LinkPort& port, std::byte* memory, size_t bytes, uint32_t signature) {
+  Landing& landing = *port.landing;
+  if (landing.wanted.load(std::memory_order_relaxed) == port.next + 1) return;
+  landing.memory = memory;
+  landing.bytes = static_cast<uint32_t>(bytes);
+  landing.signature = signature;
+  landing.wanted.store(port.next + 1, std::memory_order_release);
 }
 
 // Gives the slot of the message that was just read back to the sender: that of a reference at once,

@@ -17,13 +17,15 @@ namespace {
 using bootstrap::IoState;
 
 constexpr size_t kStageBytes = 16_KiB;
+// A payload from this length on is read straight to its place.
+constexpr size_t kLongBytes = 8_KiB;
 
 }  // namespace
 
 static_assert(sizeof(Label) == 8);
 
 SocketConnection::SocketConnection(UniqueFd fd, std::string peer)
-    : fd_(std::move(fd)), peer_(std::move(peer)), stage_(kStageBytes) {}
+    : fd_(std::move(fd)), peer_(std::move(peer)), stage_(kStageBytes), ahead_(kStageBytes) {}
 
 Progress SocketConnection::send(const Label& label, std::span<const std::byte> payload) {
   if (takenCount_ - sentCount_ == kMaxOutgoing) return Progress::kIdle;
@@ -64,6 +66,22 @@ Result<Progress> SocketConnection::flush() {
   return Progress::kDone;
 }
 
+void SocketConnection::keepCopies() {
+  size_t bytes = 0;
+  for (uint64_t m = sentCount_; m != takenCount_; ++m)
+    bytes += outgoing_[m % kMaxOutgoing].payload.size();
+  std::vector<std::byte> copies(bytes);
+  size_t at = 0;
+  for (uint64_t m = sentCount_; m != takenCount_; ++m) {
+    std::span<const std::byte>& payload = outgoing_[m % kMaxOutgoing].payload;
+    const std::span copy = std::span(copies).subspan(at, payload.size());
+    std::ranges::copy(payload, copy.begin());
+    payload = copy;
+    at += copy.size();
+  }
+  copies_ = std::move(copies);
+}
+
 void SocketConnection::advance(size_t written) {
   written_ += written;
   while (sentCount_ != takenCount_ && written_ >= outgoing_[sentCount_ % kMaxOutgoing].bytes()) {
@@ -74,7 +92,7 @@ void SocketConnection::advance(size_t written) {
 
 Result<Progress> SocketConnection::receiveLabel(Label& label) {
   if (staged() < sizeof label) {
-    TUTTI_TRY_ASSIGN(const Progress filled, fill());
+    TUTTI_TRY_ASSIGN(const Progress filled, fill(ahead_));
     if (filled == Progress::kIdle || staged() < sizeof label) return Progress::kIdle;
   }
   std::memcpy(&label, stage_.data() + begin_, sizeof label);
@@ -84,30 +102,46 @@ Result<Progress> SocketConnection::receiveLabel(Label& label) {
 }
 
 Result<Progress> SocketConnection::receivePayload(std::span<std::byte> payload) {
+  const bool isLong = payload.size() >= kLongBytes;
+  ahead_ = isLong ? sizeof(Label) : kStageBytes;
   for (;;) {
     const size_t some = std::min(staged(), payload.size() - received_);
-    std::memcpy(payload.data() + received_, stage_.data() + begin_, some);
+    if (some > 0) std::memcpy(payload.data() + received_, stage_.data() + begin_, some);
     begin_ += some;
     received_ += some;
     if (received_ == payload.size()) return Progress::kDone;
-    const auto rest = payload.subspan(received_);
-    if (rest.size() < kStageBytes) {
-      TUTTI_TRY_ASSIGN(const Progress filled, fill());
-      if (filled == Progress::kIdle) return Progress::kIdle;
-      continue;
-    }
-    const bootstrap::IoResult read = bootstrap::readSome(fd_.get(), rest);
-    if (read.state == IoState::kClosed) return ended(read.errnoValue);
-    if (read.state == IoState::kWouldBlock) return Progress::kIdle;
-    received_ += read.count;
+    TUTTI_TRY_ASSIGN(const Progress read,
+                     isLong ? readPayload(payload.subspan(received_)) : fill(kStageBytes));
+    if (read == Progress::kIdle) return Progress::kIdle;
   }
 }
 
-// Reads what is there behind what is staged.
-Result<Progress> SocketConnection::fill() {
+// Straight to its place, and what is there of the next label behind it. REQUIRES: nothing staged.
+Result<Progress> SocketConnection::readPayload(std::span<std::byte> rest) {
+  begin_ = end_ = 0;
+  std::array<iovec, 2> pieces = {iovec{.iov_base = rest.data(), .iov_len = rest.size()},
+                                 iovec{.iov_base = stage_.data(), .iov_len = sizeof(Label)}};
+  for (;;) {
+    const ssize_t read = ::readv(fd_.get(), pieces.data(), pieces.size());
+    if (read > 0) {
+      const size_t own = std::min(static_cast<size_t>(read), rest.size());
+      received_ += own;
+      end_ = static_cast<size_t>(read) - own;
+      return Progress::kAdvanced;
+    }
+    if (read == 0) return ended(0);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Progress::kIdle;
+    if (errno != EINTR) return ended(errno);
+  }
+}
+
+// Reads what is there behind what is staged, at most so many bytes.
+Result<Progress> SocketConnection::fill(size_t most) {
   std::memmove(stage_.data(), stage_.data() + begin_, staged());
   end_ -= std::exchange(begin_, 0);
-  const bootstrap::IoResult read = bootstrap::readSome(fd_.get(), std::span(stage_).subspan(end_));
+  const auto room = std::span(stage_).subspan(end_);
+  const bootstrap::IoResult read =
+      bootstrap::readSome(fd_.get(), room.first(std::min(most, room.size())));
   if (read.state == IoState::kClosed) return ended(read.errnoValue);
   if (read.state == IoState::kWouldBlock) return Progress::kIdle;
   end_ += read.count;

@@ -23,6 +23,7 @@ class SocketConnection final : public Connection {
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
   uint64_t sentCount() const override { return sentCount_; }
+  void keepCopies() override;
   Result<Progress> receiveLabel(Label& label) override;
   Result<Progress> receivePayload(std::span<std::byte> payload) override;
 
@@ -36,7 +37,8 @@ class SocketConnection final : public Connection {
   };
 
   void advance(size_t written);
-  Result<Progress> fill();
+  Result<Progress> fill(size_t most);
+  Result<Progress> readPayload(std::span<std::byte> rest);
   size_t staged() const { return end_ - begin_; }
   Status ended(int errnoValue) const;
 
@@ -48,9 +50,11 @@ class SocketConnection final : public Connection {
   uint64_t takenCount_ = 0;
   uint64_t sentCount_ = 0;
   size_t written_ = 0;  // bytes of message sentCount_ that the system has taken
+  std::vector<std::byte> copies_;
 
   // What was read beyond the payload asked for: labels and short messages come many at a time.
   std::vector<std::byte> stage_;
+  size_t ahead_;  // bytes to read when a label is wanted; behind a long message just the next label
   size_t begin_ = 0;
   size_t end_ = 0;
   size_t received_ = 0;  // bytes of the present payload

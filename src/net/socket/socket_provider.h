@@ -45,7 +45,7 @@ class SocketProvider final : public Provider {
   void serveOnce(std::span<const bootstrap::Poller::Event> events);
   void deliver(bootstrap::Accepted accepted);
 
-  const Caps caps_{.name = "socket"};
+  const Caps caps_{.name = "socket", .takesAnyMemory = true};
   const NetworkOptions options_;
 
   std::mutex mutex_;  // guards all below; the service thread waits on poller_ without it

@@ -25,29 +25,39 @@ struct Layout {
 static_assert(sizeof(Layout) == sizeof(Offer));
 
 // The ring is plain memory; the pump may be at work in the provider's thread when the end goes.
+template <typename PumpKind>
 class NetEnd : public LinkEnd {
  public:
-  NetEnd(UniqueMapping memory, const wire::LinkView& view, std::shared_ptr<Pump> pump)
-      : memory_(std::move(memory)), view_(view), pump_(std::move(pump)) {}
+  NetEnd(UniqueMapping memory, std::shared_ptr<PumpKind> pump, tutti::net::Provider& provider)
+      : provider_(provider), memory_(std::move(memory)), pump_(std::move(pump)) {}
   ~NetEnd() override { pump_->close(); }
-  const wire::LinkView& view() const override { return view_; }
+  const wire::LinkView& view() const override { return pump_->ring(); }
   Motor* motor() override { return pump_.get(); }
 
- private:
+ protected:
+  bool takesAnyMemory() const { return provider_.caps().takesAnyMemory; }
+
+  tutti::net::Provider& provider_;
   const UniqueMapping memory_;
-  const wire::LinkView view_;
-  const std::shared_ptr<Pump> pump_;  // shared with the provider while it watches the connection
+  const std::shared_ptr<PumpKind> pump_;  // shared with the provider while it watches the
+                                          // connection
 };
 
-class NetReceiverEnd final : public NetEnd {
+class NetSenderEnd final : public NetEnd<SendPump> {
  public:
-  NetReceiverEnd(UniqueMapping memory, const wire::LinkView& view, std::shared_ptr<Pump> pump,
+  using NetEnd::NetEnd;
+  bool sendsReferences() const override { return takesAnyMemory(); }
+};
+
+class NetReceiverEnd final : public NetEnd<ReceivePump> {
+ public:
+  NetReceiverEnd(UniqueMapping memory, std::shared_ptr<ReceivePump> pump,
                  tutti::net::Provider& provider, uint64_t number)
-      : NetEnd(std::move(memory), view, std::move(pump)), provider_(provider), number_(number) {}
+      : NetEnd(std::move(memory), std::move(pump), provider), number_(number) {}
   ~NetReceiverEnd() override { provider_.forget(number_); }
+  wire::Landing* landing() override { return takesAnyMemory() ? &pump_->landing() : nullptr; }
 
  private:
-  tutti::net::Provider& provider_;
   const uint64_t number_;
 };
 
@@ -83,7 +93,7 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo&, const bootstr
   options_.provider->expect(layout.number, pump);
   Offer offer;
   std::memcpy(offer.data(), &layout, sizeof layout);
-  return Listening{.end = std::make_unique<NetReceiverEnd>(std::move(memory), view, std::move(pump),
+  return Listening{.end = std::make_unique<NetReceiverEnd>(std::move(memory), std::move(pump),
                                                            *options_.provider, layout.number),
                    .offer = offer};
 }
@@ -113,7 +123,8 @@ Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo
   const wire::LinkView view = wire::viewLink(memory.get(), geometry);
   auto pump = std::make_shared<SendPump>(pumpOptions(view));
   pump->arrived(std::move(connection));
-  std::unique_ptr<LinkEnd> end = std::make_unique<NetEnd>(std::move(memory), view, std::move(pump));
+  std::unique_ptr<LinkEnd> end =
+      std::make_unique<NetSenderEnd>(std::move(memory), std::move(pump), *options_.provider);
   return end;
 }
 

@@ -122,6 +122,38 @@ TEST_F(NetLinks, TakeMessagesBeforeTheReceiverHasHeardOfTheConnection) {
   EXPECT_EQ(std::memcmp(in.view.payload(0, 5), "hello", 5), 0);
 }
 
+TEST_F(NetLinks, CarryFromTheSendersMemoryIntoTheReceivers) {
+  constexpr uint32_t kBytes = 64_KiB;
+  const wire::LinkGeometry geometry{.slotCount = 8, .slotBytes = kBytes};
+  Listening listening = there_.listen(rank(0), rank(1), geometry).value();
+  auto out = here_.connect(rank(0), rank(1), geometry, listening.offer).value();
+  ASSERT_TRUE(out->sendsReferences());
+  wire::LinkPort sender{.view = out->view()};
+  wire::LinkPort receiver{.view = listening.end->view()};
+  receiver.landing = listening.end->landing();
+  ASSERT_NE(receiver.landing, nullptr);
+  std::vector<std::byte> source(kBytes);
+  std::vector<std::byte> target(kBytes);
+  int landed = 0;
+  for (uint32_t round = 0; round < 40; ++round) {
+    for (uint32_t i = 0; i < kBytes; ++i) source[i] = static_cast<std::byte>(i * 7 + round);
+    wire::publishReference(sender, source.data(), kBytes, round);
+    wire::offerLanding(receiver, target.data(), kBytes, round);
+    for (int i = 0; i < 5000 && !(wire::hasMessage(receiver) && wire::isDrained(sender)); ++i) {
+      const bool sent = out->motor()->run();
+      if (!listening.end->motor()->run() && !sent) bootstrap::pauseFor(milliseconds(1));
+    }
+    ASSERT_TRUE(wire::hasMessage(receiver) && wire::isDrained(sender)) << round;
+    const wire::MessageHead& message = receiver.view.message(round);
+    const bool hasLanded = message.kind == wire::MessageKind::kLanded;
+    landed += hasLanded ? 1 : 0;
+    const std::byte* payload = hasLanded ? target.data() : receiver.view.payload(round, kBytes);
+    ASSERT_EQ(std::memcmp(payload, source.data(), kBytes), 0) << round;
+    wire::release(receiver);
+  }
+  EXPECT_EQ(landed, 40);
+}
+
 TEST_F(NetLinks, SayWhyTheOtherSideLeft) {
   Listening listening = listen();
   auto out = connect(listening.offer).value();

@@ -69,6 +69,7 @@ void Pump::leave(const Parting& parting) {
     ownNotice_ = encodeNotice(parting);
   }
   moveNow();
+  letGo();
   sendNotice();
 }
 
@@ -196,18 +197,40 @@ void SendPump::takeMessages() {
   for (;;) {
     wire::MessageHead& message = ring.message(taken_);
     if (message.mark.load(std::memory_order_acquire) != taken_ + 1) return;
-    if (message.kind != wire::MessageKind::kPayload || message.bytes > ring.geometry.slotBytes) {
+    const bool isKnown = message.kind == wire::MessageKind::kPayload ||
+                         message.kind == wire::MessageKind::kReference;
+    if (!isKnown || message.bytes > ring.geometry.slotBytes) {
       end(wire::LinkFault::kLost,
           {.text = fmt::format("a message of {} bytes, kind {}, is none for a network",
                                message.bytes, static_cast<uint32_t>(message.kind))});
       return;
     }
-    const std::span payload(ring.payload(taken_, message.bytes), message.bytes);
-    if (connection().send({.bytes = message.bytes, .signature = message.signature}, payload) ==
-        Progress::kIdle) {
-      return;
-    }
+    const Label label{.bytes = message.bytes, .signature = message.signature};
+    if (connection().send(label, payloadOf(message)) == Progress::kIdle) return;
     ++taken_;
+  }
+}
+
+// A reference names memory of this process.
+std::span<const std::byte> SendPump::payloadOf(const wire::MessageHead& message) const {
+  if (message.kind != wire::MessageKind::kReference)
+    return {wire::payloadOf(message, message.bytes), message.bytes};
+  wire::Reference reference;
+  std::memcpy(&reference, message.inlinePayload, sizeof reference);
+  return {reinterpret_cast<const std::byte*>(reference.address), message.bytes};
+}
+
+// What was published goes out all the same, as copies: in the connection, or in the ring.
+void SendPump::letGo() {
+  if (hasEnded()) return;
+  connection().keepCopies();
+  for (uint64_t number = taken_;
+       port_.view.message(number).mark.load(std::memory_order_acquire) == number + 1; ++number) {
+    wire::MessageHead& message = port_.view.message(number);
+    if (message.kind != wire::MessageKind::kReference) continue;
+    const std::span payload = payloadOf(message);
+    std::memcpy(port_.view.payload(number, message.bytes), payload.data(), payload.size());
+    message.kind = wire::MessageKind::kPayload;
   }
 }
 
@@ -263,14 +286,41 @@ Result<Progress> ReceivePump::receiveOne() {
                   fmt::format("a message of {} bytes came over a link with slots of {}",
                               label_.bytes, port_.view.geometry.slotBytes));
   }
-  const std::span payload(port_.view.payload(port_.next, label_.bytes), label_.bytes);
-  TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload(payload));
+  decideGoal();
+  if (goal_ == Goal::kPostponed || (goal_ == Goal::kLanding && hasLetGo_)) return Progress::kIdle;
+  const bool lands = goal_ == Goal::kLanding;
+  std::byte* place = lands ? landing_.memory : port_.view.payload(port_.next, label_.bytes);
+  TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload({place, label_.bytes}));
   if (progress == Progress::kIdle) return Progress::kIdle;
   hasLabel_ = false;
-  wire::publish(port_, label_.bytes, label_.signature);
+  goal_ = Goal::kUndecided;
+  wire::publish(port_, label_.bytes, label_.signature,
+                lands ? wire::MessageKind::kLanded : wire::MessageKind::kPayload);
   return Progress::kDone;
 }
 
-Readiness ReceivePump::wants() { return {.toReceive = wire::hasFreeSlot(port_), .toSend = false}; }
+// Once a message. A rank that polls may be about to say where it wants a long one, when it has seen
+// those before it: that is awaited for one run.
+void ReceivePump::decideGoal() {
+  if (goal_ == Goal::kSlot || goal_ == Goal::kLanding) return;
+  const bool isWanted = !hasLetGo_ &&
+                        landing_.wanted.load(std::memory_order_acquire) == port_.next + 1 &&
+                        landing_.bytes == label_.bytes && landing_.signature == label_.signature;
+  if (isWanted) {
+    goal_ = Goal::kLanding;
+  } else if (goal_ == Goal::kUndecided && isAttended() && label_.bytes >= wire::kLandingMinBytes) {
+    goal_ = Goal::kPostponed;
+  } else {
+    goal_ = Goal::kSlot;
+  }
+}
+
+// Nobody reads the ring any more, so a payload that is on its way to the program's memory may stay
+// in the connection.
+void ReceivePump::letGo() { hasLetGo_ = true; }
+
+Readiness ReceivePump::wants() {
+  return {.toReceive = wire::hasFreeSlot(port_) && !hasLetGo_, .toSend = false};
+}
 
 }  // namespace tutti::transport::net

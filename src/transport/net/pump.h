@@ -31,6 +31,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   explicit Pump(const Options& options) : port_{.view = options.ring}, options_(options) {}
   virtual ~Pump() = default;
 
+  const wire::LinkView& ring() const { return port_.view; }
+
   bool run() override;
   void attend() override;
   void settle() override;
@@ -49,6 +51,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   virtual tutti::net::Readiness wants() = 0;
   // For what move() does not look at each time.
   virtual void listen() = 0;
+  // The rank's operation is over before its end: from now on no memory but the ring's is touched.
+  virtual void letGo() = 0;
   // The words of this side's and the other side's leaving.
   virtual std::atomic<uint32_t>& ownFault() = 0;
   virtual std::atomic<uint32_t>& peerFault() = 0;
@@ -58,6 +62,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   Result<Progress> receiveNotice(const tutti::net::Label& label);
   void end(wire::LinkFault fault, Parting parting);
   bool hasEnded() const { return hasEnded_; }
+  bool isAttended() const { return isAttended_; }
 
   wire::LinkPort port_;  // this side's: the other end of the rank's
 
@@ -92,6 +97,8 @@ class SendPump final : public Pump {
   std::atomic<uint32_t>& ownFault() override { return port_.view.control->senderFault; }
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->receiverFault; }
   void takeMessages();
+  std::span<const std::byte> payloadOf(const wire::MessageHead& message) const;
+  void letGo() override;
   void listen() override;
   Status hear();
 
@@ -106,16 +113,26 @@ class ReceivePump final : public Pump {
  public:
   using Pump::Pump;
 
+  wire::Landing& landing() { return landing_; }
+
  private:
+  // Where the payload of the label at hand goes.
+  enum class Goal : uint8_t { kUndecided, kPostponed, kSlot, kLanding };
+
   bool move() override;
   tutti::net::Readiness wants() override;
   void listen() override {}  // the next message tells
+  void letGo() override;
+  void decideGoal();
   std::atomic<uint32_t>& ownFault() override { return port_.view.control->receiverFault; }
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->senderFault; }
   Result<Progress> receiveOne();
 
   tutti::net::Label label_;
   bool hasLabel_ = false;
+  Goal goal_ = Goal::kUndecided;
+  bool hasLetGo_ = false;
+  wire::Landing landing_;
 };
 
 }  // namespace tutti::transport::net

@@ -150,6 +150,15 @@ bool isOneHost(const std::vector<InitRecord>& records) {
   });
 }
 
+// The least that a rank proposes.
+wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
+  const auto least = std::ranges::min_element(
+      records, {}, [](const InitRecord& record) { return record.geometry.slotBytes; });
+  const wire::LinkGeometry geometry{.slotCount = least->geometry.slotCount,
+                                    .slotBytes = least->geometry.slotBytes};
+  return isOneHost(records) ? geometry : plan::acrossHosts(geometry);
+}
+
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
   for (size_t i = 0; i < records.size(); ++i) {
     const InitRecord& other = records[i];
@@ -346,7 +355,7 @@ Status Communicator::agree() {
   const std::vector<RankCpus> cpus = cpusOf(records);
   plan::Agreement agreement{.rank = rank(),
                             .rankCount = rankCount(),
-                            .geometry = own.geometry,
+                            .geometry = geometryOf(records),
                             .algorithms = algorithms,
                             .readsPeers = reading == Reading::kAsOwn,
                             .readsByKernel = reading == Reading::kByKernel,
@@ -355,12 +364,9 @@ Status Communicator::agree() {
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};
   for (const InitRecord& record : records) {
-    agreement.geometry.slotBytes =
-        std::min(agreement.geometry.slotBytes, record.geometry.slotBytes);
     peers_.push_back(record.peer);
     if (record.peer.hostHash == own.peer.hostHash) ++ranksOnHost_;
   }
-  if (!agreement.isOneHost) agreement.geometry = plan::acrossHosts(agreement.geometry);
   // A device knows this process's CPUs alone: its part of the host's ranks shares them.
   const int32_t hostCpus = cpusOfHost(cpus, own.peer.hostHash);
   ranksOnCpus_ = (ranksOnHost_ * own.peer.usableCpus + hostCpus - 1) / hostCpus;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "bootstrap/interfaces.h"
 #include "bootstrap/outgoing.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
@@ -15,6 +16,17 @@ namespace tutti::net::socket {
 namespace {
 
 using bootstrap::IoState;
+
+// "eth1 (10.0.1.5)": what the system's routes have chosen for this socket; empty: nothing yet.
+std::string wayOf(int fd) {
+  const bootstrap::SocketAddress own = bootstrap::localAddress(fd);
+  auto all = bootstrap::listInterfaces();
+  if (own.port() == 0 || !all.ok()) return {};
+  for (const bootstrap::Interface& each : *all) {
+    if (each.address.isSameHost(own)) return fmt::format("{} ({})", each.name, own.hostText());
+  }
+  return own.hostText();
+}
 
 class Dialer {
  public:
@@ -29,9 +41,14 @@ class Dialer {
       if (isFinal_ || options_.clock->now() + pause >= deadline_) break;
       bootstrap::pauseFor(pause);
     }
-    return remoteError("rank {} cannot connect to rank {} at {}: {}",
-                       index(options_.introduction.rank), index(options_.introduction.target),
-                       options_.address.text(), trouble_);
+    const int32_t target = index(options_.introduction.target);
+    return remoteError(
+        "rank {} cannot connect to rank {} at {}: {}{}; rank {} is to be reached where its "
+        "NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY say",
+        index(options_.introduction.rank), target, options_.address.text(),
+        way_.empty() ? "no interface leads there: "
+                     : fmt::format("interface {} cannot reach it: ", way_),
+        trouble_, target);
   }
 
  private:
@@ -39,6 +56,7 @@ class Dialer {
     bootstrap::Connecting connecting = bootstrap::startConnect(options_.address);
     if (!connecting.fd) return fail(std::strerror(connecting.errnoValue));
     UniqueFd fd = std::move(connecting.fd);
+    way_ = wayOf(fd.get());
     bootstrap::setTcpOptions(fd.get(), options_.timeout);
     if (!isReady(fd.get(), POLLOUT)) return fail("no answer; is a firewall in between?");
     if (const int error = bootstrap::connectError(fd.get()); error != 0)
@@ -90,6 +108,7 @@ class Dialer {
   const Instant deadline_;
   bool isFinal_ = false;
   std::string trouble_;
+  std::string way_;
 };
 
 }  // namespace

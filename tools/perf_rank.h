@@ -83,6 +83,7 @@ class RankRun {
   Result<double> timeBlock(const Side& side, int iterations);
   Result<double> timeGraph(const Side& side, int calls);
   Status iterate(const Side& side);
+  bool mayRunOnGpu() const;
   void pin() const;
   bool isChecked(const Side& side) const;
 

@@ -81,13 +81,21 @@ struct Bfloat16Element : FloatArithmetic {
   }
 };
 
+// Before sm_89 there is no instruction for these conversions, and what stands for it is long: there
+// it is called instead of repeated for each element, of which the compiler made images of minutes.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+#define TUTTI_FLOAT8_CONVERSION __noinline__
+#else
+#define TUTTI_FLOAT8_CONVERSION __forceinline__
+#endif
+
 template <__nv_fp8_interpretation_t kKind>
 struct Float8Element : FloatArithmetic {
   using Bits = uint8_t;
-  static __device__ float widen(Bits bits) {
+  static __device__ TUTTI_FLOAT8_CONVERSION float widen(Bits bits) {
     return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, kKind)));
   }
-  static __device__ Bits narrow(float value) {
+  static __device__ TUTTI_FLOAT8_CONVERSION Bits narrow(float value) {
     return value == value ? __nv_cvt_float_to_fp8(value, __NV_SATFINITE, kKind) : Bits{0x7f};
   }
 };

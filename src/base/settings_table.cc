@@ -99,6 +99,13 @@ constexpr SettingInfo kTable[] = {
      "A tuner plug-in (versions 2 to 5) that may overrule the choice of algorithms of CPU ranks: a "
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
+    {"NCCL_NET", kText, "", "", "",
+     "The network between hosts, by name, and no other: Socket, or a plug-in's name. Unset: the "
+     "first plug-in that works, or sockets."},
+    {"NCCL_NET_PLUGIN", kText, "", "", "",
+     "Network plug-ins (versions 6 to 11), a list: each a path, libNAME.so, or NAME for "
+     "libnccl-net-NAME.so; STATIC_PLUGIN: in the program; none: do not look for libnccl-net.so. "
+     "One that fails is warned of, and sockets take its place."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
      "Memory of one link between two ranks; four times that in a communicator of several hosts. "
      "More helps large messages until it leaves the cache. "
@@ -203,8 +210,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_OOB_NET_IFNAME", "interface for that", kNoNetwork),
     idle("NCCL_UID_STAGGER_THRESHOLD", "ranks from which on connecting is staggered", kNoTuning),
     idle("NCCL_UID_STAGGER_RATE", "connections a second then", kNoTuning),
-    idle("NCCL_NET", "network to use, by name", kNoNetwork),
-    idle("NCCL_NET_PLUGIN", "network plugin", kNoPlugins),
     idle("NCCL_TUNER_CONFIG_FILE", "table of NCCL's example tuner",
          "the plug-in reads it itself, if it is that one"),
     idle("NCCL_PROFILER_PLUGIN", "profiler plugin", kNoPlugins),

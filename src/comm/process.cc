@@ -84,6 +84,8 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                  .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
                                  .network = {.interfaces = settings_.text("NCCL_SOCKET_IFNAME"),
                                              .family = socketFamily(settings_),
+                                             .network = settings_.text("NCCL_NET"),
+                                             .plugins = settings_.text("NCCL_NET_PLUGIN"),
                                              .timeout = timeoutOf(settings_)},
                                  .timeout = timeoutOf(settings_)});
   bundles_ = openBundles(settings_);

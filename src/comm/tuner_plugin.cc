@@ -1,16 +1,14 @@
 #include "comm/tuner_plugin.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdarg>
-#include <cstdio>
 #include <mutex>
 #include <optional>
 
 #include "base/log.h"
+#include "base/plugin_file.h"
 #include "comm/tuner_abi.h"
 #include "graph/nccl_constants.h"
 
@@ -26,23 +24,14 @@ using abi::V2, abi::V3, abi::V4, abi::V5;
 constexpr std::array<const char*, 4> kNewestFirst = {"ncclTunerPlugin_v5", "ncclTunerPlugin_v4",
                                                      "ncclTunerPlugin_v3", "ncclTunerPlugin_v2"};
 constexpr int kNewest = 5;
-constexpr int kInfo = 3;  // of a logger's levels: NONE, VERSION, WARN, INFO, ABORT, TRACE
-constexpr int kWarn = 2;
 
-// What a plug-in prints goes where ours does.
-__attribute__((format(printf, 5, 6))) void logForPlugin(int level, unsigned long subsystems,
-                                                        const char* /*file*/, int /*line*/,
-                                                        const char* format, ...) {
-  std::array<char, 1024> text{};
+__attribute__((format(printf, 5, 6))) void logForTuner(int level, unsigned long subsystems,
+                                                       const char* /*file*/, int /*line*/,
+                                                       const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(text.data(), text.size(), format, arguments);
+  logForPlugin("tuner", level, subsystems, format, arguments);
   va_end(arguments);
-  if (level <= kWarn) {
-    log::warn("tuner plug-in: {}", text.data());
-  } else if (level == kInfo) {
-    log::info(static_cast<log::Subsystem>(subsystems), "tuner plug-in: {}", text.data());
-  }
 }
 
 std::optional<int> functionOf(Collective collective) {
@@ -115,14 +104,14 @@ class PluginTuner final : public plan::Tuner {
     const auto nodes = static_cast<size_t>(communicator.nodeCount);
     ncclResult_t result = ncclInternalError;
     switch (library_.version) {
-      case 2: result = as<V2>().init(ranks, nodes, logForPlugin, &context_); break;
-      case 3: result = as<V3>().init(ranks, nodes, logForPlugin, &context_); break;
-      case 4: result = as<V4>().init(ranks, nodes, logForPlugin, &context_); break;
+      case 2: result = as<V2>().init(ranks, nodes, logForTuner, &context_); break;
+      case 3: result = as<V3>().init(ranks, nodes, logForTuner, &context_); break;
+      case 4: result = as<V4>().init(ranks, nodes, logForTuner, &context_); break;
       default: {
         NvlDomains domains{.count = communicator.nodeCount,
                            .fewestRanks = communicator.rankCount / communicator.nodeCount,
                            .mostRanks = communicator.rankCount};
-        result = as<V5>().init(&context_, communicator.id, ranks, nodes, logForPlugin, &domains,
+        result = as<V5>().init(&context_, communicator.id, ranks, nodes, logForTuner, &domains,
                                &constants_);
         break;
       }
@@ -247,44 +236,16 @@ class PluginTuner final : public plan::Tuner {
   bool hasComplained_ = false;
 };
 
-// Its newest version that we know.
-TunerLibrary versionIn(void* handle, const std::string& source) {
-  int version = kNewest;
-  for (const char* symbol : kNewestFirst) {
-    if (const void* functions = ::dlsym(handle, symbol))
-      return {.version = version, .functions = functions, .source = source};
-    --version;
-  }
-  return {};
-}
-
-std::string fileFor(const std::string& setting) {
-  if (setting.empty()) return "libnccl-tuner.so";
-  const bool isFile = setting.find('/') != std::string::npos ||
-                      (setting.starts_with("lib") && setting.find(".so") != std::string::npos);
-  return isFile ? setting : "libnccl-tuner-" + setting + ".so";
-}
-
 }  // namespace
 
 Result<TunerLibrary> loadTuner(const std::string& setting) {
-  if (setting == "none") return TunerLibrary{};
-  const bool isStatic = setting == "STATIC_PLUGIN";
-  const std::string file = fileFor(setting);
-  void* handle = ::dlopen(isStatic ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    if (setting.empty()) return TunerLibrary{};
-    const char* reason = ::dlerror();
-    return invalidUsage("NCCL_TUNER_PLUGIN={}: {}", setting, reason != nullptr ? reason : file);
-  }
-  TunerLibrary found = versionIn(handle, isStatic ? "the program" : file);
-  if (!found.exists()) {
-    return invalidUsage(
-        "NCCL_TUNER_PLUGIN={}: {} has no tuner of a version that is known here "
-        "(ncclTunerPlugin_v2 to _v5)",
-        setting, isStatic ? "the program" : file);
-  }
-  return found;
+  TUTTI_TRY_ASSIGN(PluginSymbol found, findPlugin({.setting = "NCCL_TUNER_PLUGIN",
+                                                   .kind = "tuner",
+                                                   .value = setting,
+                                                   .symbolsNewestFirst = kNewestFirst}));
+  return TunerLibrary{.version = kNewest - static_cast<int>(found.which),
+                      .functions = found.functions,
+                      .source = std::move(found.source)};
 }
 
 Result<std::unique_ptr<plan::Tuner>> openTuner(const TunerLibrary& library,

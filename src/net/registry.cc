@@ -1,11 +1,90 @@
 #include "net/registry.h"
 
+#include <strings.h>
+
+#include <vector>
+
+#include "base/log.h"
+#include "net/fabric_provider.h"
+#include "net/plugin/plugin_fabric.h"
 #include "net/socket/socket_provider.h"
 
 namespace tutti::net {
+namespace {
 
-std::unique_ptr<Provider> openSockets(const NetworkOptions& options) {
-  return std::make_unique<socket::SocketProvider>(options);
+bool isSame(const std::string& name, const char* other) {
+  return ::strcasecmp(name.c_str(), other) == 0;
+}
+
+// The entries of a list; an empty list is one empty entry.
+std::vector<std::string> entriesOf(const std::string& list) {
+  std::vector<std::string> entries;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    if (end > at || list.empty()) entries.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return entries;
+}
+
+// Looks for one fabric after the other, and remembers why it was not to be.
+class Finder {
+ public:
+  explicit Finder(const NetworkOptions& options) : options_(options) {}
+
+  Result<FabricProvider::Found> find() {
+    if (isSame(options_.network, "socket")) return sockets("NCCL_NET=Socket");
+    for (const std::string& entry : entriesOf(options_.plugins)) {
+      if (std::unique_ptr<Fabric> fabric = tryPlugin(entry))
+        return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
+    }
+    if (options_.network.empty()) return sockets(reasons_);
+    return invalidUsage("NCCL_NET={}: there is no such network{}{} (NCCL_NET_PLUGIN={})",
+                        options_.network, reasons_.empty() ? "" : ": ", reasons_, options_.plugins);
+  }
+
+ private:
+  static FabricProvider::Found sockets(std::string why) {
+    return {.fabric = nullptr, .obstacle = std::move(why)};
+  }
+
+  bool isWanted(const std::string& name) const {
+    return options_.network.empty() || isSame(options_.network, name.c_str());
+  }
+
+  std::unique_ptr<Fabric> tryPlugin(const std::string& entry) {
+    Result<plugin::Library> library = plugin::load(entry);
+    if (!library.ok()) return decline(library.status().message());
+    if (!library->exists()) return nullptr;
+    if (!isWanted(library->name()))
+      return decline(fmt::format("{} is network {}", library->source, library->name()));
+    uint64_t process = 0;
+    options_.rng->fill(std::as_writable_bytes(std::span(&process, 1)));
+    Result<std::unique_ptr<Fabric>> fabric = plugin::open(*library, process);
+    if (fabric.ok()) return std::move(fabric).value();
+    log::warn("{} ({}): it is not used", fabric.status().message(), library->source);
+    return decline(fabric.status().message());
+  }
+
+  std::nullptr_t decline(std::string_view why) {
+    if (!reasons_.empty()) reasons_ += "; ";
+    reasons_ += why;
+    return nullptr;
+  }
+
+  const NetworkOptions& options_;
+  std::string reasons_;
+};
+
+}  // namespace
+
+std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
+  return std::make_unique<FabricProvider>(FabricProvider::Options{
+      .sockets = std::make_unique<socket::SocketProvider>(options),
+      .find = [options] { return Finder(options).find(); },
+      .isForced = !options.network.empty() && !isSame(options.network, "socket"),
+      .timeout = options.timeout,
+      .clock = options.clock});
 }
 
 }  // namespace tutti::net

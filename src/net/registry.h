@@ -12,14 +12,18 @@
 namespace tutti::net {
 
 struct NetworkOptions {
-  std::string interfaces;                     // NCCL_SOCKET_IFNAME
+  std::string interfaces{};                   // NCCL_SOCKET_IFNAME
   int family = 0;                             // AF_INET, AF_INET6, 0 any
+  std::string network{};                      // NCCL_NET; empty: whatever there is, or sockets
+  std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
   std::chrono::milliseconds timeout{10'000};  // a peer that acknowledges nothing for so long is
                                               // gone
   Clock* clock = &steadyClock();
   Rng* rng = &systemRng();
 };
 
-std::unique_ptr<Provider> openSockets(const NetworkOptions& options);
+// The network that the options ask for, found and opened at its first use; where it cannot be had
+// and nothing but it was asked for, errors say why, otherwise sockets take its place.
+std::unique_ptr<Provider> openNetwork(const NetworkOptions& options);
 
 }  // namespace tutti::net

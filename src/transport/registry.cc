@@ -12,7 +12,7 @@ Transports openTransports(const TransportOptions& options) {
   transports.push_back(std::make_unique<shm::ShmTransport>(shm::ShmOptions{
       .handoff = options.handoff, .disabled = options.shmDisabled, .timeout = options.timeout}));
   transports.push_back(std::make_unique<net::NetTransport>(
-      net::NetTransportOptions{.provider = tutti::net::openSockets(options.network),
+      net::NetTransportOptions{.provider = tutti::net::openNetwork(options.network),
                                .timeout = options.timeout,
                                .rng = options.rng}));
   return transports;

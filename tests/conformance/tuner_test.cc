@@ -86,7 +86,8 @@ TEST(Tuner, ThatFailsIsToldAndTheLibraryChoosesForItself) {
            {{pluginOf(4), "FAKE_TUNER=fail-init"}, "init returned 2"},
            {{pluginOf(4), "FAKE_TUNER=fail-call"}, "getCollInfo returned 3"},
            {{"NCCL_TUNER_PLUGIN=absent"}, "libnccl-tuner-absent.so"},
-           {{"NCCL_TUNER_PLUGIN=STATIC_PLUGIN"}, "has no tuner of a version that is known here"}}) {
+           {{"NCCL_TUNER_PLUGIN=STATIC_PLUGIN"},
+            "has no tuner plug-in of a version that is known here"}}) {
     const std::string log = logOf(settings);
     EXPECT_EQ(countOf(log, reason), 2u) << log;
     EXPECT_EQ(countOf(log, "AllReduce: "), 6u) << log;

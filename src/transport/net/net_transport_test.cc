@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 constexpr wire::LinkGeometry kGeometry{.slotCount = 2, .slotBytes = 4096};
 
 NetTransport openTransport(milliseconds timeout) {
-  return NetTransport({.provider = tutti::net::openSockets(
+  return NetTransport({.provider = tutti::net::openNetwork(
                            {.interfaces = "lo", .family = AF_INET, .timeout = milliseconds(2000)}),
                        .timeout = timeout});
 }

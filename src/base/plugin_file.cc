@@ -1,0 +1,56 @@
+#include "base/plugin_file.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdio>
+
+#include "base/log.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kInfo = 3;  // of a logger's levels: NONE, VERSION, WARN, INFO, ABORT, TRACE
+constexpr int kWarn = 2;
+
+std::string fileFor(const PluginWish& wish) {
+  const std::string_view value = wish.value;
+  if (value.empty()) return fmt::format("libnccl-{}.so", wish.kind);
+  const bool isFile = value.find('/') != std::string_view::npos ||
+                      (value.starts_with("lib") && value.find(".so") != std::string_view::npos);
+  return isFile ? std::string(value) : fmt::format("libnccl-{}-{}.so", wish.kind, value);
+}
+
+}  // namespace
+
+Result<PluginSymbol> findPlugin(const PluginWish& wish) {
+  if (wish.value == "none") return PluginSymbol{};
+  const bool isStatic = wish.value == "STATIC_PLUGIN";
+  const std::string file = isStatic ? "the program" : fileFor(wish);
+  void* handle = ::dlopen(isStatic ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* reason = ::dlerror();
+    if (wish.value.empty()) return PluginSymbol{};
+    return invalidUsage("{}={}: {}", wish.setting, wish.value, reason != nullptr ? reason : file);
+  }
+  for (size_t which = 0; which < wish.symbolsNewestFirst.size(); ++which) {
+    if (const void* functions = ::dlsym(handle, wish.symbolsNewestFirst[which]))
+      return PluginSymbol{.which = which, .functions = functions, .source = file};
+  }
+  return invalidUsage("{}={}: {} has no {} plug-in of a version that is known here ({} to {})",
+                      wish.setting, wish.value, file, wish.kind, wish.symbolsNewestFirst.back(),
+                      wish.symbolsNewestFirst.front());
+}
+
+void logForPlugin(std::string_view kind, int level, unsigned long subsystems, const char* format,
+                  va_list arguments) {
+  std::array<char, 1024> text{};
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  if (level <= kWarn) {
+    log::warn("{} plug-in: {}", kind, text.data());
+  } else if (level == kInfo) {
+    log::info(static_cast<log::Subsystem>(subsystems), "{} plug-in: {}", kind, text.data());
+  }
+}
+
+}  // namespace tutti

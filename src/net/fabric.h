@@ -1,0 +1,76 @@
+// A network that moves messages between registered memories by request: what plug-ins, libfabric
+// and verbs have in common. FabricProvider makes connections of it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti::net {
+
+// How a lane's two ends find each other; opaque, travels over an authenticated connection.
+using LaneHandle = std::array<std::byte, 128>;
+
+// One end of a one-way lane: what one end posts in some order, the other receives in that order.
+// One thread at a time; nothing blocks; errors are final. They are made, not logged: whoever owns
+// the connection says what they mean for the call.
+class Lane {
+ public:
+  // A lane's names for registered memory and for what it was asked to move.
+  struct Memory {
+    void* name = nullptr;
+  };
+  struct Request {
+    void* name = nullptr;
+    explicit operator bool() const { return name != nullptr; }
+  };
+  static constexpr size_t kMaxRequests = 32;  // under way at once
+
+  // Before any of its bytes are posted.
+  virtual Result<Memory> enroll(std::span<std::byte> memory) = 0;
+  // REQUIRES: no request in it is under way, unless the lane ends with this.
+  virtual void release(Memory memory) = 0;
+
+  // Starts to send the bytes, or, at the receiving end, to receive up to so many. They stay
+  // unchanged, or untouched, until test() is through. No request: not now, ask again.
+  virtual Result<Request> post(std::span<std::byte> bytes, Memory memory) = 0;
+  // How many bytes were moved; nothing while it is under way. Then the request is over.
+  virtual Result<std::optional<size_t>> test(Request request) = 0;
+
+  virtual ~Lane() = default;
+};
+
+// A lane that comes to be. Polled; null: not yet.
+class LaneListener {
+ public:
+  virtual const LaneHandle& handle() const = 0;
+  virtual Result<std::unique_ptr<Lane>> accept() = 0;
+  virtual ~LaneListener() = default;
+};
+class LaneDialer {
+ public:
+  virtual Result<std::unique_ptr<Lane>> connect() = 0;
+  virtual ~LaneDialer() = default;
+};
+
+// Thread-safe; different lanes may be used by different threads. Outlives its lanes.
+class Fabric {
+ public:
+  struct Caps {
+    std::string name;        // as NCCL_NET names it
+    size_t deviceCount = 1;  // network adapters
+    size_t maxMessageBytes = 1 << 30;
+    std::string description;  // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
+  };
+  virtual const Caps& caps() const = 0;
+  virtual Result<std::unique_ptr<LaneListener>> listen(size_t device) = 0;
+  virtual Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) = 0;
+  virtual ~Fabric() = default;
+};
+
+}  // namespace tutti::net

@@ -1,0 +1,242 @@
+#include "net/fabric_provider.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "bootstrap/service_thread.h"
+
+namespace tutti::net {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr microseconds kShortestPause{20};
+constexpr microseconds kLongestPause{1000};
+
+// Tells our watches from those of the network that we build upon.
+constexpr uint64_t kOurs = uint64_t{1} << 63;
+
+// The last byte of a contact is left to us: whether links that are opened to it begin with a
+// meeting.
+std::byte& meetsAt(Provider::Contact& contact) { return contact.back(); }
+
+}  // namespace
+
+// Stands in for the link's end until the two sides have met.
+class FabricProvider::Arrival final : public Worker {
+ public:
+  Arrival(FabricProvider& provider, uint64_t number, std::shared_ptr<Worker> worker)
+      : provider_(provider), number_(number), worker_(std::move(worker)) {}
+  void arrived(std::unique_ptr<Connection> connection) override {
+    provider_.receive(number_, std::move(connection), std::move(worker_));
+  }
+  void work(uint64_t) override {}
+
+ private:
+  FabricProvider& provider_;
+  const uint64_t number_;
+  std::shared_ptr<Worker> worker_;  // shared with the link's end
+};
+
+FabricProvider::FabricProvider(Options options) : options_(std::move(options)) {}
+
+FabricProvider::~FabricProvider() {
+  {
+    std::lock_guard lock(mutex_);
+    isStopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  options_.sockets.reset();  // whose thread may still bring arrivals, to be turned away
+}
+
+// Under mutex_. An error is told to everyone who asks: a fabric may come up later.
+Status FabricProvider::open() {
+  if (isOpen_) return {};
+  TUTTI_TRY_ASSIGN(found_, options_.find());
+  isOpen_ = true;
+  if (found_.fabric != nullptr) {
+    const Fabric::Caps& caps = found_.fabric->caps();
+    log::info(log::Subsystem::kNet, "links to other hosts over {}: {}", caps.name,
+              caps.description);
+  } else if (!found_.obstacle.empty()) {
+    log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}", found_.obstacle);
+  }
+  return {};
+}
+
+// Under mutex_.
+Status FabricProvider::startService() {
+  if (thread_.joinable()) return {};
+  TUTTI_TRY_ASSIGN(thread_, bootstrap::startThread("tutti-fabric", [this] { serve(); }));
+  return {};
+}
+
+Result<Provider::Contact> FabricProvider::contact() {
+  {
+    std::lock_guard lock(mutex_);
+    TUTTI_TRY(open());
+  }
+  TUTTI_TRY_ASSIGN(Contact contact, options_.sockets->contact());
+  std::lock_guard lock(mutex_);
+  if (found_.fabric != nullptr) meetsAt(contact) = std::byte{1};
+  return contact;
+}
+
+void FabricProvider::expect(uint64_t number, std::shared_ptr<Worker> worker) {
+  bool meets = false;
+  {
+    std::lock_guard lock(mutex_);
+    meets = found_.fabric != nullptr;
+  }
+  if (meets) worker = std::make_shared<Arrival>(*this, number, std::move(worker));
+  options_.sockets->expect(number, std::move(worker));
+}
+
+void FabricProvider::forget(uint64_t number) {
+  options_.sockets->forget(number);
+  std::lock_guard lock(mutex_);
+  std::erase_if(appointments_, [number](const auto& appointment) {
+    return appointment->worker != nullptr && appointment->number == number;
+  });
+}
+
+Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds timeout) {
+  return {.fabric = found_.fabric.get(),
+          .obstacle = found_.obstacle.empty() ? "no such network here" : found_.obstacle,
+          .peer = std::move(peer),
+          .clock = *options_.clock,
+          .patience = timeout / 2,
+          .deadline = options_.clock->now() + timeout};
+}
+
+void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> control,
+                             std::shared_ptr<Worker> worker) {
+  std::lock_guard lock(mutex_);
+  if (isStopping_ || !startService().ok()) return;  // told; the sender finds the connection closed
+  auto appointment = std::make_shared<Appointment>();
+  appointment->meeting =
+      meetAsReceiver(std::move(control), meetingOptions("the sender of a link", options_.timeout),
+                     nextDevice_++ % found_.fabric->caps().deviceCount);
+  appointment->number = number;
+  appointment->worker = std::move(worker);
+  appointments_.push_back(std::move(appointment));
+  wake_.notify_all();
+}
+
+Result<std::unique_ptr<Connection>> FabricProvider::connect(const Contact& contact,
+                                                            const Caller& caller,
+                                                            std::chrono::milliseconds timeout) {
+  Contact sockets = contact;
+  const bool meets = std::exchange(meetsAt(sockets), std::byte{0}) != std::byte{0};
+  {
+    std::lock_guard lock(mutex_);
+    TUTTI_TRY(open());
+  }
+  const std::string peer = fmt::format("rank {}", index(caller.peer));
+  TUTTI_TRY_ASSIGN(auto control, options_.sockets->connect(sockets, caller, timeout));
+  if (!meets) {
+    if (!options_.isForced) return control;
+    return remoteError("{} links by sockets, but NCCL_NET is set here: set it alike on all", peer);
+  }
+  auto appointment = std::make_shared<Appointment>();
+  std::unique_lock lock(mutex_);
+  TUTTI_TRY(startService());
+  appointment->meeting = meetAsSender(std::move(control), meetingOptions(peer, timeout));
+  appointments_.push_back(appointment);
+  wake_.notify_all();
+  met_.wait(lock, [&] { return appointment->isOver; });  // it has a deadline of its own
+  lock.unlock();
+  return conclude(*appointment->meeting,
+                  fmt::format("rank {} to rank {}", index(caller.self), index(caller.peer)));
+}
+
+Result<std::unique_ptr<Connection>> FabricProvider::conclude(Meeting& meeting,
+                                                             std::string_view link) {
+  Result<std::unique_ptr<Connection>> connection = meeting.take();
+  if (!connection.ok() || meeting.isOverFabric()) return connection;
+  if (options_.isForced) {
+    return remoteError("no link from {} over the network that NCCL_NET asks for: {}", link,
+                       meeting.obstacle());
+  }
+  bool isFirst = false;
+  {
+    std::lock_guard lock(mutex_);
+    isFirst = !std::exchange(hasWarned_, true);
+  }
+  if (isFirst) {
+    log::warn("a link from {} goes over sockets: {} (further ones are told at INFO)", link,
+              meeting.obstacle());
+  } else {
+    log::info(log::Subsystem::kNet, "a link from {} goes over sockets: {}", link,
+              meeting.obstacle());
+  }
+  return connection;
+}
+
+Result<uint64_t> FabricProvider::watch(Connection& connection, const Readiness& readiness,
+                                       std::shared_ptr<Worker> worker) {
+  auto* own = dynamic_cast<FabricConnection*>(&connection);
+  if (own == nullptr) return options_.sockets->watch(connection, readiness, std::move(worker));
+  const bool hasMoved = own->takeHasMoved();
+  std::lock_guard lock(mutex_);
+  const uint64_t watch = kOurs | nextWatch_++;
+  hasMoved_ = hasMoved_ || hasMoved;
+  const bool wasIdle = watched_.empty();
+  watched_.emplace(watch, std::move(worker));
+  if (wasIdle) wake_.notify_all();
+  return watch;
+}
+
+void FabricProvider::unwatch(uint64_t watch) {
+  if ((watch & kOurs) == 0) return options_.sockets->unwatch(watch);
+  std::lock_guard lock(mutex_);
+  watched_.erase(watch);
+}
+
+void FabricProvider::serve() {
+  microseconds pause = kShortestPause;
+  std::unique_lock lock(mutex_);
+  while (!isStopping_) {
+    if (appointments_.empty() && watched_.empty()) {
+      wake_.wait(lock);
+      pause = kShortestPause;
+      continue;
+    }
+    hasMoved_ = false;
+    stepMeetings(lock);
+    const auto watched = std::exchange(watched_, {});
+    lock.unlock();
+    for (const auto& [watch, worker] : watched) worker->work(watch);
+    lock.lock();
+    pause = hasMoved_ ? kShortestPause : std::min(2 * pause, kLongestPause);
+    if (!hasMoved_ && !isStopping_) wake_.wait_for(lock, pause);
+  }
+}
+
+void FabricProvider::stepMeetings(std::unique_lock<std::mutex>& lock) {
+  const auto appointments = appointments_;
+  for (const auto& appointment : appointments) {
+    lock.unlock();
+    const bool isOver = appointment->meeting->step();
+    lock.lock();
+    if (!isOver) continue;
+    appointment->isOver = true;
+    hasMoved_ = true;
+    // Nothing is delivered to who has been forgotten meanwhile.
+    if (std::erase(appointments_, appointment) == 0 || appointment->worker == nullptr) continue;
+    lock.unlock();
+    deliver(*appointment);
+    lock.lock();
+  }
+  if (hasMoved_) met_.notify_all();
+}
+
+void FabricProvider::deliver(Appointment& appointment) {
+  Result<std::unique_ptr<Connection>> connection =
+      conclude(*appointment.meeting, "another host to a rank here");
+  if (connection.ok()) appointment.worker->arrived(std::move(connection).value());
+}
+
+}  // namespace tutti::net

@@ -1,0 +1,92 @@
+// Connections over a fabric, made and watched with another network's help: sockets, which bring
+// the two sides together, tell of their deaths, and carry a link themselves where the fabric
+// cannot.
+//
+// A fabric has nothing to sleep on. So one thread ("tutti-fabric"), there from the first use on,
+// looks at what is under way: at once again while something moves, else after a pause that doubles
+// up to a millisecond; it sleeps while there is nothing to look at.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/fabric.h"
+#include "net/fabric_meeting.h"
+#include "net/net.h"
+
+namespace tutti::net {
+
+class FabricProvider final : public Provider {
+ public:
+  // What there is of a fabric in this process.
+  struct Found {
+    std::unique_ptr<Fabric> fabric;  // null: none
+    std::string obstacle;            // why not
+  };
+  struct Options {
+    std::unique_ptr<Provider> sockets;
+    // Called once, at the first use. An error: no link to another host can be made.
+    std::function<Result<Found>()> find;
+    bool isForced = false;  // NCCL_NET names the fabric: no link goes without it
+    std::chrono::milliseconds timeout{10'000};
+    Clock* clock = &steadyClock();
+  };
+  explicit FabricProvider(Options options);
+  ~FabricProvider() override;
+
+  const Caps& caps() const override { return caps_; }
+  Result<Contact> contact() override;
+  void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
+  void forget(uint64_t number) override;
+  Result<std::unique_ptr<Connection>> connect(const Contact& contact, const Caller& caller,
+                                              std::chrono::milliseconds timeout) override;
+  Result<uint64_t> watch(Connection& connection, const Readiness& readiness,
+                         std::shared_ptr<Worker> worker) override;
+  void unwatch(uint64_t watch) override;
+
+ private:
+  class Arrival;
+  struct Appointment {
+    std::unique_ptr<Meeting> meeting;
+    uint64_t number = 0;             // a receiver's: what it expected
+    std::shared_ptr<Worker> worker;  // a receiver's; shared with the link's end
+    bool isOver = false;             // under mutex_
+  };
+
+  Status open();
+  Status startService();
+  void receive(uint64_t number, std::unique_ptr<Connection> control,
+               std::shared_ptr<Worker> worker);
+  Meeting::Options meetingOptions(std::string peer, Nanoseconds timeout);
+  void serve();
+  void stepMeetings(std::unique_lock<std::mutex>& lock);
+  void deliver(Appointment& appointment);
+  Result<std::unique_ptr<Connection>> conclude(Meeting& meeting, std::string_view link);
+
+  const Caps caps_{.name = "fabric"};
+  Options options_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable wake_;
+  std::condition_variable met_;
+  bool isOpen_ = false;
+  Found found_;
+  // Shared by the thread that steps it and, a sender's, the one that waits for it.
+  std::vector<std::shared_ptr<Appointment>> appointments_;
+  std::map<uint64_t, std::shared_ptr<Worker>> watched_;  // shared with the connection's owner
+  uint64_t nextWatch_ = 0;
+  bool hasMoved_ = false;
+  bool hasWarned_ = false;
+  size_t nextDevice_ = 0;
+  bool isStopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::net

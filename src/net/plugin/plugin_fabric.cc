@@ -1,0 +1,336 @@
+#include "net/plugin/plugin_fabric.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <vector>
+
+#include "base/log.h"
+#include "base/plugin_file.h"
+#include "net/plugin/net_abi.h"
+
+namespace tutti::net::plugin {
+namespace {
+
+constexpr std::array<const char*, 6> kNewestFirst = {"ncclNetPlugin_v11", "ncclNetPlugin_v10",
+                                                     "ncclNetPlugin_v9",  "ncclNetPlugin_v8",
+                                                     "ncclNetPlugin_v7",  "ncclNetPlugin_v6"};
+constexpr int kNewest = 11;
+
+__attribute__((format(printf, 5, 6))) void logForNetwork(int level, unsigned long subsystems,
+                                                         const char* /*file*/, int /*line*/,
+                                                         const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  logForPlugin("net", level, subsystems, format, arguments);
+  va_end(arguments);
+}
+
+// Plug-ins may tell a profiler about their events; nobody listens.
+ncclResult_t ignoreEvent(void**, int, void*, int64_t, void*) { return ncclSuccess; }
+
+// One version of the interface: its functions, and how they are called. The plug-in's own, so it is
+// there as long as the process.
+template <int kVersion>
+struct Calls {
+  const abi::Net<kVersion>& net;
+  void* context = nullptr;
+  std::string name{};  // of the network, for messages
+
+  Status check(ncclResult_t result, std::string_view call) const {
+    if (result == ncclSuccess) return {};
+    return Status(Code::kSystemError, fmt::format("network plug-in {}: {} returned {}", name, call,
+                                                  static_cast<int>(result)));
+  }
+
+  Status init(uint64_t process) {
+    abi::Config config;
+    if constexpr (kVersion <= 9) return check(net.init(logForNetwork), "init");
+    if constexpr (kVersion == 10) return check(net.init(logForNetwork, ignoreEvent), "init");
+    if constexpr (kVersion == 11)
+      return check(net.init(&context, process, &config, logForNetwork, ignoreEvent), "init");
+  }
+
+  Status listen(int device, void* handle, void** listener) const {
+    if constexpr (kVersion <= 10) return check(net.listen(device, handle, listener), "listen");
+    if constexpr (kVersion == 11)
+      return check(net.listen(context, device, handle, listener), "listen");
+  }
+
+  Status connect(int device, void* handle, void** sender) const {
+    void* onDevice = nullptr;
+    abi::Config config;
+    if constexpr (kVersion == 6) return check(net.connect(device, handle, sender), "connect");
+    if constexpr (kVersion >= 7 && kVersion <= 9)
+      return check(net.connect(device, handle, sender, &onDevice), "connect");
+    if constexpr (kVersion == 10)
+      return check(net.connect(device, &config, handle, sender, &onDevice), "connect");
+    if constexpr (kVersion == 11)
+      return check(net.connect(context, device, handle, sender, &onDevice), "connect");
+  }
+
+  Status accept(void* listener, void** receiver) const {
+    void* onDevice = nullptr;
+    if constexpr (kVersion == 6) return check(net.accept(listener, receiver), "accept");
+    if constexpr (kVersion >= 7) return check(net.accept(listener, receiver, &onDevice), "accept");
+  }
+
+  Status send(void* sender, std::span<std::byte> bytes, void* memory, void** request) const {
+    using Size = typename abi::Types<kVersion>::MessageSize;
+    const auto size = static_cast<Size>(bytes.size());
+    if constexpr (kVersion <= 9)
+      return check(net.send(sender, bytes.data(), size, 0, memory, request), "isend");
+    if constexpr (kVersion >= 10)
+      return check(net.send(sender, bytes.data(), size, 0, memory, nullptr, request), "isend");
+  }
+
+  Status receive(void* receiver, std::span<std::byte> bytes, void* memory, void** request) const {
+    using Size = typename abi::Types<kVersion>::MessageSize;
+    void* data = bytes.data();
+    auto size = static_cast<Size>(bytes.size());
+    int tag = 0;
+    void* parent = nullptr;
+    if constexpr (kVersion <= 9)
+      return check(net.receive(receiver, 1, &data, &size, &tag, &memory, request), "irecv");
+    if constexpr (kVersion >= 10) {
+      return check(net.receive(receiver, 1, &data, &size, &tag, &memory, &parent, request),
+                   "irecv");
+    }
+  }
+
+  Status enroll(void* connection, std::span<std::byte> bytes, void** memory) const {
+    using Size = typename abi::Types<kVersion>::RegisterSize;
+    return check(net.registerMemory(connection, bytes.data(), static_cast<Size>(bytes.size()),
+                                    abi::kHostMemory, memory),
+                 "regMr");
+  }
+
+  void tell(ncclResult_t result, std::string_view call) const {
+    if (Status status = check(result, call); !status.ok())
+      log::info(log::Subsystem::kNet, "{}", status.message());
+  }
+};
+
+enum class Side : uint8_t { kSender, kReceiver };
+
+template <int kVersion>
+class PluginLane final : public Lane {
+ public:
+  PluginLane(const Calls<kVersion>& calls, void* connection, Side side)
+      : calls_(calls), connection_(connection), side_(side) {}
+  ~PluginLane() override {
+    if (side_ == Side::kSender) {
+      calls_.tell(calls_.net.closeSend(connection_), "closeSend");
+    } else {
+      calls_.tell(calls_.net.closeReceive(connection_), "closeRecv");
+    }
+  }
+  PluginLane(const PluginLane&) = delete;
+  PluginLane& operator=(const PluginLane&) = delete;
+
+  Result<Memory> enroll(std::span<std::byte> memory) override {
+    Memory enrolled;
+    TUTTI_TRY(calls_.enroll(connection_, memory, &enrolled.name));
+    return enrolled;
+  }
+  void release(Memory memory) override {
+    calls_.tell(calls_.net.deregisterMemory(connection_, memory.name), "deregMr");
+  }
+
+  Result<Request> post(std::span<std::byte> bytes, Memory memory) override {
+    Request request;
+    if (side_ == Side::kSender) {
+      TUTTI_TRY(calls_.send(connection_, bytes, memory.name, &request.name));
+    } else {
+      TUTTI_TRY(calls_.receive(connection_, bytes, memory.name, &request.name));
+    }
+    return request;
+  }
+
+  Result<std::optional<size_t>> test(Request request) override {
+    int isDone = 0;
+    int size = 0;
+    TUTTI_TRY(calls_.check(calls_.net.test(request.name, &isDone, &size), "test"));
+    if (isDone == 0) return std::optional<size_t>();
+    if (size < 0) {
+      return Status(Code::kSystemError,
+                    fmt::format("network plug-in {}: test gives a size of {}", calls_.name, size));
+    }
+    return std::optional<size_t>(static_cast<size_t>(size));
+  }
+
+ private:
+  const Calls<kVersion>& calls_;
+  void* const connection_;
+  const Side side_;
+};
+
+template <int kVersion>
+class PluginListener final : public LaneListener {
+ public:
+  explicit PluginListener(const Calls<kVersion>& calls) : calls_(calls) {}
+  ~PluginListener() override {
+    if (listener_ != nullptr) calls_.tell(calls_.net.closeListen(listener_), "closeListen");
+  }
+  PluginListener(const PluginListener&) = delete;
+  PluginListener& operator=(const PluginListener&) = delete;
+
+  Status listen(int device) {
+    TUTTI_TRY(calls_.listen(device, handle_.data(), &listener_));
+    if (listener_ != nullptr) return {};
+    return Status(Code::kSystemError,
+                  fmt::format("network plug-in {}: listen gives no listener", calls_.name));
+  }
+  const LaneHandle& handle() const override { return handle_; }
+  Result<std::unique_ptr<Lane>> accept() override {
+    void* connection = nullptr;
+    TUTTI_TRY(calls_.accept(listener_, &connection));
+    std::unique_ptr<Lane> lane;
+    if (connection != nullptr)
+      lane = std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kReceiver);
+    return lane;
+  }
+
+ private:
+  const Calls<kVersion>& calls_;
+  alignas(16) LaneHandle handle_{};
+  void* listener_ = nullptr;
+};
+static_assert(sizeof(LaneHandle) == abi::kHandleBytes);
+
+// A plug-in may keep its state of connecting in the handle.
+template <int kVersion>
+class PluginDialer final : public LaneDialer {
+ public:
+  PluginDialer(const Calls<kVersion>& calls, int device, const LaneHandle& handle)
+      : calls_(calls), device_(device), handle_(handle) {}
+  Result<std::unique_ptr<Lane>> connect() override {
+    void* connection = nullptr;
+    TUTTI_TRY(calls_.connect(device_, handle_.data(), &connection));
+    std::unique_ptr<Lane> lane;
+    if (connection != nullptr)
+      lane = std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kSender);
+    return lane;
+  }
+
+ private:
+  const Calls<kVersion>& calls_;
+  const int device_;
+  alignas(16) LaneHandle handle_;
+};
+
+template <int kVersion>
+class PluginFabric final : public Fabric {
+ public:
+  explicit PluginFabric(const Library& library)
+      : calls_{.net = *static_cast<const abi::Net<kVersion>*>(library.functions),
+               .name = library.name()} {
+    caps_.name = library.name();
+    caps_.deviceCount = 0;
+    caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
+  }
+  ~PluginFabric() override {
+    if constexpr (kVersion == 11) {
+      if (isOpen_ && calls_.net.tail.finalize != nullptr)
+        calls_.tell(calls_.net.tail.finalize(calls_.context), "finalize");
+    }
+  }
+  PluginFabric(const PluginFabric&) = delete;
+  PluginFabric& operator=(const PluginFabric&) = delete;
+
+  Status open(uint64_t process) {
+    TUTTI_TRY(calls_.init(process));
+    isOpen_ = true;
+    int count = 0;
+    TUTTI_TRY(calls_.check(calls_.net.devices(&count), "devices"));
+    for (int device = 0; device < count; ++device) TUTTI_TRY(look(device));
+    if (!devices_.empty()) {
+      caps_.deviceCount = devices_.size();
+      return {};
+    }
+    return Status(Code::kSystemError,
+                  fmt::format("network plug-in {}: it has no adapter for memory of the host ({} "
+                              "adapters)",
+                              calls_.name, count));
+  }
+
+  const Caps& caps() const override { return caps_; }
+
+  Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
+    auto listener = std::make_unique<PluginListener<kVersion>>(calls_);
+    TUTTI_TRY(listener->listen(devices_[device]));
+    return std::unique_ptr<LaneListener>(std::move(listener));
+  }
+
+  Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
+    return std::unique_ptr<LaneDialer>(
+        std::make_unique<PluginDialer<kVersion>>(calls_, devices_[device], handle));
+  }
+
+ private:
+  Status look(int device) {
+    typename abi::Types<kVersion>::Properties properties{};
+    TUTTI_TRY(calls_.check(calls_.net.getProperties(device, &properties), "getProperties"));
+    if ((properties.memoryKinds & abi::kHostMemory) == 0) return {};
+    if constexpr (kVersion >= 7) {
+      if (properties.deviceType != abi::kHostDevice) return {};
+    }
+    if constexpr (kVersion >= 9) {
+      if (properties.maxPointToPointBytes != 0)
+        caps_.maxMessageBytes = std::min(caps_.maxMessageBytes, properties.maxPointToPointBytes);
+    }
+    devices_.push_back(device);
+    caps_.description +=
+        fmt::format("{} {} ({} Mb/s)", devices_.size() == 1 ? ":" : ",",
+                    properties.name != nullptr ? properties.name : "?", properties.speedMbps);
+    return {};
+  }
+
+  Calls<kVersion> calls_;
+  Caps caps_;
+  std::vector<int> devices_;  // the plug-in's numbers of those that we can use
+  bool isOpen_ = false;
+};
+
+template <int kVersion>
+Result<std::unique_ptr<Fabric>> openVersion(const Library& library, uint64_t process) {
+  auto fabric = std::make_unique<PluginFabric<kVersion>>(library);
+  TUTTI_TRY(fabric->open(process));
+  if (fabric->caps().maxMessageBytes < size_t{64} << 10) {
+    return Status(Code::kSystemError,
+                  fmt::format("network plug-in {}: its messages hold {} bytes, at least 65536 are "
+                              "needed",
+                              fabric->caps().name, fabric->caps().maxMessageBytes));
+  }
+  return std::unique_ptr<Fabric>(std::move(fabric));
+}
+
+}  // namespace
+
+std::string Library::name() const {
+  const char* name = *static_cast<const char* const*>(functions);
+  return name == nullptr ? "(no name)" : name;
+}
+
+Result<Library> load(const std::string& entry) {
+  TUTTI_TRY_ASSIGN(PluginSymbol found, findPlugin({.setting = "NCCL_NET_PLUGIN",
+                                                   .kind = "net",
+                                                   .value = entry,
+                                                   .symbolsNewestFirst = kNewestFirst}));
+  return Library{.version = kNewest - static_cast<int>(found.which),
+                 .functions = found.functions,
+                 .source = std::move(found.source)};
+}
+
+Result<std::unique_ptr<Fabric>> open(const Library& library, uint64_t process) {
+  switch (library.version) {
+    case 6: return openVersion<6>(library, process);
+    case 7: return openVersion<7>(library, process);
+    case 8: return openVersion<8>(library, process);
+    case 9: return openVersion<9>(library, process);
+    case 10: return openVersion<10>(library, process);
+    default: return openVersion<11>(library, process);
+  }
+}
+
+}  // namespace tutti::net::plugin

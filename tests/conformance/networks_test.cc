@@ -1,0 +1,198 @@
+// Collectives between hosts over other networks than sockets: plug-ins as a user loads them, by
+// NCCL_NET_PLUGIN. NCCL_HOSTID puts ranks on hosts of their own.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "processes.h"
+
+namespace tutti::conformance {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+std::string pluginOf(int version) {
+  return std::string("NCCL_NET_PLUGIN=" TUTTI_FAKE_NETS "/libnccl-net-fake")
+      .append(std::to_string(version))
+      .append(".so");
+}
+
+std::string temporary(const std::string& name) {
+  return testing::TempDir() + "tutti_networks_" + std::to_string(::getpid()) + "_" + name;
+}
+
+// What ranks on hosts of their own did and logged.
+struct Outcome {
+  std::vector<int> codes;
+  std::string log;
+  bool isGood() const { return codes == std::vector<int>(codes.size(), 0); }
+  size_t count(const std::string& part) const {
+    size_t number = 0;
+    for (size_t at = 0; (at = log.find(part, at)) != std::string::npos; at += part.size()) ++number;
+    return number;
+  }
+};
+
+Outcome run(const std::string& body, const std::string& hosts, const Settings& settings,
+            const Settings& ofRank0 = {}) {
+  const auto all = [&](int rank) {
+    Settings variables = {"NCCL_SOCKET_IFNAME=lo", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=NET",
+                          "NCCL_DEBUG_FILE=" + temporary("log." + std::to_string(rank)),
+                          std::string("NCCL_HOSTID=net-") + hosts[static_cast<size_t>(rank)]};
+    variables.insert(variables.end(), settings.begin(), settings.end());
+    if (rank == 0) variables.insert(variables.end(), ofRank0.begin(), ofRank0.end());
+    return variables;
+  };
+  Outcome outcome;
+  const auto rankCount = static_cast<int>(hosts.size());
+  outcome.codes = runProcesses(body, rankCount, all);
+  std::stringstream text;
+  for (int rank = 0; rank < rankCount; ++rank) {
+    const std::string file = temporary("log." + std::to_string(rank));
+    text << std::ifstream(file).rdbuf();
+    std::filesystem::remove(file);
+  }
+  outcome.log = text.str();
+  return outcome;
+}
+
+constexpr const char* kAllCollectives = "HostRanks.DISABLED_AllCollectives";
+constexpr const char* kAllReduce = "NetworkRanks.DISABLED_AllReduce";
+constexpr const char* kFailingAllReduce = "NetworkRanks.DISABLED_AllReduceThatFails";
+
+// Short payloads, and long ones that go over all adapters.
+ncclResult_t allReduceOften(ncclComm_t comm, int rankCount, int rank) {
+  for (const size_t count : {1, 100, 5000, 300'000}) {
+    for (int round = 0; round < 4; ++round) {
+      std::vector<int64_t> values(count, rank + 1);
+      const ncclResult_t result =
+          ncclAllReduce(values.data(), values.data(), count, ncclInt64, ncclSum, comm, nullptr);
+      if (result != ncclSuccess) return result;
+      for (const int64_t value : values) EXPECT_EQ(value, rankCount * (rankCount + 1) / 2);
+    }
+  }
+  return ncclSuccess;
+}
+
+TEST(NetworkRanks, DISABLED_AllReduce) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  EXPECT_EQ(allReduceOften(comm, self.count, self.rank), ncclSuccess) << ncclGetLastError(comm);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+TEST(NetworkRanks, DISABLED_AllReduceThatFails) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  EXPECT_NE(allReduceOften(comm, self.count, self.rank), ncclSuccess);
+  const char* wanted = std::getenv("TEST_MESSAGE");
+  const std::string message = ncclGetLastError(comm);
+  EXPECT_NE(message.find(wanted == nullptr ? "" : wanted), std::string::npos) << message;
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+class NetPlugins : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Versions, NetPlugins, testing::Values(6, 7, 8, 9, 10, 11),
+                         [](const auto& version) {
+                           return std::string("v").append(std::to_string(version.param));
+                         });
+
+TEST_P(NetPlugins, CarryAllCollectives) {
+  const Outcome outcome = run(kAllCollectives, "01", {pluginOf(GetParam())});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over Fake: plug-in "), 2u) << outcome.log;
+  EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
+TEST(NetPlugin, CarriesAllCollectivesOfSeveralRanksAHost) {
+  const Outcome outcome = run(kAllCollectives, "0110", {pluginOf(11)});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
+TEST(NetPlugin, ThatTakesNothingAtOnceIsAskedAgain) {
+  const Outcome outcome = run(kAllReduce, "012", {pluginOf(9), "FAKE_NET=slow"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
+TEST(NetPlugin, KeepsAllAdaptersBusyAlike) {
+  const std::string report = temporary("report");
+  const Outcome outcome =
+      run(kAllReduce, "01", {pluginOf(11), "FAKE_NET_DEVICES=4", "FAKE_NET_REPORT=" + report});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  std::map<int, double> bytes;
+  std::ifstream file(report);
+  int device = 0;
+  double count = 0;
+  while (file >> device >> count) bytes[device] += count;
+  std::filesystem::remove(report);
+  ASSERT_EQ(bytes.size(), 4u);
+  for (const auto& [each, sent] : bytes) EXPECT_NEAR(sent / bytes[0], 1, 0.05) << each;
+}
+
+TEST(NetPlugin, IsChosenByNameFromAList) {
+  const Outcome outcome = run(
+      kAllReduce, "01",
+      {"LD_LIBRARY_PATH=" TUTTI_FAKE_NETS, "NCCL_NET=fake", "NCCL_NET_PLUGIN=absent,fake8,fake9"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("libnccl-net-absent.so"), 2u) << outcome.log;
+  EXPECT_EQ(
+      outcome.count("links to other hosts over Fake: plug-in libnccl-net-fake8.so, version 8"), 2u)
+      << outcome.log;
+}
+
+TEST(NetPlugin, GivesWayToSocketsWhereTheyAreAskedFor) {
+  const Outcome outcome = run(kAllReduce, "01", {pluginOf(11), "NCCL_NET=Socket"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("over Fake"), 0u) << outcome.log;
+}
+
+TEST(NetPlugin, ThatFailsAtTheStartIsToldAndSocketsTakeItsPlace) {
+  for (const auto& [order, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"fail-init", "network plug-in Fake: init returned 2"},
+           {"no-devices", "it has no adapter for memory of the host (0 adapters)"},
+           {"fail-listen", "network plug-in Fake: listen returned 2"},
+           {"fail-connect", "network plug-in Fake: connect returned 2"},
+           {"fail-accept", "network plug-in Fake: accept returned 2"},
+           {"never-connect", "Fake does not connect to rank"}}) {
+    const Outcome outcome =
+        run(kAllReduce, "01", {pluginOf(10), "FAKE_NET=" + order, "TUTTI_TIMEOUT_MS=4000"});
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_GE(outcome.count(reason), 2u) << order << '\n' << outcome.log;
+  }
+}
+
+TEST(NetPlugin, OfOneRankOnlyIsNotUsed) {
+  const Outcome outcome = run(kAllReduce, "01", {}, {pluginOf(10)});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_GE(outcome.count("goes over sockets"), 1u) << outcome.log;
+}
+
+TEST(NetPlugin, ThatIsAskedForAndMissingIsAnError) {
+  const Outcome outcome = run(
+      kFailingAllReduce, "01",
+      {"NCCL_NET=Other", pluginOf(10), "TEST_MESSAGE=NCCL_NET=Other: there is no such network"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(NetPlugin, ThatFailsLaterEndsTheCallsOfAllRanks) {
+  for (const auto& [order, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"fail-send 5", "isend returned 2"},
+           {"fail-recv 20", "irecv returned 2"},
+           {"fail-test 40", "test returned 2"},
+           {"short 10", "bytes behind the label of a payload of"}}) {
+    const Outcome outcome =
+        run(kFailingAllReduce, "01", {pluginOf(11), "FAKE_NET=" + order, "TUTTI_TIMEOUT_MS=5000"});
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_GE(outcome.count(reason), 1u) << order << '\n' << outcome.log;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::conformance

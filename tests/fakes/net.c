@@ -1,0 +1,495 @@
+/* A network plug-in for tests, in plain C, as a user would write one: its own declarations of the
+ * interface, of the version that FAKE_NET_VERSION says. It moves messages over TCP on the loopback
+ * interface, on FAKE_NET_DEVICES adapters (2 unless set), and insists on its contract: requests in
+ * memory that was registered, at most 32 of them.
+ *
+ * FAKE_NET in the environment says what goes wrong: "fail-init", "no-devices", "fail-listen",
+ * "fail-connect", "fail-accept", "never-connect"; "fail-send N", "fail-recv N", "fail-test N" (the
+ * Nth of the process), "short N" (the Nth receive tells one byte less); "slow": every other call
+ * has to be made again. FAKE_NET_REPORT names a file, to which each adapter's bytes sent are
+ * written when its connections close. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nccl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+typedef void (*Logger)(int level, unsigned long flags, const char* file, int line,
+                       const char* format, ...);
+typedef ncclResult_t (*Profiler)(void** event, int type, void* parent, int64_t id, void* data);
+
+enum { kMaxRequests = 32, kMaxDevices = 8, kHostMemory = 1 };
+
+static Logger say;
+static atomic_long sends, receives, arrivals, tests, calls;
+static atomic_ullong bytesOf[kMaxDevices];
+
+/* ---- what goes wrong ---- */
+
+static int isOrdered(const char* what) {
+  const char* order = getenv("FAKE_NET");
+  return order != NULL && strcmp(order, what) == 0;
+}
+
+static int isNth(const char* what, long number) {
+  const char* order = getenv("FAKE_NET");
+  const size_t length = strlen(what);
+  if (order == NULL || strncmp(order, what, length) != 0 || order[length] != ' ') return 0;
+  return atol(order + length + 1) == number;
+}
+
+/* In no rhythm that the calls could fall in with. */
+static int mustRepeat(void) {
+  return isOrdered("slow") && ((uint32_t)atomic_fetch_add(&calls, 1) * 2654435761U >> 20) % 2 == 0;
+}
+
+/* ---- connections ---- */
+
+struct Memory {
+  char* data;
+  size_t size;
+};
+
+struct Comm;
+struct Request {
+  struct Comm* comm;
+  char* data;
+  size_t size;  /* of a receive: the room */
+  size_t moved; /* with the header */
+  uint32_t header;
+  int isUsed;
+  int isDone;
+};
+
+/* Requests are a ring in the order in which they were made: bytes move for the oldest first. */
+struct Comm {
+  int fd;
+  int device;
+  int isSender;
+  unsigned first, count;
+  struct Request requests[kMaxRequests];
+};
+
+struct Listener {
+  int fd;
+  int device;
+};
+
+struct Handle {
+  uint32_t magic;
+  uint16_t port;
+  uint16_t zero;
+  int fd; /* the connecting side's state, as real plug-ins keep theirs */
+};
+
+static int deviceCount(void) {
+  if (isOrdered("no-devices")) return 0;
+  const char* text = getenv("FAKE_NET_DEVICES");
+  const int count = text == NULL ? 2 : atoi(text);
+  return count < 1 ? 1 : count > kMaxDevices ? kMaxDevices : count;
+}
+
+static ncclResult_t begin(Logger logger) {
+  if (isOrdered("fail-init")) return ncclSystemError;
+  say = logger;
+  say(3, 0x10, __FILE__, __LINE__, "fake network, version %d", FAKE_NET_VERSION);
+  return ncclSuccess;
+}
+
+static ncclResult_t devices(int* count) {
+  *count = deviceCount();
+  return ncclSuccess;
+}
+
+static ncclResult_t listenOn(int device, void* place, void** made) {
+  if (isOrdered("fail-listen")) return ncclSystemError;
+  if (device < 0 || device >= deviceCount()) return ncclInternalError;
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, (struct sockaddr*)&address, length) != 0 || listen(fd, 16) != 0 ||
+      getsockname(fd, (struct sockaddr*)&address, &length) != 0) {
+    if (fd >= 0) close(fd);
+    return ncclSystemError;
+  }
+  struct Listener* listener = malloc(sizeof *listener);
+  if (listener == NULL) return ncclSystemError;
+  *listener = (struct Listener){.fd = fd, .device = device};
+  memset(place, 0, 128);
+  *(struct Handle*)place =
+      (struct Handle){.magic = 0xfa4e, .port = ntohs(address.sin_port), .fd = -1};
+  *made = listener;
+  return ncclSuccess;
+}
+
+static ncclResult_t makeComm(int fd, int device, int isSender, void** made) {
+  struct Comm* comm = calloc(1, sizeof *comm);
+  if (comm == NULL) return ncclSystemError;
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  comm->fd = fd;
+  comm->device = device;
+  comm->isSender = isSender;
+  *made = comm;
+  return ncclSuccess;
+}
+
+static ncclResult_t connectTo(int device, void* place, void** made) {
+  struct Handle* handle = place;
+  *made = NULL;
+  if (handle->magic != 0xfa4e || device < 0 || device >= deviceCount()) return ncclInternalError;
+  if (isOrdered("fail-connect")) return ncclSystemError;
+  if (isOrdered("never-connect") || mustRepeat()) return ncclSuccess;
+  struct sockaddr_in address = {.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                .sin_port = htons(handle->port)};
+  if (handle->fd < 0) {
+    handle->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (handle->fd < 0) return ncclSystemError;
+  }
+  if (connect(handle->fd, (struct sockaddr*)&address, sizeof address) != 0) {
+    if (errno == EINPROGRESS || errno == EALREADY || errno == EINTR) return ncclSuccess;
+    if (errno != EISCONN) {
+      close(handle->fd);
+      return ncclSystemError;
+    }
+  }
+  return makeComm(handle->fd, device, 1, made);
+}
+
+static ncclResult_t acceptFrom(void* place, void** made) {
+  struct Listener* listener = place;
+  *made = NULL;
+  if (isOrdered("fail-accept")) return ncclSystemError;
+  if (mustRepeat()) return ncclSuccess;
+  const int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) return errno == EAGAIN || errno == EINTR ? ncclSuccess : ncclSystemError;
+  return makeComm(fd, listener->device, 0, made);
+}
+
+static ncclResult_t closeListener(void* place) {
+  struct Listener* listener = place;
+  close(listener->fd);
+  free(listener);
+  return ncclSuccess;
+}
+
+static ncclResult_t closeComm(void* place) {
+  struct Comm* comm = place;
+  const char* report = getenv("FAKE_NET_REPORT");
+  if (comm->isSender && report != NULL) {
+    FILE* file = fopen(report, "a");
+    if (file != NULL) {
+      fprintf(file, "%d %llu\n", comm->device, atomic_exchange(&bytesOf[comm->device], 0));
+      fclose(file);
+    }
+  }
+  close(comm->fd);
+  free(comm);
+  return ncclSuccess;
+}
+
+static ncclResult_t enroll(void* comm, void* data, size_t size, int kind, void** made) {
+  if (comm == NULL || data == NULL || size == 0 || kind != kHostMemory) return ncclInvalidArgument;
+  struct Memory* memory = malloc(sizeof *memory);
+  if (memory == NULL) return ncclSystemError;
+  *memory = (struct Memory){.data = data, .size = size};
+  *made = memory;
+  return ncclSuccess;
+}
+
+static ncclResult_t release(void* comm, void* memory) {
+  (void)comm;
+  free(memory);
+  return ncclSuccess;
+}
+
+/* ---- messages ---- */
+
+static ncclResult_t start(struct Comm* comm, void* data, size_t size, void* place, void** request) {
+  const struct Memory* memory = place;
+  *request = NULL;
+  if (memory == NULL || (char*)data < memory->data ||
+      (char*)data + size > memory->data + memory->size) {
+    say(2, 0x10, __FILE__, __LINE__, "%zu bytes are not in registered memory", size);
+    return ncclInternalError;
+  }
+  if (mustRepeat()) return ncclSuccess;
+  if (comm->count == kMaxRequests) return ncclInternalError;
+  struct Request* made = &comm->requests[(comm->first + comm->count) % kMaxRequests];
+  if (made->isUsed) return ncclSuccess; /* done, but not asked about yet */
+  *made = (struct Request){
+      .comm = comm, .data = data, .size = size, .header = (uint32_t)size, .isUsed = 1};
+  ++comm->count;
+  *request = made;
+  return ncclSuccess;
+}
+
+/* Of a message: its length, then its bytes. 1: moved to its end; 0: not yet; -1: broken. */
+static int move(struct Request* request) {
+  struct Comm* comm = request->comm;
+  for (;;) {
+    const size_t skip = request->moved;
+    const size_t body = skip < sizeof request->header ? 0 : skip - sizeof request->header;
+    if (skip >= sizeof request->header && body == request->header) return 1;
+    ssize_t count;
+    if (comm->isSender) {
+      struct iovec pieces[2];
+      int pieceCount = 0;
+      if (skip < sizeof request->header)
+        pieces[pieceCount++] = (struct iovec){(char*)&request->header + skip, 4 - skip};
+      pieces[pieceCount++] = (struct iovec){request->data + body, request->header - body};
+      struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)pieceCount};
+      count = sendmsg(comm->fd, &message, MSG_NOSIGNAL);
+    } else if (skip < sizeof request->header) {
+      count = recv(comm->fd, (char*)&request->header + skip, 4 - skip, 0);
+    } else {
+      count = recv(comm->fd, request->data + body, request->header - body, 0);
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return 0;
+    if (count <= 0) return -1;
+    request->moved += (size_t)count;
+    if (request->moved >= sizeof request->header && request->header > request->size) return -1;
+  }
+}
+
+static ncclResult_t advance(struct Comm* comm) {
+  while (comm->count > 0) {
+    struct Request* request = &comm->requests[comm->first];
+    const int state = move(request);
+    if (state < 0) return ncclSystemError;
+    if (state == 0) return ncclSuccess;
+    request->isDone = 1;
+    if (comm->isSender) atomic_fetch_add(&bytesOf[comm->device], request->header);
+    comm->first = (comm->first + 1) % kMaxRequests;
+    --comm->count;
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t sendMessage(void* comm, void* data, size_t size, void* memory, void** request) {
+  if (isNth("fail-send", atomic_fetch_add(&sends, 1))) return ncclSystemError;
+  return start(comm, data, size, memory, request);
+}
+
+static ncclResult_t receiveMessage(void* comm, int count, void** data, size_t size, void** memory,
+                                   void** request) {
+  if (count != 1) return ncclInternalError;
+  if (isNth("fail-recv", atomic_fetch_add(&receives, 1))) return ncclSystemError;
+  return start(comm, data[0], size, memory[0], request);
+}
+
+static ncclResult_t test(void* place, int* done, int* sizes) {
+  struct Request* request = place;
+  const long number = atomic_fetch_add(&tests, 1);
+  *done = 0;
+  if (!request->isUsed) return ncclInternalError;
+  if (isNth("fail-test", number)) return ncclSystemError;
+  if (mustRepeat()) return ncclSuccess;
+  const ncclResult_t result = request->isDone ? ncclSuccess : advance(request->comm);
+  if (!request->isDone) return result; /* what breaks behind a message is no fault of its own */
+  const int isReceived = !request->comm->isSender;
+  const int isShort = isReceived && isNth("short", atomic_fetch_add(&arrivals, 1));
+  if (sizes != NULL) sizes[0] = (int)request->header - isShort;
+  *done = 1;
+  request->isUsed = 0;
+  return ncclSuccess;
+}
+
+/* ---- the versions of the interface ---- */
+
+#if FAKE_NET_VERSION >= 9
+typedef size_t MessageSize;
+#else
+typedef int MessageSize;
+#endif
+#if FAKE_NET_VERSION >= 8
+typedef size_t RegisterSize;
+#else
+typedef int RegisterSize;
+#endif
+
+struct Properties {
+  char* name;
+  char* pciPath;
+  uint64_t guid;
+  int ptrSupport;
+#if FAKE_NET_VERSION >= 8
+  int regIsGlobal;
+#endif
+#if FAKE_NET_VERSION >= 9
+  int forceFlush;
+#endif
+  int speed;
+  int port;
+  float latency;
+  int maxComms;
+  int maxRecvs;
+#if FAKE_NET_VERSION >= 7
+  int netDeviceType;
+  int netDeviceVersion;
+#endif
+#if FAKE_NET_VERSION >= 9
+  struct {
+    int count;
+    int devices[4];
+  } virtualDevice;
+  size_t maxP2pBytes;
+  size_t maxCollBytes;
+#endif
+#if FAKE_NET_VERSION >= 11
+  size_t maxMultiRequestSize;
+#endif
+};
+
+static ncclResult_t describe(int device, struct Properties* properties) {
+  static char name[kMaxDevices][8];
+  snprintf(name[device], sizeof name[device], "fake%d", device);
+  memset(properties, 0, sizeof *properties);
+  properties->name = name[device];
+  properties->guid = (uint64_t)device;
+  properties->ptrSupport = kHostMemory;
+  properties->speed = 10000;
+  properties->maxComms = 1024;
+  properties->maxRecvs = 1;
+#if FAKE_NET_VERSION >= 9
+  properties->maxP2pBytes = 1 << 20;
+  properties->maxCollBytes = 1 << 20;
+#endif
+  return ncclSuccess;
+}
+
+#if FAKE_NET_VERSION >= 11
+static int theContext;
+static ncclResult_t start11(void** context, uint64_t id, const int* config, Logger logger,
+                            Profiler profiler) {
+  if (id == 0 || config == NULL || profiler == NULL) return ncclInvalidArgument;
+  *context = &theContext;
+  return begin(logger);
+}
+static ncclResult_t finish11(void* context) {
+  return context == &theContext ? ncclSuccess : ncclInvalidArgument;
+}
+static ncclResult_t listen11(void* context, int device, void* handle, void** made) {
+  return context == &theContext ? listenOn(device, handle, made) : ncclInvalidArgument;
+}
+static ncclResult_t connect11(void* context, int device, void* handle, void** made, void** on) {
+  (void)on;
+  return context == &theContext ? connectTo(device, handle, made) : ncclInvalidArgument;
+}
+#elif FAKE_NET_VERSION == 10
+static ncclResult_t start10(Logger logger, Profiler profiler) {
+  return profiler == NULL ? ncclInvalidArgument : begin(logger);
+}
+static ncclResult_t connect10(int device, const int* config, void* handle, void** made, void** on) {
+  (void)on;
+  return config == NULL ? ncclInvalidArgument : connectTo(device, handle, made);
+}
+#elif FAKE_NET_VERSION >= 7
+static ncclResult_t connect7(int device, void* handle, void** made, void** on) {
+  (void)on;
+  return connectTo(device, handle, made);
+}
+#endif
+#if FAKE_NET_VERSION >= 7
+static ncclResult_t accept7(void* listener, void** made, void** on) {
+  (void)on;
+  return acceptFrom(listener, made);
+}
+#endif
+
+static ncclResult_t enrollSized(void* comm, void* data, RegisterSize size, int kind, void** made) {
+  return enroll(comm, data, (size_t)size, kind, made);
+}
+
+#if FAKE_NET_VERSION >= 10
+static ncclResult_t isend(void* comm, void* data, MessageSize size, int tag, void* memory,
+                          void* parent, void** request) {
+  (void)tag, (void)parent;
+  return sendMessage(comm, data, (size_t)size, memory, request);
+}
+static ncclResult_t irecv(void* comm, int count, void** data, MessageSize* sizes, int* tags,
+                          void** memories, void** parents, void** request) {
+  (void)tags;
+  if (parents == NULL) return ncclInvalidArgument;
+  return receiveMessage(comm, count, data, (size_t)sizes[0], memories, request);
+}
+#else
+static ncclResult_t isend(void* comm, void* data, MessageSize size, int tag, void* memory,
+                          void** request) {
+  (void)tag;
+  return sendMessage(comm, data, (size_t)size, memory, request);
+}
+static ncclResult_t irecv(void* comm, int count, void** data, MessageSize* sizes, int* tags,
+                          void** memories, void** request) {
+  (void)tags;
+  return receiveMessage(comm, count, data, (size_t)sizes[0], memories, request);
+}
+#endif
+
+struct Plugin {
+  const char* name;
+  void *init, *devices, *getProperties, *listen, *connect, *accept;
+  void *regMr, *regMrDmaBuf, *deregMr, *isend, *irecv, *iflush, *test;
+  void *closeSend, *closeRecv, *closeListen;
+  void *getDeviceMr, *irecvConsumed, *makeVDevice, *finalize, *setNetAttr;
+};
+
+#if FAKE_NET_VERSION >= 11
+#define INIT start11
+#define LISTEN listen11
+#define CONNECT connect11
+#define FINALIZE (void*)finish11
+#else
+#define LISTEN listenOn
+#define FINALIZE NULL
+#if FAKE_NET_VERSION == 10
+#define INIT start10
+#define CONNECT connect10
+#else
+#define INIT begin
+#if FAKE_NET_VERSION >= 7
+#define CONNECT connect7
+#else
+#define CONNECT connectTo
+#endif
+#endif
+#endif
+#if FAKE_NET_VERSION >= 7
+#define ACCEPT accept7
+#else
+#define ACCEPT acceptFrom
+#endif
+
+#define NAME_OF(version) ncclNetPlugin_v##version
+#define NAME(version) NAME_OF(version)
+
+__attribute__((visibility("default"))) const struct Plugin NAME(FAKE_NET_VERSION) = {
+    .name = "Fake",
+    .init = (void*)INIT,
+    .devices = (void*)devices,
+    .getProperties = (void*)describe,
+    .listen = (void*)LISTEN,
+    .connect = (void*)CONNECT,
+    .accept = (void*)ACCEPT,
+    .regMr = (void*)enrollSized,
+    .deregMr = (void*)release,
+    .isend = (void*)isend,
+    .irecv = (void*)irecv,
+    .test = (void*)test,
+    .closeSend = (void*)closeComm,
+    .closeRecv = (void*)closeComm,
+    .closeListen = (void*)closeListener,
+    .finalize = FINALIZE,
+};

@@ -100,12 +100,15 @@ constexpr SettingInfo kTable[] = {
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
     {"NCCL_NET", kText, "", "", "",
-     "The network between hosts, by name, and no other: Socket, or a plug-in's name. Unset: the "
-     "first plug-in that works, or sockets."},
+     "The network between hosts, by name, and no other: Socket, ofi (libfabric), or a plug-in's "
+     "name. Unset: the first plug-in that works, or sockets."},
     {"NCCL_NET_PLUGIN", kText, "", "", "",
      "Network plug-ins (versions 6 to 11), a list: each a path, libNAME.so, or NAME for "
      "libnccl-net-NAME.so; STATIC_PLUGIN: in the program; none: do not look for libnccl-net.so. "
      "One that fails is warned of, and sockets take its place."},
+    {"TUTTI_OFI_PROVIDER", kText, "", "", "",
+     "With NCCL_NET=ofi: which of libfabric's providers, as fi_info names them (tcp, efa, psm3, "
+     "verbs); unset: libfabric's first choice."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
      "Memory of one link between two ranks; four times that in a communicator of several hosts. "
      "More helps large messages until it leaves the cache. "

@@ -86,6 +86,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                              .family = socketFamily(settings_),
                                              .network = settings_.text("NCCL_NET"),
                                              .plugins = settings_.text("NCCL_NET_PLUGIN"),
+                                             .ofiProvider = settings_.text("TUTTI_OFI_PROVIDER"),
                                              .timeout = timeoutOf(settings_)},
                                  .timeout = timeoutOf(settings_)});
   bundles_ = openBundles(settings_);

@@ -6,6 +6,9 @@
 
 #include "base/log.h"
 #include "net/fabric_provider.h"
+#ifdef TUTTI_OFI
+#include "net/ofi/ofi_fabric.h"
+#endif
 #include "net/plugin/plugin_fabric.h"
 #include "net/socket/socket_provider.h"
 
@@ -39,6 +42,10 @@ class Finder {
         return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
     }
     if (options_.network.empty()) return sockets(reasons_);
+    if (isSame(options_.network, "ofi")) {
+      if (std::unique_ptr<Fabric> fabric = tryOfi())
+        return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
+    }
     return invalidUsage("NCCL_NET={}: there is no such network{}{} (NCCL_NET_PLUGIN={})",
                         options_.network, reasons_.empty() ? "" : ": ", reasons_, options_.plugins);
   }
@@ -64,6 +71,19 @@ class Finder {
     if (fabric.ok()) return std::move(fabric).value();
     log::warn("{} ({}): it is not used", fabric.status().message(), library->source);
     return decline(fabric.status().message());
+  }
+
+  std::unique_ptr<Fabric> tryOfi() {
+#ifdef TUTTI_OFI
+    Result<std::unique_ptr<Fabric>> fabric = ofi::open({.provider = options_.ofiProvider,
+                                                        .interfaces = options_.interfaces,
+                                                        .family = options_.family,
+                                                        .rng = *options_.rng});
+    if (fabric.ok()) return std::move(fabric).value();
+    return decline(fabric.status().message());
+#else
+    return decline("this build has no libfabric: its headers were not there");
+#endif
   }
 
   std::nullptr_t decline(std::string_view why) {

@@ -16,6 +16,7 @@ struct NetworkOptions {
   int family = 0;                             // AF_INET, AF_INET6, 0 any
   std::string network{};                      // NCCL_NET; empty: whatever there is, or sockets
   std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
+  std::string ofiProvider{};                  // TUTTI_OFI_PROVIDER
   std::chrono::milliseconds timeout{10'000};  // a peer that acknowledges nothing for so long is
                                               // gone
   Clock* clock = &steadyClock();

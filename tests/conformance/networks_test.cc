@@ -1,5 +1,7 @@
 // Collectives between hosts over other networks than sockets: plug-ins as a user loads them, by
 // NCCL_NET_PLUGIN. NCCL_HOSTID puts ranks on hosts of their own.
+#include <dlfcn.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -192,6 +194,37 @@ TEST(NetPlugin, ThatFailsLaterEndsTheCallsOfAllRanks) {
     EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
     EXPECT_GE(outcome.count(reason), 1u) << order << '\n' << outcome.log;
   }
+}
+
+// libfabric over TCP, on the loopback interface.
+bool hasLibfabric() {
+  void* library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+  return library != nullptr && ::dlclose(library) == 0;
+}
+
+class Libfabric : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!hasLibfabric()) GTEST_SKIP() << "there is no libfabric.so.1";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, Libfabric, testing::Values("01", "001", "0110"),
+                         [](const auto& layout) { return "h" + layout.param; });
+
+TEST_P(Libfabric, CarriesAllCollectives) {
+  const Outcome outcome =
+      run(kAllCollectives, GetParam(), {"NCCL_NET=ofi", "TUTTI_OFI_PROVIDER=tcp"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over ofi: libfabric's tcp"), GetParam().size())
+      << outcome.log;
+}
+
+TEST(LibfabricProvider, ThatIsAskedForAndMissingIsAnError) {
+  if (!hasLibfabric()) GTEST_SKIP() << "there is no libfabric.so.1";
+  const Outcome outcome =
+      run(kFailingAllReduce, "01",
+          {"NCCL_NET=ofi", "TUTTI_OFI_PROVIDER=nosuch", "TEST_MESSAGE=no provider nosuch"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
 }
 
 }  // namespace

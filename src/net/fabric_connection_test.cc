@@ -1,0 +1,243 @@
+// Both ends over lanes and a control connection in memory, which take, delay and refuse what a seed
+// says.
+#include "net/fabric_connection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "base/rng.h"
+
+namespace tutti::net {
+namespace {
+
+using testing::HasSubstr;
+
+// What both ends of a lane share. A send is matched with the oldest receive.
+struct VirtualWire {
+  struct Posted {
+    std::span<std::byte> bytes;
+    std::optional<size_t> moved;
+  };
+  SeededRng& rng;
+  std::deque<Posted> sends{}, receives{};  // all that were ever posted: requests are their places
+  size_t matched = 0;
+  bool isBroken = false;
+
+  void match() {
+    while (matched < std::min(sends.size(), receives.size()) && rng.below(2) == 0) {
+      Posted& from = sends[matched];
+      Posted& to = receives[matched++];
+      EXPECT_LE(from.bytes.size(), to.bytes.size());
+      std::ranges::copy(from.bytes, to.bytes.begin());
+      from.moved = to.moved = from.bytes.size();
+    }
+  }
+};
+
+class VirtualLane final : public Lane {
+ public:
+  VirtualLane(std::shared_ptr<VirtualWire> wire, bool isSender)
+      : wire_(std::move(wire)), posted_(isSender ? wire_->sends : wire_->receives) {}
+  ~VirtualLane() override { EXPECT_EQ(enrolled_, 0); }
+
+  Result<Memory> enroll(std::span<std::byte>) override {
+    ++enrolled_;
+    return Memory{this};
+  }
+  void release(Memory memory) override {
+    EXPECT_EQ(memory.name, this);
+    --enrolled_;
+  }
+  Result<Request> post(std::span<std::byte> bytes, Memory memory) override {
+    EXPECT_EQ(memory.name, this);
+    if (wire_->isBroken) return Status(Code::kSystemError, "the lane is broken");
+    if (underWay_ == kMaxRequests || wire_->rng.below(4) == 0) return Request{};
+    ++underWay_;
+    posted_.push_back({.bytes = bytes, .moved = {}});
+    return Request{&posted_.back()};
+  }
+  Result<std::optional<size_t>> test(Request request) override {
+    if (wire_->isBroken) return Status(Code::kSystemError, "the lane is broken");
+    wire_->match();
+    const auto moved = static_cast<VirtualWire::Posted*>(request.name)->moved;
+    if (moved) --underWay_;
+    return moved;
+  }
+
+ private:
+  const std::shared_ptr<VirtualWire> wire_;
+  std::deque<VirtualWire::Posted>& posted_;
+  size_t underWay_ = 0;
+  int enrolled_ = 0;
+};
+
+// One end of a control connection: messages lie in the other's inbox at once.
+struct Inbox {
+  struct Message {
+    Label label;
+    std::vector<std::byte> payload;
+  };
+  std::deque<Message> messages;
+  bool isClosed = false;
+};
+
+class VirtualControl final : public Connection {
+ public:
+  VirtualControl(std::shared_ptr<Inbox> in, std::shared_ptr<Inbox> out)
+      : in_(std::move(in)), out_(std::move(out)) {}
+  ~VirtualControl() override { out_->isClosed = true; }
+  Progress send(const Label& label, std::span<const std::byte> payload) override {
+    out_->messages.push_back({label, {payload.begin(), payload.end()}});
+    ++sent_;
+    return Progress::kAdvanced;
+  }
+  Result<Progress> flush() override { return Progress::kDone; }
+  uint64_t sentCount() const override { return sent_; }
+  Result<Progress> receiveLabel(Label& label) override {
+    if (in_->messages.empty()) {
+      if (in_->isClosed) return Status(Code::kRemoteError, "the control connection was closed");
+      return Progress::kIdle;
+    }
+    label = in_->messages.front().label;
+    return Progress::kDone;
+  }
+  Result<Progress> receivePayload(std::span<std::byte> payload) override {
+    EXPECT_EQ(payload.size(), in_->messages.front().payload.size());
+    std::ranges::copy(in_->messages.front().payload, payload.begin());
+    in_->messages.pop_front();
+    return Progress::kDone;
+  }
+
+ private:
+  const std::shared_ptr<Inbox> in_, out_;
+  uint64_t sent_ = 0;
+};
+
+class FabricLink : public testing::TestWithParam<int> {
+ protected:
+  void connect(size_t payloadLanes, size_t maxMessageBytes) {
+    LaneSet here{.lanes = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 1"};
+    LaneSet there{.lanes = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 0"};
+    for (size_t i = 0; i < 1 + payloadLanes; ++i) {
+      wires_.push_back(std::make_shared<VirtualWire>(VirtualWire{.rng = rng_}));
+      here.lanes.push_back(std::make_unique<VirtualLane>(wires_.back(), true));
+      there.lanes.push_back(std::make_unique<VirtualLane>(wires_.back(), false));
+    }
+    auto a = std::make_shared<Inbox>();
+    auto b = std::make_shared<Inbox>();
+    sender_ = FabricSender::open(std::make_unique<VirtualControl>(a, b), std::move(here)).value();
+    receiver_ =
+        FabricReceiver::open(std::make_unique<VirtualControl>(b, a), std::move(there)).value();
+  }
+
+  // Messages of any size, short and long, each with its number for a signature.
+  void makeMessages(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      messages_.emplace_back(rng_.below(3) == 0 ? rng_.below(200'000) : rng_.below(5000));
+      for (std::byte& each : messages_.back()) each = static_cast<std::byte>(rng_.next());
+    }
+  }
+
+  Status stepSender() {
+    while (taken_ < messages_.size()) {
+      const auto& message = messages_[taken_];
+      const Label label{.bytes = static_cast<uint32_t>(message.size()),
+                        .signature = static_cast<uint32_t>(taken_)};
+      if (sender_->send(label, message) == Progress::kIdle) break;
+      ++taken_;
+    }
+    if (taken_ == messages_.size() && !hasLeft_) {
+      const Label notice{.bytes = kNotice | static_cast<uint32_t>(farewell_.size()),
+                         .signature = 9};
+      EXPECT_EQ(sender_->send(notice, farewell_), Progress::kAdvanced);
+      hasLeft_ = true;
+    }
+    return sender_->flush().takeStatus();
+  }
+
+  // True when the notice has come.
+  Result<bool> stepReceiver() {
+    if (!hasLabel_) {
+      TUTTI_TRY_ASSIGN(const Progress progress, receiver_->receiveLabel(label_));
+      if (progress == Progress::kIdle) return false;
+      hasLabel_ = true;
+      place_.resize(label_.bytes & ~kNotice);
+    }
+    TUTTI_TRY_ASSIGN(const Progress progress, receiver_->receivePayload(place_));
+    if (progress == Progress::kIdle) return false;
+    hasLabel_ = false;
+    if ((label_.bytes & kNotice) != 0) {
+      EXPECT_EQ(place_, farewell_);
+      return true;
+    }
+    EXPECT_EQ(label_.signature, received_);
+    EXPECT_EQ(place_, messages_[received_++]);
+    return false;
+  }
+
+  SeededRng rng_{static_cast<uint64_t>(GetParam())};
+  std::vector<std::shared_ptr<VirtualWire>> wires_;
+  std::vector<std::vector<std::byte>> messages_;
+  const std::vector<std::byte> farewell_ = std::vector<std::byte>(30, std::byte{7});
+  std::vector<std::byte> place_;
+  std::unique_ptr<Connection> sender_, receiver_;
+  size_t taken_ = 0, received_ = 0;
+  bool hasLeft_ = false, hasLabel_ = false;
+  Label label_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FabricLink, testing::Range(0, 40));
+
+TEST_P(FabricLink, BringsAllMessagesInOrderAndThenTheNotice) {
+  connect(1 + rng_.below(kMaxPayloadLanes), rng_.below(2) == 0 ? 10'000 : 1 << 30);
+  makeMessages(40);
+  bool isOver = false;
+  for (int step = 0; step < 1'000'000 && !isOver; ++step) {
+    if (rng_.below(2) == 0) {
+      ASSERT_TRUE(stepSender().ok());
+    } else {
+      const auto over = stepReceiver();
+      ASSERT_TRUE(over.ok()) << over.status().message();
+      isOver = over.value();
+    }
+  }
+  EXPECT_TRUE(isOver);
+  EXPECT_EQ(received_, messages_.size());
+  ASSERT_TRUE(stepSender().ok());
+  EXPECT_EQ(sender_->sentCount(), messages_.size());
+}
+
+TEST_P(FabricLink, ThatBreaksOnOneLaneEndsBothSides) {
+  connect(2, 1 << 30);
+  makeMessages(40);
+  const uint64_t breaksAt = rng_.below(200);
+  Status ofSender, ofReceiver;
+  for (uint64_t step = 0; step < 1'000'000 && (ofSender.ok() || ofReceiver.ok()); ++step) {
+    if (step == breaksAt) wires_[rng_.below(3)]->isBroken = true;
+    if (rng_.below(2) == 0 && ofSender.ok()) {
+      ofSender = stepSender();
+      Label label;
+      if (ofSender.ok()) {
+        ofSender = sender_->receiveLabel(label).takeStatus();
+      } else {
+        EXPECT_FALSE(sender_->receiveLabel(label).ok());  // as a pump asks after a failure
+      }
+      if (!ofSender.ok()) sender_.reset();
+    } else if (ofReceiver.ok()) {
+      ofReceiver = stepReceiver().takeStatus();
+      if (!ofReceiver.ok()) receiver_.reset();
+    }
+  }
+  for (const Status* status : {&ofSender, &ofReceiver}) {
+    const std::string text(status->message());
+    EXPECT_THAT(text, testing::AnyOf(HasSubstr("the lane is broken"),
+                                     HasSubstr("the control connection was closed")));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::net

@@ -56,6 +56,8 @@ Status FabricProvider::open() {
   if (isOpen_) return {};
   TUTTI_TRY_ASSIGN(found_, options_.find());
   isOpen_ = true;
+  if (found_.fabric == nullptr)
+    capsInUse_.store(&options_.sockets->caps(), std::memory_order_release);
   if (found_.fabric != nullptr) {
     const Fabric::Caps& caps = found_.fabric->caps();
     log::info(log::Subsystem::kNet, "links to other hosts over {}: {}", caps.name,

@@ -7,6 +7,7 @@
 // up to a millisecond; it sleeps while there is nothing to look at.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -41,7 +42,8 @@ class FabricProvider final : public Provider {
   explicit FabricProvider(Options options);
   ~FabricProvider() override;
 
-  const Caps& caps() const override { return caps_; }
+  // The sockets' where there is no fabric; known once the contact is.
+  const Caps& caps() const override { return *capsInUse_.load(std::memory_order_acquire); }
   Result<Contact> contact() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
   void forget(uint64_t number) override;
@@ -72,6 +74,7 @@ class FabricProvider final : public Provider {
 
   const Caps caps_{.name = "fabric"};
   Options options_;
+  std::atomic<const Caps*> capsInUse_{&caps_};  // set once, under mutex_; published by release
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_;

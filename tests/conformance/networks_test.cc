@@ -188,7 +188,7 @@ TEST(NetPlugin, ThatFailsLaterEndsTheCallsOfAllRanks) {
            {"fail-send 5", "isend returned 2"},
            {"fail-recv 20", "irecv returned 2"},
            {"fail-test 40", "test returned 2"},
-           {"short 10", "bytes behind the label of a payload of"}}) {
+           {"short 10", "the sender of a link sends"}}) {
     const Outcome outcome =
         run(kFailingAllReduce, "01", {pluginOf(11), "FAKE_NET=" + order, "TUTTI_TIMEOUT_MS=5000"});
     EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;

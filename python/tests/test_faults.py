@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -129,6 +131,52 @@ print("parent is well")
 """)
     assert result.stdout.count("is a fork of it") == 2, result
     assert result.stdout.count("parent is well") == 2, result
+
+
+CHILDREN = """
+import multiprocessing, sys
+import numpy, tutti
+
+def rank_main(rank, size, ids, told):
+    try:
+        with tutti.Communicator(size, rank, ids.get()) as comm:
+            told.put(float(comm.all_reduce(numpy.full(3, rank + 1.0))[2]))
+    except tutti.Error as error:
+        told.put(str(error))
+
+if __name__ == "__main__":
+    method, use_first = sys.argv[1:]
+    context = multiprocessing.get_context(method)
+    ids, told = context.Queue(), context.Queue()
+    if use_first == "True":
+        mine = tutti.Communicator(1, 0, tutti.unique_id())
+        mine.all_reduce(numpy.ones(3))
+    children = [context.Process(target=rank_main, args=(rank, 3, ids, told)) for rank in range(3)]
+    for child in children:
+        child.start()
+    id = tutti.unique_id()
+    for child in children:
+        ids.put(id)
+    print(*sorted(told.get(timeout=60) for _ in children), sep="\\n")
+    for child in children:
+        child.join()
+    if use_first == "True":
+        mine.all_reduce(numpy.ones(3))
+        mine.destroy()
+    print("parent is well")
+"""
+
+
+@pytest.mark.parametrize("method, used_before", [("spawn", True), ("forkserver", True), ("fork", False), ("fork", True)])
+def test_children_are_ranks_unless_forked_after_the_first_call(tmp_path, method, used_before):
+    path = tmp_path / "script.py"
+    path.write_text(CHILDREN)
+    result = subprocess.run([sys.executable, str(path), method, str(used_before)], text=True, capture_output=True, timeout=90,
+                            check=False)
+    *told, last = result.stdout.splitlines() or [""]
+    assert len(told) == 3 and last == "parent is well", result
+    for each in told:
+        assert "fork before the first call" in each if method == "fork" and used_before else each == "6.0", result
 
 
 def test_the_interpreter_ends_in_the_middle_of_collectives(processes):

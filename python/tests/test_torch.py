@@ -183,6 +183,27 @@ dist.destroy_process_group()
     assert result.returncode == 0 and "is a fork of it" in result.stdout, result.stdout + result.stderr
 
 
+def test_ranks_may_be_spawned(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(f"""
+import torch, torch.distributed as dist, torch.multiprocessing
+import tutti.torch
+
+def rank_main(rank):
+    dist.init_process_group("tutti", init_method="file://{tmp_path}/store", rank=rank, world_size=2)
+    tensor = torch.full((5,), rank + 1.0)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [3.0] * 5, tensor
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(rank_main, nprocs=2)
+    print("all ended")
+""")
+    result = subprocess.run([sys.executable, str(path)], text=True, capture_output=True, timeout=240, check=False)
+    assert result.stdout == "all ended\n", result.stdout + result.stderr
+
+
 def test_ranks_that_do_not_come_are_named(tmp_path):
     script = ("import datetime, torch.distributed as dist, tutti.torch\n"
               "store = dist.HashStore()\n"

@@ -9,6 +9,10 @@ install(DIRECTORY ${python_source}/tutti/ DESTINATION tutti COMPONENT python EXC
         PATTERN __pycache__ EXCLUDE)
 # A wheel holds no links: the library goes in under the name by which it is loaded.
 install(FILES $<TARGET_FILE:nccl> DESTINATION tutti/lib RENAME libnccl.so.2 COMPONENT python EXCLUDE_FROM_ALL)
+if(CMAKE_STRIP)  # what --strip does not do for a renamed file
+  install(CODE "execute_process(COMMAND ${CMAKE_STRIP} \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/tutti/lib/libnccl.so.2\")"
+          COMPONENT python EXCLUDE_FROM_ALL)
+endif()
 install(TARGETS tutti RUNTIME DESTINATION tutti/bin COMPONENT python EXCLUDE_FROM_ALL)
 # What tutti.torch is compiled against, where it is used.
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include DESTINATION tutti COMPONENT python EXCLUDE_FROM_ALL)

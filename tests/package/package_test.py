@@ -67,6 +67,14 @@ class InstalledTree(Folder):
         output = run(self.home / "bin/tutti", "perf", "all_reduce", "-n", "2", "-b", "1K", "-e", "1K", "--iters", "1")
         self.assertIn("Out of bounds values : 0 OK", output)
 
+    def test_what_goes_into_the_wheel_is_whole_and_stripped(self):
+        run(CMAKE, "--install", BUILD, "--prefix", self.folder, "--component", "python", "--strip")
+        for name in ("lib/libnccl.so.2", "bin/tutti"):
+            self.assertNotIn(".debug_info", run("readelf", "-SW", self.folder / "tutti" / name), name)
+        self.assertIn("2.28.9", run(self.folder / "tutti/bin/tutti", "version"))
+        for name in ("__init__.py", "py.typed", "torch/csrc/lane.cc", "include/nccl.h"):
+            self.assertTrue((self.folder / "tutti" / name).exists(), name)
+
     def compile_with_pkg_config(self, name):
         env = {"PKG_CONFIG_PATH": str(self.home / "lib/pkgconfig")}
         flags = run("pkg-config", "--cflags", "--libs", name, env=env).split()

@@ -27,6 +27,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   # Settings, log, devices and interface choice come from the folders themselves, so the command works without the library too.
   tutti_use_folders(tutti bootstrap)
   tutti_use_folders(tutti device)
+  tutti_use_folders(tutti kernels)
   tutti_use_folders(tutti observe)
   tutti_use_folders(tutti plan)
   tutti_use_folders(tutti topology)

@@ -153,6 +153,13 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
                              ranks - 1);
   }
   if (ranks < 2) return explanation;
+  if (explanation.plan.graphs.nodeCount == 1) {
+    explanation.own = ownGpuWay({.collective = call.collective,
+                                 .bytes = call.bytes,
+                                 .rankCount = ranks,
+                                 .maxBlocks = numberOr(settings.text("NCCL_MAX_CTAS"), 0)},
+                                explanation.plan.topology);
+  }
   const graph::NcclConstants& constants =
       call.constants == "2.12" ? graph::nccl212() : graph::nccl229();
   const graph::MethodChooser chooser(explanation.plan.graphs, constants,

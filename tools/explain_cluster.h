@@ -1,8 +1,10 @@
 // `tutti explain --topo`: a described cluster planned without it: the graphs of its nodes, the
-// rings and trees over all ranks, and what the reference system would choose for a call there.
+// rings and trees over all ranks, what the reference system would choose for a call there, and what
+// this library does.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "graph/cluster.h"
 #include "graph/cost_table.h"
 #include "schedule/schedule.h"
+#include "tools/explain_gpu.h"
 
 namespace tutti::tools {
 
@@ -33,9 +36,10 @@ struct ClusterExplanation {
   graph::ClusterPlan plan;
   std::vector<graph::MethodChoice> choices;  // the cheapest first
   std::vector<std::pair<uint64_t, graph::MethodChoice>> switches;
-  schedule::Schedule schedule;  // of the chosen method's first channel; no program: it has none
-  bool isProved = false;        // tried at all
-  std::string refusal;          // of the prover
+  std::optional<OwnGpuWay> own;  // none: through host memory
+  schedule::Schedule schedule;   // of the chosen method's first channel; no program: it has none
+  bool isProved = false;         // tried at all
+  std::string refusal;           // of the prover
 };
 
 // Errors name the file, or the option and what is allowed.

@@ -8,6 +8,7 @@
 #include "schedule/schedule.h"
 #include "tools/explain_cluster.h"
 #include "tools/terminal.h"
+#include "wire/gpu_work.h"
 
 namespace tutti::tools {
 namespace {
@@ -91,6 +92,32 @@ void printProgram(const ClusterExplanation& explanation) {
     fmt::print("        ... {} more steps\n", program->steps.size() - shown);
 }
 
+// The kernels reach every peer's memory, so no ring or tree of the graphs is theirs.
+void printOwn(const ClusterExplanation& explanation) {
+  if (!explanation.own) {
+    fmt::print(
+        "  tutti    through host memory, as CPU ranks do: its kernels take up to {} GPUs of one "
+        "node that reach each other's memory\n",
+        wire::kGpuMaxRanks);
+    return;
+  }
+  const OwnGpuWay& own = *explanation.own;
+  fmt::print("  tutti    {} by {}, {} block{} of {} threads ({}): {}\n", own.algorithm,
+             own.protocol, own.blocks, own.blocks == 1 ? "" : "s", own.threads, own.kernel,
+             own.us > 0 ? fmt::format("{:.1f} us by the times of H200s", own.us)
+                        : "times of such a machine are not known");
+}
+
+ordered_json jsonOf(const OwnGpuWay& own) {
+  ordered_json output{{"algorithm", own.algorithm},
+                      {"protocol", own.protocol},
+                      {"kernel", own.kernel},
+                      {"blocks", own.blocks},
+                      {"threads", own.threads}};
+  if (own.us > 0) output["time_us"] = own.us;
+  return output;
+}
+
 ordered_json jsonOf(const MethodChoice& choice) {
   return {{"algorithm", graph::nameOf(choice.method)},
           {"protocol", graph::nameOf(choice.protocol)},
@@ -169,6 +196,7 @@ void printText(const ClusterExplanation& explanation) {
     fmt::print("  switches {}\n", from);
     printChoices(explanation);
   }
+  if (graphs.rankCount > 1) printOwn(explanation);
   printGraphs(explanation);
   printMerged(explanation.plan.merged);
   if (!explanation.choices.empty()) printProgram(explanation);
@@ -182,6 +210,7 @@ void printJson(const ClusterExplanation& explanation) {
                       {"ranks", plan.graphs.rankCount},
                       {"nodes", plan.graphs.nodeCount},
                       {"constants", "nccl-" + call.constants}};
+  if (explanation.own) output["tutti"] = jsonOf(*explanation.own);
   for (const MethodChoice& each : explanation.choices) output["choices"].push_back(jsonOf(each));
   for (const auto& [bytes, choice] : explanation.switches) {
     ordered_json each = jsonOf(choice);

@@ -86,30 +86,71 @@ nlohmann::ordered_json toJson(const topology::Topology& machine, const topology:
   return each;
 }
 
-void printJson(const topology::Topology& machine, const topology::Paths& paths) {
-  nlohmann::ordered_json output;
-  output["nodes"] = nlohmann::ordered_json::array();
-  for (const topology::Node& node : machine.nodes) output["nodes"].push_back(toJson(machine, node));
-  output["paths"] = nlohmann::ordered_json::array();
+std::string textOf(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// Line by line, since each two ends of a host have a path: all of them at once took 300 MB for the
+// largest file that is accepted.
+class JsonList {
+ public:
+  explicit JsonList(std::string_view name) { fmt::print(" \"{}\": [", name); }
+  ~JsonList() { fmt::print("{} ],\n", isEmpty_ ? "" : "\n"); }
+  JsonList(const JsonList&) = delete;
+  JsonList& operator=(const JsonList&) = delete;
+
+  void add(const nlohmann::ordered_json& value) {
+    fmt::print("{}\n  {}", isEmpty_ ? "" : ",", textOf(value));
+    isEmpty_ = false;
+  }
+
+ private:
+  bool isEmpty_ = true;
+};
+
+void printPathsOf(JsonList& list, const topology::Topology& machine, const topology::Paths& paths,
+                  int32_t host) {
   std::vector<topology::NodeId> ends;
   for (const topology::NodeKind kind :
        {topology::NodeKind::kGpu, topology::NodeKind::kCpu, topology::NodeKind::kNet}) {
-    for (const topology::NodeId each : nodesOf(machine, kind)) ends.push_back(each);
+    for (const topology::NodeId each : nodesOf(machine, kind, host)) ends.push_back(each);
   }
   for (const topology::NodeId from : ends) {
     for (const topology::NodeId to : ends) {
-      const topology::Path& path = paths.between(from, to);
       if (from == to) continue;
+      const topology::Path& path = paths.between(from, to);
       nlohmann::ordered_json each = {{"from", topology::index(from)},
                                      {"to", topology::index(to)},
                                      {"kind", topology::nameOf(path.kind)},
                                      {"gb_per_second", path.gbPerSecond}};
       if (path.relay != topology::kNoNode) each["relay"] = topology::index(path.relay);
-      output["paths"].push_back(std::move(each));
+      list.add(each);
     }
   }
-  output["assumed"] = machine.assumptions;
-  fmt::print("{}\n", output.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+// Paths are those within a host; between two hosts it is the narrower one's way out.
+void printJson(const topology::Topology& machine, const topology::Paths& paths) {
+  const auto hosts = static_cast<int32_t>(machine.hosts.size());
+  fmt::print("{{\n");
+  {
+    JsonList nodes("nodes");
+    for (const topology::Node& node : machine.nodes) nodes.add(toJson(machine, node));
+  }
+  {
+    JsonList list("paths");
+    for (int32_t host = 0; host < hosts; ++host) printPathsOf(list, machine, paths, host);
+  }
+  {
+    JsonList ways("ways_out");
+    for (int32_t host = 0; hosts > 1 && host < hosts; ++host) {
+      const topology::Path& path = paths.outside(host);
+      ways.add({{"host", host},
+                {"kind", topology::nameOf(path.kind)},
+                {"gb_per_second", path.gbPerSecond}});
+    }
+  }
+  fmt::print(" \"assumed\": {}\n}}\n", textOf(machine.assumptions));
 }
 
 std::string titleOf(const topology::Description& description) {

@@ -75,6 +75,9 @@ class Paths {
  public:
   // The path, DIS when there is none. Both ends are of the kinds above (asserted).
   const Path& between(NodeId from, NodeId to) const;
+  // What leads out of a host: its path to another whose ports are as wide or wider. Between two
+  // hosts it is the narrower one's.
+  const Path& outside(int32_t host) const { return hosts_[static_cast<size_t>(host)].outside; }
 
   // The closest, then widest, then lowest-numbered ports from a GPU (or CPU): all that tie on
   // closeness and width.
@@ -88,7 +91,7 @@ class Paths {
   struct HostPaths {
     size_t ends = 0;
     std::vector<Path> table{};  // [row of from][row of to]
-    Path outside{};             // to another host whose ports are as wide or wider
+    Path outside{};
   };
   Path& at(int32_t host, size_t row, size_t column) {
     HostPaths& paths = hosts_[static_cast<size_t>(host)];

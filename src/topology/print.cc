@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace tutti::topology {
 namespace {
@@ -151,14 +152,15 @@ std::string table(const Topology& topology, const Paths& paths, const std::vecto
     for (const NodeId column : columns)
       cells.back().push_back(cell(topology, paths.between(row, column)));
   }
+  std::vector<size_t> widths(cells[0].size(), 0);
+  for (const std::vector<std::string>& line : cells) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
   std::string text;
   for (const std::vector<std::string>& line : cells) {
     std::string printed;
-    for (size_t i = 0; i < line.size(); ++i) {
-      size_t width = 0;
-      for (const std::vector<std::string>& each : cells) width = std::max(width, each[i].size());
-      printed += fmt::format("{:<{}}", line[i], width + 2);
-    }
+    for (size_t i = 0; i < line.size(); ++i)
+      printed += fmt::format("{:<{}}", line[i], widths[i] + 2);
     printed.erase(printed.find_last_not_of(' ') + 1);
     text += fmt::format("{}\n", printed);
   }
@@ -181,15 +183,56 @@ std::string summaryOf(const Topology& topology, int32_t host) {
   return text;
 }
 
-std::string printPaths(const Topology& topology, const Paths& paths) {
-  const std::vector<NodeId> gpus = nodesOf(topology, NodeKind::kGpu);
-  const std::vector<NodeId> cpus = nodesOf(topology, NodeKind::kCpu);
-  const std::vector<NodeId> ports = nodesOf(topology, NodeKind::kNet);
+namespace {
+
+std::string tablesOf(const Topology& topology, const Paths& paths, int32_t host) {
+  const std::vector<NodeId> gpus = nodesOf(topology, NodeKind::kGpu, host);
+  const std::vector<NodeId> cpus = nodesOf(topology, NodeKind::kCpu, host);
+  const std::vector<NodeId> ports = nodesOf(topology, NodeKind::kNet, host);
   const std::vector<NodeId>& ends = gpus.empty() ? cpus : gpus;
   std::string text = table(topology, paths, ends, ends);
   if (!ports.empty()) text += fmt::format("\n{}", table(topology, paths, ends, ports));
   if (!gpus.empty()) text += fmt::format("\n{}", table(topology, paths, ends, cpus));
   return text;
+}
+
+// "0-7,9" of hosts in a row.
+std::string rangesOf(const std::vector<int32_t>& hosts) {
+  std::string text;
+  for (size_t i = 0; i < hosts.size();) {
+    size_t last = i;
+    while (last + 1 < hosts.size() && hosts[last + 1] == hosts[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", hosts[i]);
+    if (last > i) text += fmt::format("-{}", hosts[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+// Hosts by what leads out of them.
+std::string waysOut(const Topology& topology, const Paths& paths) {
+  std::map<std::string, std::vector<int32_t>> hosts;
+  for (int32_t host = 0; host < static_cast<int32_t>(topology.hosts.size()); ++host)
+    hosts[cell(topology, paths.outside(host))].push_back(host);
+  std::string text;
+  for (const auto& [way, each] : hosts)
+    text += fmt::format("{}{} of {} {}", text.empty() ? "" : ", ", way,
+                        each.size() == 1 ? "host" : "hosts", rangesOf(each));
+  return text;
+}
+
+}  // namespace
+
+// A host at a time: all there is to say about two hosts is which has the narrower ports, and tables
+// over all of them grow by their square (2,048 ends printed 50 MB).
+std::string printPaths(const Topology& topology, const Paths& paths) {
+  const auto hosts = static_cast<int32_t>(topology.hosts.size());
+  std::string text;
+  for (int32_t host = 0; host < hosts; ++host)
+    text += fmt::format("{}{}", host == 0 ? "" : "\n", tablesOf(topology, paths, host));
+  if (hosts < 2) return text;
+  return text +
+         fmt::format("\nbetween hosts, the narrower of the two: {}\n", waysOut(topology, paths));
 }
 
 std::string processorsOf(const std::string& affinity) {

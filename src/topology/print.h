@@ -15,8 +15,8 @@ std::string printTree(const Topology& topology);
 // "2 CPUs, 8 GPUs, 8 network ports, NVSwitch".
 std::string summaryOf(const Topology& topology, int32_t host);
 
-// Closeness and GB/s between each two GPUs, from each GPU (without GPUs: each CPU) to each port,
-// with the relay where there is one.
+// Closeness and GB/s between each two GPUs of a host, from each GPU (without GPUs: each CPU) to
+// each port, with the relay where there is one; what leads out of each host.
 std::string printPaths(const Topology& topology, const Paths& paths);
 
 // "0-15,32-47" of "0000ffff,0000ffff"; "" when there is none.

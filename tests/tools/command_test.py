@@ -191,6 +191,19 @@ class Explain(unittest.TestCase):
         times = [each["time_us"] for each in plan["choices"]]
         self.assertEqual(times, sorted(times))
 
+    def test_a_described_machine_tells_this_librarys_own_way(self):
+        def own(machine, *arguments):
+            path = os.path.join(SOURCE, f"tests/golden/topologies/{machine}.xml")
+            return json.loads(run("explain", "all_reduce", "--topo", path, "--json", *arguments).stdout).get("tutti")
+        short = own("dgx_h100", "-b", "1K")
+        self.assertEqual((short["algorithm"], short["protocol"], short["kernel"]), ("oneshot", "lines", "tuttiFoldLines"))
+        long = own("dgx_h100", "-b", "256M")
+        self.assertEqual((long["algorithm"], long["protocol"]), ("twoshot", "slots"))
+        self.assertGreater(long["time_us"], short["time_us"])
+        self.assertNotIn("time_us", own("hgx_h100_4gpu"), "no times are known where there is no switch")
+        self.assertIsNone(own("dgx1v", "-b", "1K"), "GPUs that do not all reach each other")
+        self.assertIsNone(own("hgx_h100_4gpu", "--nodes", "2"))
+
     def test_graph_files_are_written_read_and_refused_elsewhere(self):
         machines = os.path.join(SOURCE, "tests/golden/topologies")
         with tempfile.TemporaryDirectory() as folder:

@@ -128,6 +128,17 @@ def many(count, line):
     return '<system version="1">\n' + "".join(line.format(i) + "\n" for i in range(count)) + "</system>\n"
 
 
+class LargestFile(unittest.TestCase):
+    def test_takes_memory_by_hosts_and_not_by_their_square(self):
+        lines = "".join(f'<cpu numaid="{i % 256}" host_hash="{i // 256}"/>\n' for i in range(2048))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "m.xml")
+            path.write_text(f'<system version="1">\n{lines}</system>\n')
+            for form in ((), ("--json",)):
+                result = run("--topo", str(path), *form, memory=4 * MEMORY_BYTES)
+                self.assertEqual(result.returncode, 0, result.stderr)
+
+
 class RefusesWithOneLine(unittest.TestCase):
     def refuse(self, content, place):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,64 @@
+#include "tools/explain_gpu.h"
+
+#include <algorithm>
+
+#include "kernels/gpu_catalog.h"
+#include "plan/plan.h"
+#include "schedule/schedule.h"
+#include "sim/estimate_call.h"
+#include "topology/paths.h"
+
+namespace tutti::tools {
+namespace {
+
+// Sends and receives are launched as transfers, and so are a few collectives of two ranks.
+kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, uint64_t bytes) {
+  kernels::cuda::GpuChoice choice = kernels::cuda::transferKernel();
+  choice.blocks = kernels::cuda::transferBlocks(bytes, request);
+  return choice;
+}
+
+bool allReachEachOther(const topology::Topology& machine) {
+  const topology::Paths paths = topology::computePaths(machine);
+  const auto gpus = topology::nodesOf(machine, topology::NodeKind::kGpu);
+  return std::ranges::all_of(gpus, [&](topology::NodeId from) {
+    return std::ranges::all_of(gpus, [&](topology::NodeId to) {
+      return from == to || paths.between(from, to).isDirect();
+    });
+  });
+}
+
+double timeOf(const GpuCall& call, uint64_t count) {
+  const plan::Agreement agreement{
+      .rankCount = call.rankCount, .geometry = {}, .algorithms = {}, .isOneHost = true};
+  const Result<double> us = sim::estimateCallUs({.agreement = agreement, .areGpus = true},
+                                                {.collective = call.collective, .count = count});
+  return us.ok() ? us.value() : 0;
+}
+
+}  // namespace
+
+std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology& machine) {
+  const bool isTransfer =
+      call.collective == Collective::kSend || call.collective == Collective::kRecv;
+  const auto blocks = static_cast<uint64_t>(schedule::blockCount(call.collective, call.rankCount));
+  const uint64_t count = std::max<uint64_t>(call.bytes / sizeof(float) / blocks, 1);
+  kernels::cuda::GpuRequest request{
+      .collective = call.collective, .count = count, .rankCount = call.rankCount};
+  if (call.maxBlocks > 0) request.maxBlocks = std::min(call.maxBlocks, request.maxBlocks);
+  std::optional<kernels::cuda::GpuChoice> choice =
+      isTransfer || kernels::cuda::goesAsTransfers(request)
+          ? asTransfers(request, call.bytes / blocks)
+          : kernels::cuda::choose(request);
+  const bool isFit = choice && call.rankCount <= wire::kGpuMaxRanks;
+  if (!isFit || !allReachEachOther(machine)) return std::nullopt;
+  const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
+  return OwnGpuWay{.algorithm = choice->algorithm,
+                   .protocol = choice->protocol,
+                   .kernel = choice->kernel,
+                   .blocks = choice->blocks,
+                   .threads = choice->threads,
+                   .us = isSwitched ? timeOf(call, count) : 0};
+}
+
+}  // namespace tutti::tools

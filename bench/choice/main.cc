@@ -10,6 +10,7 @@
 // times; --check: how well prices fitted to the times, and the built-in ones, choose among the
 // algorithms as another measurement timed them.
 #include <fmt/core.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <charconv>
@@ -19,7 +20,6 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -85,8 +85,11 @@ bool parse(int argc, char** argv, Options& options) {
   return argc % 2 == 1 && !options.rankCounts.empty() && !options.measure.sizes.empty();
 }
 
+// Not those of the machine: the ranks are children, and share what this process is bound to.
 int32_t usableCpus() {
-  return static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1U));
+  cpu_set_t usable;
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return 1;
+  return std::max(CPU_COUNT(&usable), 1);
 }
 
 std::vector<Block> blocksOf(const Options& options) {

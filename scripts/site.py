@@ -28,7 +28,7 @@ SHOWN = {"perf": ["all_reduce", "-n", "2", "-b", "1K", "-e", "1M", "-f", "32", "
 NOT_PUBLIC = ("last_error", "check", "lib", "answer_of", "UniqueIdStruct")
 NAVIGATION = [
     ("Start here", ["index.md", "START.md", "PACKAGES.md", "python.md"]),
-    ("How it works", ["ARCHITECTURE.md", "ALGORITHMS.md", "PLANNER.md", "TOPOLOGY.md", "SIMULATOR.md", "folders.md"]),
+    ("How it works", ["ARCHITECTURE.md", "ALGORITHMS.md", "PLANNER.md", "NETWORK.md", "TOPOLOGY.md", "SIMULATOR.md", "folders.md"]),
     ("Use", ["commands.md", "SETTINGS.md", "TUNING.md", "TROUBLESHOOTING.md", "errors.md", "SECURITY.md", "COMPARISON.md"]),
     ("Reference", ["c.md", "python_reference.md", "GLOSSARY.md"]),
     ("Contribute", ["CONTRIBUTING.md", "TESTING.md"]),

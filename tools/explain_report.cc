@@ -41,6 +41,7 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .algorithms = call.algorithms,
                             .readsPeers = readsPeers,
                             .readsByKernel = !readsPeers,
+                            .isOneHost = true,
                             .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount)};
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
@@ -185,6 +186,7 @@ std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
                                         .algorithms = {},
                                         .readsPeers = readsPeers,
                                         .readsByKernel = !readsPeers,
+                                        .isOneHost = true,
                                         .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount)};
         entries.push_back(
             {collective, rankCount, readsPeers, plan::switchesOf(collective, agreement)});

@@ -104,7 +104,8 @@ plan::Agreement agreementOf(int32_t rankCount) {
           .rankCount = rankCount,
           .geometry = plan::linkGeometry(512_KiB),
           .algorithms = {},
-          .readsPeers = true};
+          .readsPeers = true,
+          .isOneHost = true};
 }
 
 void PlannerChoiceCpuRanks(benchmark::State& state) {

@@ -80,8 +80,9 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const bool isLine = chunkBytes <= wire::kInlineBytes;
   const bool isReferable = chunkBytes >= kDirectMinBytes && schedule::isReferable(algorithm);
   const bool isReferenced = call.readsPeers && isReferable;
-  const size_t pieceBytes =
-      pieceBytesFor(chunkBytes, {.slotBytes = call.slotBytes, .isCrowded = call.ranksPerCpu > 1});
+  const size_t pieceBytes = pieceBytesFor(chunkBytes, {.slotBytes = call.slotBytes,
+                                                       .isCrowded = call.ranksPerCpu > 1,
+                                                       .isOneHost = call.isOneHost});
   const double pieces =
       isReferenced ? 1 : static_cast<double>(std::max<size_t>(divideUp(chunkBytes, pieceBytes), 1));
   const Work work(call);

@@ -40,6 +40,7 @@ struct CostedCall {
   bool readsPeers = false;         // ranks are threads of one process
   bool readsByKernel = false;      // processes that read each other's memory through the kernel
   uint32_t slotBytes = 64 * 1024;  // of a link
+  bool isOneHost = true;
 };
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);

@@ -13,6 +13,7 @@ inline constexpr size_t kDirectMinBytes = 32 * 1024;
 struct Piecing {
   uint32_t slotBytes = 0;  // a message's most
   bool isCrowded = false;  // ranks share CPUs
+  bool isOneHost = true;
 };
 size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing);
 

@@ -102,7 +102,8 @@ std::vector<AlgorithmCost> costsBy(const Tuning& tuning, const CallShape& shape,
                         .bytes = vectorBytes(shape, agreement.rankCount),
                         .readsPeers = agreement.readsPeers,
                         .readsByKernel = agreement.readsByKernel,
-                        .slotBytes = agreement.geometry.slotBytes};
+                        .slotBytes = agreement.geometry.slotBytes,
+                        .isOneHost = agreement.isOneHost};
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
   for (const Algorithm* each : allowed) {
@@ -271,7 +272,8 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
       chunkCount / schedule::blockCount(shape.collective, agreement_.rankCount));
   const size_t chunkBytes = divideUp(shape.count, chunksPerBlock) * elementBytes;
   const Piecing piecing{.slotBytes = agreement_.geometry.slotBytes,
-                        .isCrowded = agreement_.isCrowded()};
+                        .isCrowded = agreement_.isCrowded(),
+                        .isOneHost = agreement_.isOneHost};
   Plan plan;
   // Another one is taken where its steps can refer; that it may not in every call is seen there.
   const bool isLong =

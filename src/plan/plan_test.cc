@@ -17,7 +17,8 @@ Agreement agreementOf(int32_t rankCount, std::string algorithms = "") {
   return {.rank = Rank{0},
           .rankCount = rankCount,
           .geometry = {.slotCount = 8, .slotBytes = 64_KiB},
-          .algorithms = std::move(algorithms)};
+          .algorithms = std::move(algorithms),
+          .isOneHost = true};
 }
 
 CallShape allReduceOf(uint64_t count) {
@@ -211,6 +212,18 @@ TEST(AlgorithmFilter, SpeaksOfAllToAllByNameOnly) {
   EXPECT_TRUE(AlgorithmFilter("ring").allows(Collective::kAllToAll, "direct"));
   EXPECT_TRUE(AlgorithmFilter("^direct").allows(Collective::kAllToAll, "direct"));
   EXPECT_FALSE(AlgorithmFilter("alltoall:pairwise").allows(Collective::kAllToAll, "direct"));
+}
+
+TEST(Planner, MakesLongerPiecesBetweenHosts) {
+  Agreement near = agreementOf(2, "ring");
+  near.geometry.slotBytes = 256_KiB;
+  Agreement far = near;
+  far.isOneHost = false;
+  Planner within(near);
+  Planner across(far);
+  const CallShape shape = allReduceOf(64_KiB);
+  EXPECT_EQ(within.make(shape).value().layout.pieceCount, 8u);
+  EXPECT_EQ(across.make(shape).value().layout.pieceCount, 1u);
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ void Member::launch(std::span<const Job> jobs) {
       }
       call.input = jobs[i].input;
       call.output = jobs[i].output;
-      call.root = static_cast<int16_t>(jobs[i].root);
+      call.root = static_cast<int8_t>(jobs[i].root);
       call.scalar = jobs[i].scalar;
       call.signature = signatureOf(jobs[i]);
       calls.push_back(call);

@@ -47,6 +47,10 @@ struct GpuChoice {
 // Empty where no kernel fits: more than kGpuMaxRanks ranks.
 std::optional<GpuChoice> choose(const GpuRequest& request);
 
+// Blocks that calls of a launch may take side by side; 0 where they follow each other. The same for
+// all calls that share a launch.
+int32_t blocksBeside(const GpuChoice& choice, const GpuRequest& request);
+
 // Whether a launch of so many blocks, of a kernel that can, may start before its turn.
 bool startsEarly(int32_t blocks, int32_t ranksPerDevice);
 

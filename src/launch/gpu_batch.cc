@@ -69,15 +69,21 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
                      (choice->image == choice_.image && choice->kernel == choice_.kernel));
   if (!fits) TUTTI_TRY(flush(emit));
   const bool startsEarly = choice->startsEarly && (launch_.callCount == 0 || choice_.startsEarly);
-  if (launch_.callCount == 0) blocks_ = 0;
+  if (launch_.callCount == 0) blocks_ = nextBlock_ = 0;
   choice_ = *choice;
   choice_.startsEarly = startsEarly;
-  blocks_ = std::max(blocks_, choice->blocks);
+  // In blocks of its own while there are some, so that it need not wait for the calls before.
+  const bool isBeside =
+      nextBlock_ + choice->blocks <= kernels::cuda::blocksBeside(*choice, request);
+  const int32_t firstBlock = isBeside ? nextBlock_ : 0;
+  nextBlock_ = firstBlock + choice->blocks;
+  blocks_ = std::max(blocks_, nextBlock_);
   wire::GpuCall& next = launch_.calls[launch_.callCount++];
   next = kernels::cuda::makeCall(request, *choice);
   next.input = call.input;
   next.output = call.output;
-  next.root = static_cast<int16_t>(index(call.shape.peer));
+  next.root = static_cast<int8_t>(index(call.shape.peer));
+  next.firstBlock = static_cast<uint8_t>(firstBlock);
   next.scalarAddress = call.preScaleAddress;
   std::memcpy(&next.scalar, call.preScale.bytes, sizeof next.scalar);
   next.signature = signatureOf(call);

@@ -1,8 +1,8 @@
 // From the calls of a group to kernel launches: which calls share one, in what order. Pure.
 //
-// Collectives run in call order, neighbours that need the same kernel in one launch. Then the
-// point-to-point calls: the k-th send and receive of each pair of ranks in the k-th launch, so that
-// any order of sends and receives inside a group completes.
+// Collectives run in call order, neighbours that need the same kernel in one launch, short ones
+// side by side. Then the point-to-point calls: the k-th send and receive of each pair of ranks in
+// the k-th launch, so that any order of sends and receives inside a group completes.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +61,7 @@ class GpuBatcher {
   wire::GpuTransfers transfers_{};
   kernels::cuda::GpuChoice choice_{};  // of the calls in launch_
   int32_t blocks_ = 0;
+  int32_t nextBlock_ = 0;  // of launch_, where the next call may go
 };
 
 }  // namespace tutti::launch

@@ -76,6 +76,31 @@ TEST_F(GpuBatchTest, EqualCollectivesShareALaunchUpToItsCapacity) {
   EXPECT_EQ(emitted[1].calls.size(), 1u);
 }
 
+TEST_F(GpuBatchTest, ShortCallsOfALaunchTakeBlocksOfTheirOwn) {
+  add(Collective::kAllReduce, 16);
+  add(Collective::kAllReduce, 3000);
+  add(Collective::kAllReduce, 16);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  int32_t next = 0;
+  for (const wire::GpuCall& call : emitted[0].calls) {
+    EXPECT_EQ(call.firstBlock, next);
+    next += call.blocks;
+  }
+  EXPECT_EQ(emitted[0].blocks, next);
+  EXPECT_LT(next, 17);
+}
+
+TEST_F(GpuBatchTest, CallsForWhichNoBlocksAreLeftFollowOthers) {
+  for (int i = 0; i < 3; ++i) add(Collective::kAllReduce, 6 * 1024);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  EXPECT_EQ(emitted[0].calls[2].firstBlock, 0);
+  EXPECT_LT(emitted[0].blocks, 17);
+}
+
 TEST_F(GpuBatchTest, KeepsCallOrderWhereKernelsDiffer) {
   add(Collective::kAllReduce, 16);
   add(Collective::kAllGather, 16);
@@ -87,14 +112,14 @@ TEST_F(GpuBatchTest, KeepsCallOrderWhereKernelsDiffer) {
   EXPECT_NE(emitted[0].kernel, emitted[1].kernel);
 }
 
-TEST_F(GpuBatchTest, TheGridIsThatOfTheLargestCall) {
-  add(Collective::kAllReduce, 16);
-  add(Collective::kAllReduce, 8192);
+TEST_F(GpuBatchTest, TheGridOfLongCallsIsThatOfTheLongest) {
+  add(Collective::kAllReduce, uint64_t{1} << 20);
+  add(Collective::kAllReduce, uint64_t{1} << 22);
   GpuBatcher batcher = make();
   const auto emitted = build(batcher);
   ASSERT_EQ(emitted.size(), 1u);
+  EXPECT_EQ(emitted[0].calls[1].firstBlock, 0);
   EXPECT_EQ(emitted[0].blocks, std::max(emitted[0].calls[0].blocks, emitted[0].calls[1].blocks));
-  EXPECT_GT(emitted[0].calls[1].blocks, emitted[0].calls[0].blocks);
 }
 
 TEST_F(GpuBatchTest, EmptyCallsNeedNoKernel) {

@@ -25,10 +25,10 @@
 namespace tutti::wire {
 
 inline constexpr int32_t kGpuMaxRanks = 8;
-inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in collectives
-inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
-inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
-inline constexpr int32_t kGpuMaxCalls = 8;  // collectives in one launch, run one after the other
+inline constexpr int32_t kGpuMaxBlocks = 64;                   // of one rank, in collectives
+inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;     // of a pair: a block's two stages
+inline constexpr int32_t kGpuMaxSlots = 6;                     // of a ring
+inline constexpr int32_t kGpuMaxCalls = 16;                    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 
 // ---- the segment
@@ -148,14 +148,16 @@ struct GpuCall {
   uint64_t scalar;            // kPreMulSum: the scalar's bits, in the element's type
   uint32_t signature;         // of collective, count, type, op, root; equal on all ranks
   uint32_t chunkBytes;        // a message, at most; a multiple of 16
-  int16_t blocks;             // blocks 0 … blocks-1 take part
-  int16_t root;
+  int16_t blocks;             // so many take part, from firstBlock on
+  uint8_t firstBlock;         // 0 but for calls by lines, which share a launch side by side
+  int8_t root;
   Collective collective;
   DataType type;
   ReduceOp op;
   GpuAlgorithm algorithm;
 };
 static_assert(sizeof(GpuCall) == 56);
+static_assert(kGpuMaxRanks <= INT8_MAX && kGpuMaxBlocks <= UINT8_MAX);
 
 // The parameter of every collective kernel. The grid has as many blocks as the call with the most.
 struct GpuLaunch {

@@ -1,4 +1,4 @@
-// The calls of a launch, one after the other.
+// The calls of a launch: in each block one after the other.
 #pragma once
 
 #include "kernels/cuda/lines.cuh"
@@ -14,7 +14,8 @@ __device__ __forceinline__ void runLineCalls(const wire::GpuLaunch& launch) {
   awaitStream();
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
-    if (static_cast<int>(blockIdx.x) >= call.blocks) continue;
+    const int block = static_cast<int>(blockIdx.x) - call.firstBlock;
+    if (block < 0 || block >= call.blocks) continue;
     if (i > 0) __syncthreads();
     if (!Call(launch.view, call).run()) return;
   }

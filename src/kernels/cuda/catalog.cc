@@ -190,6 +190,10 @@ bool goesAsTransfers(const GpuRequest& request) {
          messageBytes(request) >= 8_MiB;
 }
 
+int32_t blocksBeside(const GpuChoice& choice, const GpuRequest& request) {
+  return choice.protocol == "lines" ? std::min(kEarlyBlocks, blockLimit(request)) : 0;
+}
+
 bool startsEarly(int32_t blocks, int32_t ranksPerDevice) {
   return ranksPerDevice == 1 && blocks <= kEarlyBlocks;
 }

@@ -165,7 +165,7 @@ class LineCall : LineSession {
       : LineSession(view, call),
         policy_(call, view.rank, view.rankCount),
         blockBytes_(call.count * sizeOf(call.type)),
-        start_(static_cast<size_t>(blockIdx.x) * call.chunkBytes) {
+        start_(static_cast<size_t>(blockIdx.x - call.firstBlock) * call.chunkBytes) {
     const size_t rest = blockBytes_ > start_ ? blockBytes_ - start_ : 0;
     bytes_ = rest < call.chunkBytes ? rest : call.chunkBytes;
   }

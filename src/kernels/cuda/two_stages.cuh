@@ -38,7 +38,8 @@ class TwoStageCall : LineSession {
  private:
   // ---- parts: in each block's share of the vector, one of chunkBytes an owner
   __device__ __forceinline__ size_t start(int part) const {
-    return (static_cast<size_t>(blockIdx.x) * roles_.parts + part) * call_.chunkBytes;
+    const size_t block = blockIdx.x - call_.firstBlock;
+    return (block * roles_.parts + part) * call_.chunkBytes;
   }
   // Bytes of the part from that line on.
   __device__ __forceinline__ int64_t rest(int part, size_t line) const {

@@ -18,7 +18,12 @@ if [[ -z ${TUTTI_PACKAGE_CHECK_INSIDE:-} ]]; then
 fi
 root=${2:-}
 made=""
-trap '[[ -z $made ]] || rm -rf --one-file-system "$made"' EXIT
+cleanup() {
+  [[ -n $made ]] || return 0
+  umount "$made/root/dev/shm" "$made/root/proc" 2>/dev/null || true
+  rm -rf --one-file-system "$made"
+}
+trap cleanup EXIT
 if [[ -z $root ]]; then
   command -v debootstrap >/dev/null || skip "debootstrap is not installed"
   made=$(mktemp -d /tmp/tutti-bare.XXXXXX)

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "observe/bundle.h"
 #include "observe/examination.h"
 #include "observe/proc_files.h"
 #include "tools/command.h"
@@ -18,7 +20,7 @@ namespace tutti::tools {
 namespace {
 
 constexpr size_t kMaxLines = 10;
-constexpr int kExitNoProcess = 3;
+constexpr int kExitNoProcess = kExitEnvironment;
 
 using observe::Examination;
 
@@ -61,7 +63,27 @@ void printText(const std::vector<Examination>& found) {
   if (wrong > 1) fmt::print("and {} more communicators: tutti why --json\n", wrong - 1);
 }
 
-int explain(const std::string& wanted, bool json) {
+struct Options {
+  std::string wanted;
+  bool json = false;
+  std::string bundle;  // a file to be written; empty: none
+};
+
+Status writeBundle(const Options& options, const std::vector<Examination>& found) {
+  std::vector<int32_t> processes = observe::processesOf(found);
+  const auto wanted = observe::numberOf<int32_t>(options.wanted);
+  if (processes.empty() && wanted) processes.push_back(*wanted);
+  const std::string archive = observe::makeBundle(
+      {.cause = fmt::format("tutti why --bundle {} {}", options.bundle, options.wanted),
+       .found = found,
+       .processes = std::move(processes),
+       .settings = {},
+       .time = wallClockSeconds()});
+  return observe::writeFileWhole(options.bundle, archive);
+}
+
+int explain(const Options& options) {
+  const std::string& wanted = options.wanted;
   const std::vector<Examination> found = examineAll(wanted);
   if (found.empty() && !wanted.empty()) {
     const auto pid = observe::numberOf<int32_t>(wanted);
@@ -71,7 +93,13 @@ int explain(const std::string& wanted, bool json) {
       return kExitNoProcess;
     }
   }
-  if (json) {
+  if (!options.bundle.empty()) {
+    if (const Status written = writeBundle(options, found); !written.ok()) {
+      fmt::print(stderr, "tutti why: {}\n", written.message());
+      return kExitEnvironment;
+    }
+  }
+  if (options.json) {
     fmt::print("{}", observe::toJson(found));
   } else {
     printText(found);
@@ -84,20 +112,21 @@ int explain(const std::string& wanted, bool json) {
 }  // namespace
 
 void addWhy(CLI::App& app, int& exitCode) {
-  struct Options {
-    std::string wanted;
-    bool json = false;
-  };
   auto options = std::make_shared<Options>();  // shared by the options and the callback
   CLI::App* command = app.add_subcommand(
       "why", "Say which rank holds up the others, and why, without disturbing any");
   command->add_option("process", options->wanted,
                       "A process id, or a communicator's name; without: all of this user");
   command->add_flag("--json", options->json, "Print JSON");
+  command
+      ->add_option("--bundle", options->bundle,
+                   "Also write all that is known, of all ranks on this host, to this tar")
+      ->option_text("FILE.tar");
   command->footer(
-      "Exit code: 0 nothing wrong, 1 something is, 2 usage, 3 no such process or communicator.\n"
+      "Exit code: 0 nothing wrong, 1 something is, 2 usage, 3 no such process or communicator,\n"
+      "or the bundle cannot be written.\n"
       "Example: tutti why $(pgrep -n python)");
-  command->callback([options, &exitCode] { exitCode = explain(options->wanted, options->json); });
+  command->callback([options, &exitCode] { exitCode = explain(*options); });
 }
 
 }  // namespace tutti::tools

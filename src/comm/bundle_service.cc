@@ -70,10 +70,11 @@ void BundleService::wake(uint64_t what) {
   [[maybe_unused]] const ssize_t ignored = ::write(wakeUp_.get(), &what, sizeof what);
 }
 
-void BundleService::verdictGiven(observe::Examination found) {
+void BundleService::verdictGiven(const observe::Board& board) {
+  Failed failed{.name = board.name(), .evidence = observe::lookAtBoard(board)};
   {
     const std::lock_guard lock(mutex_);
-    failed_.push_back(std::move(found));
+    failed_.push_back(std::move(failed));
   }
   wake(kVerdict);
 }
@@ -95,15 +96,16 @@ void BundleService::serve() {
 }
 
 void BundleService::writeFailed() {
-  std::vector<observe::Examination> failed;
+  std::vector<Failed> failed;
   {
     const std::lock_guard lock(mutex_);
     failed.swap(failed_);
   }
-  for (observe::Examination& each : failed) {
+  for (Failed& each : failed) {
+    observe::askSystem(each.evidence);
     std::string cause = fmt::format("communicator {} has failed", each.name);
     std::vector<observe::Examination> found;
-    found.push_back(std::move(each));
+    found.push_back(observe::conclude(std::move(each.name), std::move(each.evidence)));
     write(std::move(cause), std::move(found));
   }
 }

@@ -36,8 +36,9 @@ class BundleService {
   BundleService(const BundleService&) = delete;
   BundleService& operator=(const BundleService&) = delete;
 
-  // A communicator has its verdict. Any thread; does not wait.
-  void verdictGiven(observe::Examination found);
+  // A communicator has its verdict. Any thread; does not wait: the board is read now, as nothing of
+  // it may be left soon, and the rest is done by the service's thread.
+  void verdictGiven(const observe::Board& board);
 
   // The process ends: SIGUSR1 is the program's again, and what was asked for before is written if
   // that is possible within `bound`.
@@ -57,9 +58,13 @@ class BundleService {
   UniqueFd wakeUp_;  // an eventfd: the signal's handler adds 1, others add their own numbers
   std::thread thread_;
 
-  std::mutex mutex_;                          // guards the two below
-  std::vector<observe::Examination> failed_;  // with their verdicts; not written yet
-  bool hasEnded_ = false;                     // the thread
+  struct Failed {
+    std::string name;
+    observe::Evidence evidence;
+  };
+  std::mutex mutex_;            // guards the two below
+  std::vector<Failed> failed_;  // with their verdicts; not written yet
+  bool hasEnded_ = false;       // the thread
   std::condition_variable ended_;
 };
 

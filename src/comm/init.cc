@@ -408,7 +408,7 @@ Status Communicator::prepareToRun() {
                          .peers = peers_,
                          .abort = abort_,
                          .timeout = process_.networkOptions().timeout,
-                         .exits = process_.exits(),
+                         .recorders = process_.recorders(),
                          .name = name().empty() ? bootstrap::jobName(id_.job) : name()}));
   if (device_.accelerator() == nullptr) return prepareHost(std::move(recorder));
   std::unique_ptr<channel::PeerSegments> segments;

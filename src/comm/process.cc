@@ -90,13 +90,15 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                              .timeout = timeoutOf(settings_)},
                                  .timeout = timeoutOf(settings_)});
   bundles_ = openBundles(settings_);
+  if (bundles_ != nullptr)
+    recorders_.watchClosely([this](const observe::Board& board) { bundles_->verdictGiven(board); });
 }
 
 // In the process's last moments, on the thread that called exit(). A forked child shares the pages,
 // but the ranks on them are its parent's.
 void Process::leave() {
   if (!checkNotForked().ok()) return;
-  exits_.mark();
+  recorders_.mark();
   if (bundles_ != nullptr) bundles_->finish(kBundlePatience);
 }
 

@@ -39,7 +39,7 @@ class Process {
   // CPU ranks' device.
   device::Device& hostDevice() { return *hostDevice_; }
   bootstrap::Handoff& handoff() { return handoff_; }
-  observe::ExitMarks& exits() { return exits_; }
+  observe::ProcessRecorders& recorders() { return recorders_; }
   HandleTable<Communicator>& communicators() { return communicators_; }
   // kInvalidUsage in a child that was forked after the library had been used: the threads and
   // connections of this object are its parent's. Costs one load.
@@ -89,7 +89,7 @@ class Process {
   bootstrap::Directory directory_;
   bootstrap::Handoff handoff_;
   transport::Transports transports_;
-  observe::ExitMarks exits_;
+  observe::ProcessRecorders recorders_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;
   std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them

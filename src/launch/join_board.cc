@@ -97,7 +97,7 @@ Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts) {
     TUTTI_TRY_ASSIGN(Board own, Board::createPrivate(parts.bootstrap.rankCount()));
     placeOthers(parts, own);
     return std::make_unique<observe::Recorder>(std::move(own), rank, self.hostName.data(),
-                                               parts.exits);
+                                               parts.recorders);
   }
   // One descriptor a process is enough for a reader from outside.
   const bool isFirstOfProcess = std::ranges::none_of(local, [&](Rank other) {
@@ -106,7 +106,7 @@ Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts) {
   });
   if (!isFirstOfProcess) board->closeFd();
   return std::make_unique<observe::Recorder>(std::move(*board), rank, self.hostName.data(),
-                                             parts.exits);
+                                             parts.recorders);
 }
 
 }  // namespace tutti::launch

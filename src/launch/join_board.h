@@ -22,8 +22,8 @@ struct BoardParts {
   const std::vector<bootstrap::PeerInfo>& peers;  // by rank
   const std::atomic<bool>& abort;
   std::chrono::milliseconds timeout;
-  observe::ExitMarks& exits;  // of the process
-  std::string name;           // of the communicator, or its job
+  observe::ProcessRecorders& recorders;
+  std::string name;  // of the communicator, or its job
 };
 
 // The rank's own page, on the board that it shares with the ranks of its host. Blocks until the

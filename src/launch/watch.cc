@@ -69,7 +69,7 @@ bool Watch::isDue(int64_t idleNanoseconds) {
 }
 
 Status Watch::give(Verdict verdict) {
-  if (!parts_.recorder.board().giveVerdict(verdict)) {
+  if (!parts_.recorder.giveVerdict(verdict)) {
     // Another rank's came first; while it is still being written, ours is as true.
     if (Status first = this->verdict(); !first.ok()) return first;
   }
@@ -219,7 +219,7 @@ Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t>
 
 // This rank's error, of which the others hear as their verdict.
 Status Watch::tell(Status error, const RankView& self, const OperationNote* own) {
-  parts_.recorder.board().giveVerdict(
+  parts_.recorder.giveVerdict(
       {.code = Code::kRemoteError,
        .guilty = self.rank,
        .text = fmt::format("{} failed{}: {}", observe::who(self),

@@ -63,8 +63,8 @@ class WatchTest : public testing::Test {
  protected:
   WatchTest()
       : board_(Board::create(2, "job", Nanoseconds(kTimeout).count()).value()),
-        recorder_(open(), 0, "node0", exits_),
-        peer_(open(), 1, "node1", exits_),
+        recorder_(open(), 0, "node0", siblings_),
+        peer_(open(), 1, "node1", siblings_),
         watch_({.recorder = recorder_, .clock = clock_, .timeout = kTimeout}) {
     observe::Page& page = board_.page(1);
     page.processId = child_.identity().processId;
@@ -82,7 +82,7 @@ class WatchTest : public testing::Test {
 
   Child child_;  // first: it is to have a copy of nothing
   ManualClock clock_;
-  observe::ExitMarks exits_;
+  observe::ProcessRecorders siblings_;
   Board board_;
   observe::Recorder recorder_;
   observe::Recorder peer_;

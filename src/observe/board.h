@@ -48,6 +48,13 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 32);
 
+// When the operation of the entry at the same place began and ended, in nanoseconds of the
+// monotonic clock; 0: nobody looked at the clock, or not yet. Same protocol, by the entry's number.
+struct EntryTimes {
+  std::atomic<int64_t> began;
+  std::atomic<int64_t> ended;
+};
+
 // What a rank waits for, published only when it has waited for long. Same protocol as an entry:
 // `since` is zero while the slot is empty or being written.
 struct WaitSlot {
@@ -70,6 +77,7 @@ struct Page {
   alignas(64) std::atomic<uint64_t> lastNumber;  // the newest entry's number; written with release
   alignas(64) std::array<WaitSlot, kMaxWaits> waits;
   alignas(64) std::array<Entry, kHistory> entries;
+  std::array<EntryTimes, kHistory> times;
 };
 static_assert(sizeof(Page) <= 4096);
 

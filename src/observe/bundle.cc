@@ -14,12 +14,15 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/fd.h"
 #include "base/version.h"
+#include "observe/bundle_page.h"
 #include "observe/proc_files.h"
 #include "observe/process_report.h"
 #include "observe/tar.h"
+#include "observe/time_line.h"
 
 namespace tutti::observe {
 namespace {
@@ -101,14 +104,17 @@ std::string versionText() {
                      system.sysname, system.release, system.version, system.machine);
 }
 
-void addProcess(Tar& tar, int32_t process) {
+using Files = std::vector<std::pair<std::string, std::string>>;  // names and contents
+
+void addProcess(Files& files, int32_t process) {
   const std::string folder = fmt::format("process-{}/", process);
   for (const std::string_view file : kProcessFiles) {
-    const std::string content = readProcFile(fmt::format("/proc/{}/{}", process, file));
-    if (!content.empty()) tar.add(fmt::format("{}{}", folder, file), content);
+    std::string content = readProcFile(fmt::format("/proc/{}/{}", process, file));
+    if (!content.empty()) files.emplace_back(fmt::format("{}{}", folder, file), std::move(content));
   }
-  tar.add(folder + "sockets.txt", socketReport(process));
-  tar.add(folder + "settings.txt", "set when the process began:\n" + startSettings(process));
+  files.emplace_back(folder + "sockets.txt", socketReport(process));
+  files.emplace_back(folder + "settings.txt",
+                     "set when the process began:\n" + startSettings(process));
 }
 
 std::string hostText() {
@@ -192,17 +198,24 @@ int nameUnlessTaken(TemporaryFile& file, const std::string& path) {
 }  // namespace
 
 std::string makeBundle(const BundleInput& input) {
-  Tar tar(input.time);
-  tar.add("why.txt", verdictText(input));
-  tar.add("ranks.txt", rankTable(input));
-  tar.add("ranks.json", toJson(input.found));
+  Files files;
+  files.emplace_back("why.txt", verdictText(input));
+  files.emplace_back("ranks.txt", rankTable(input));
+  files.emplace_back("ranks.json", toJson(input.found));
+  files.emplace_back("trace.json", traceOf(input.found));
   std::string threads;
   for (const int32_t process : input.processes) threads += threadReport(process) + '\n';
-  tar.add("threads.txt", threads);
-  if (!input.settings.empty()) tar.add("settings.txt", input.settings);
-  tar.add("version.txt", versionText());
-  tar.add("host.txt", hostText());
-  for (const int32_t process : input.processes) addProcess(tar, process);
+  files.emplace_back("threads.txt", std::move(threads));
+  if (!input.settings.empty()) files.emplace_back("settings.txt", input.settings);
+  files.emplace_back("version.txt", versionText());
+  files.emplace_back("host.txt", hostText());
+  for (const int32_t process : input.processes) addProcess(files, process);
+
+  Tar tar(input.time);
+  std::vector<std::string> names;
+  for (const auto& [name, content] : files) names.push_back(name);
+  tar.add("index.html", pageOf(input.cause, input.found, names));
+  for (const auto& [name, content] : files) tar.add(name, content);
   return tar.finish();
 }
 

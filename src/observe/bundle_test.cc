@@ -9,11 +9,14 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <tuple>
 
+#include "observe/bundle_page.h"
 #include "observe/proc_files.h"
 #include "observe/process_report.h"
 #include "observe/recorder.h"
 #include "observe/tar.h"
+#include "observe/time_line.h"
 
 namespace tutti::observe {
 namespace {
@@ -128,9 +131,9 @@ TEST(Threads, OfAProcessAreNamedAndSaidWhatTheyDo) {
 }
 
 TEST(Bundle, HoldsTheVerdictTheRanksAndTheGuiltyProcess) {
-  ExitMarks exits;
+  ProcessRecorders siblings;
   Board board = Board::create(2, "the \"job\"", 500).value();
-  Recorder recorder(Board::open(UniqueFd(::dup(board.fd()))).value(), 1, "node1", exits);
+  Recorder recorder(Board::open(UniqueFd(::dup(board.fd()))).value(), 1, "node1", siblings);
   recorder.end(recorder.begin({.count = 8, .sequence = 1}), EntryState::kFailed);
   board.giveVerdict({.code = Code::kRemoteError, .guilty = 1, .text = "rank 1 is to blame"});
   std::vector<Examination> found;
@@ -145,6 +148,69 @@ TEST(Bundle, HoldsTheVerdictTheRanksAndTheGuiltyProcess) {
   EXPECT_THAT(archive, HasSubstr("a test\n\ncommunicator the \"job\": rank 1 is to blame\n"));
   EXPECT_THAT(archive, HasSubstr("AllReduce #1 (8 of float, sum), failed"));
   EXPECT_THAT(archive, HasSubstr(fmt::format("process-{}/limits", ::getpid())));
+}
+
+// ---- the time line
+
+Evidence evidenceOf(std::vector<OperationNote> history, std::vector<WaitNote> waits = {}) {
+  Evidence evidence;
+  evidence.now = 10'000'000'000;
+  evidence.ranks.resize(2);
+  RankView& here = evidence.ranks[0];
+  here.life = Life::kReady;
+  here.hostName = "a<b";
+  here.history = std::move(history);
+  here.waits = std::move(waits);
+  evidence.ranks[1].rank = 1;
+  evidence.ranks[1].life = Life::kElsewhere;
+  evidence.states.resize(2);
+  evidence.activities.resize(2);
+  return evidence;
+}
+
+OperationNote timed(uint64_t number, int64_t began, int64_t ended) {
+  return {.state = ended == 0 ? EntryState::kRunning : EntryState::kDone,
+          .sequence = number,
+          .number = number,
+          .began = began,
+          .ended = ended};
+}
+
+TEST(TimeLine, PutsOperationsOfAGroupInLanesOfTheirOwn) {
+  const std::vector<Bar> bars = barsOf(evidenceOf(
+      {timed(4, 50, 60), timed(3, 30, 0), timed(2, 20, 45), timed(1, 10, 20), timed(5, 0, 0)},
+      {{.peer = 1, .number = 3, .since = 40}}));
+  std::vector<std::tuple<int32_t, int64_t, int64_t>> seen;
+  for (const Bar& bar : bars) seen.emplace_back(bar.lane, bar.begin, bar.end);
+  constexpr int64_t kNow = 10'000'000'000;
+  EXPECT_THAT(seen,
+              ElementsAre(std::tuple(0, 40, kNow), std::tuple(1, 10, 20), std::tuple(1, 20, 45),
+                          std::tuple(1, 50, 60), std::tuple(2, 30, kNow)));
+  EXPECT_EQ(bars.back().kind, Bar::Kind::kRunning);
+  EXPECT_THAT(bars.front().text, HasSubstr("rank 0 waits for a message from rank 1"));
+}
+
+TEST(TimeLine, BecomesATrace) {
+  std::vector<Examination> found;
+  found.push_back(conclude("j\"", evidenceOf({timed(1, 2000, 5000)})));
+  const std::string trace = traceOf(found);
+  EXPECT_THAT(trace, HasSubstr(R"("name": "communicator j\"")"));
+  EXPECT_THAT(trace, HasSubstr(R"("ts": 2.000, "dur": 3.000)"));
+  EXPECT_THAT(traceOf({}), HasSubstr("traceEvents"));
+}
+
+TEST(Page, ShowsTheTimeLineAndHidesMarkupOfOthers) {
+  std::vector<Examination> found;
+  found.push_back(conclude("<script>", evidenceOf({timed(1, 2000, 5000)})));
+  const std::vector<std::string> files = {"why.txt"};
+  const std::string page = pageOf("<cause>", found, files);
+  EXPECT_THAT(page, HasSubstr("Communicator &lt;script&gt;"));
+  EXPECT_THAT(page, HasSubstr("a&lt;b"));
+  EXPECT_THAT(page, HasSubstr("<rect class=\"done\""));
+  EXPECT_THAT(page, HasSubstr("<a href=\"why.txt\">"));
+  EXPECT_EQ(page.find("<script>"), std::string::npos);
+  found.front() = conclude("quiet", evidenceOf({timed(1, 0, 0)}));
+  EXPECT_THAT(pageOf("", found, files), HasSubstr("No times are known"));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ Enum checked(uint64_t value, int count) {
   return value < static_cast<uint64_t>(count) ? static_cast<Enum>(value) : Enum{};
 }
 
-std::optional<OperationNote> readEntry(const Entry& entry) {
+std::optional<OperationNote> readEntry(const Entry& entry, const EntryTimes& times) {
   const uint64_t number = entry.number.load(std::memory_order_acquire);
   if (number == 0) return std::nullopt;
   OperationNote note;
@@ -29,6 +29,8 @@ std::optional<OperationNote> readEntry(const Entry& entry) {
   note.count = entry.count.load(std::memory_order_acquire);
   const uint64_t what = entry.what.load(std::memory_order_acquire);
   note.sequence = entry.sequence.load(std::memory_order_acquire);
+  note.began = times.began.load(std::memory_order_acquire);
+  note.ended = times.ended.load(std::memory_order_acquire);
   if (entry.number.load(std::memory_order_relaxed) != number) return std::nullopt;
   note.collective = checked<Collective>(what & 0xff, kCollectiveCount);
   note.type = checked<DataType>(what >> 8 & 0xff, kDataTypeCount);
@@ -160,7 +162,7 @@ RankView readRank(const Board& board, int32_t rank) {
   view.hostName.assign(page.hostName.data(), ::strnlen(page.hostName.data(), page.hostName.size()));
   const uint64_t last = page.lastNumber.load(std::memory_order_acquire);
   for (uint64_t number = last; number > 0 && last - number < kHistory; --number) {
-    const auto note = readEntry(page.entries[number % kHistory]);
+    const auto note = readEntry(page.entries[number % kHistory], page.times[number % kHistory]);
     if (note && note->number == number) view.history.push_back(*note);
   }
   for (const WaitSlot& slot : page.waits) {

@@ -137,16 +137,25 @@ std::vector<Board> boardsOf(std::span<const int32_t> processes) {
   return boards;
 }
 
-Evidence look(const Board& board) {
-  const uint64_t pidNamespace = thisProcess().pidNamespace;
+Evidence lookAtBoard(const Board& board) {
   Evidence evidence;
   evidence.ranks = readBoard(board);
+  evidence.verdict = board.verdict();
+  evidence.now = static_cast<int64_t>(steadyClock().now());
+  return evidence;
+}
+
+void askSystem(Evidence& evidence) {
+  const uint64_t pidNamespace = thisProcess().pidNamespace;
   for (const RankView& rank : evidence.ranks) {
     evidence.states.push_back(stateOf(rank.process, pidNamespace));
     evidence.activities.push_back(activityOf(rank.process, rank.threadId, pidNamespace));
   }
-  evidence.verdict = board.verdict();
-  evidence.now = static_cast<int64_t>(steadyClock().now());
+}
+
+Evidence look(const Board& board) {
+  Evidence evidence = lookAtBoard(board);
+  askSystem(evidence);
   return evidence;
 }
 

@@ -5,27 +5,32 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "observe/process_state.h"
 
 namespace tutti::observe {
 
-void ExitMarks::add(Recorder& recorder) {
+void ProcessRecorders::add(Recorder& recorder) {
   std::lock_guard lock(mutex_);
   recorders_.push_back(&recorder);
 }
 
-void ExitMarks::remove(Recorder& recorder) {
+void ProcessRecorders::remove(Recorder& recorder) {
   std::lock_guard lock(mutex_);
   std::erase(recorders_, &recorder);
 }
 
-void ExitMarks::mark() {
+void ProcessRecorders::mark() {
   std::lock_guard lock(mutex_);
   for (Recorder* recorder : recorders_) recorder->setLife(Life::kExited);
 }
 
-Recorder::Recorder(Board board, int32_t rank, std::string_view hostName, ExitMarks& exits)
-    : board_(std::move(board)), rank_(rank), page_(&board_.page(rank)), exits_(exits) {
+Recorder::Recorder(Board board, int32_t rank, std::string_view hostName, ProcessRecorders& siblings)
+    : board_(std::move(board)),
+      rank_(rank),
+      page_(&board_.page(rank)),
+      siblings_(siblings),
+      keepsTimes_(siblings.isWatchingClosely()) {
   const ProcessIdentity self = thisProcess();
   page_->processId = self.processId;
   page_->threadId = ::gettid();
@@ -34,10 +39,27 @@ Recorder::Recorder(Board board, int32_t rank, std::string_view hostName, ExitMar
   const size_t bytes = std::min(hostName.size(), page_->hostName.size() - 1);
   std::memcpy(page_->hostName.data(), hostName.data(), bytes);
   page_->life.store(static_cast<uint32_t>(Life::kReady), std::memory_order_release);
-  exits_.add(*this);
+  siblings_.add(*this);
 }
 
-Recorder::~Recorder() { exits_.remove(*this); }
+Recorder::~Recorder() { siblings_.remove(*this); }
+
+bool Recorder::giveVerdict(const Verdict& verdict) {
+  if (!board_.giveVerdict(verdict)) return false;
+  siblings_.verdictGiven(board_);
+  return true;
+}
+
+void Recorder::noteBeginning(uint64_t number) {
+  EntryTimes& times = page_->times[number % kHistory];
+  times.began.store(static_cast<int64_t>(steadyClock().now()), std::memory_order_release);
+  times.ended.store(0, std::memory_order_release);
+}
+
+void Recorder::noteEnd(uint64_t number) {
+  page_->times[number % kHistory].ended.store(static_cast<int64_t>(steadyClock().now()),
+                                              std::memory_order_release);
+}
 
 void Recorder::publishWaits(const WaitNote* waits, size_t count) {
   const size_t kept = std::min(count, kMaxWaits);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -26,7 +27,9 @@ struct OperationNote {
   int32_t peer = 0;
   uint64_t count = 0;
   uint64_t sequence = 0;  // collectives only, else 0
-  uint64_t number = 0;    // reading only
+  uint64_t number = 0;    // reading only, these three
+  int64_t began = 0;      // nanoseconds of the monotonic clock; 0: not known
+  int64_t ended = 0;
 };
 
 struct WaitNote {
@@ -48,10 +51,19 @@ constexpr uint64_t packWhat(const OperationNote& note) {
 
 class Recorder;
 
-// The recorders of a process, so that its end can be told from its death. Thread-safe; lives as
-// long as the process.
-class ExitMarks {
+// What the recorders of a process have in common. Thread-safe; lives as long as the process.
+class ProcessRecorders {
  public:
+  // Before the first recorder, if at all. They look at the clock at each operation's beginning and
+  // end, and call `onVerdict` with each board that has got its verdict from this process: on the
+  // thread that found it, which must not wait.
+  using OnVerdict = std::function<void(const Board& board)>;
+  void watchClosely(OnVerdict onVerdict) { onVerdict_ = std::move(onVerdict); }
+  bool isWatchingClosely() const { return onVerdict_ != nullptr; }
+  void verdictGiven(const Board& board) const {
+    if (onVerdict_) onVerdict_(board);
+  }
+
   void add(Recorder& recorder);
   void remove(Recorder& recorder);
   // The process has called exit(): marks all pages.
@@ -60,13 +72,14 @@ class ExitMarks {
  private:
   std::mutex mutex_;
   std::vector<Recorder*> recorders_;  // guarded by mutex_
+  OnVerdict onVerdict_;               // constant once there is a recorder
 };
 
 class Recorder {
  public:
   // Writes the rank's identity and marks it ready. `board` is shared with the other ranks of this
   // process that have it mapped; `rank` is below its rank count.
-  Recorder(Board board, int32_t rank, std::string_view hostName, ExitMarks& exits);
+  Recorder(Board board, int32_t rank, std::string_view hostName, ProcessRecorders& siblings);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -83,6 +96,8 @@ class Recorder {
     entry.count.store(note.count, std::memory_order_release);
     entry.what.store(packWhat(note), std::memory_order_release);
     entry.sequence.store(note.sequence, std::memory_order_release);
+    if (keepsTimes_) [[unlikely]]
+      noteBeginning(number);
     entry.number.store(number, std::memory_order_release);
     page_->lastNumber.store(number, std::memory_order_release);
     return number;
@@ -90,6 +105,8 @@ class Recorder {
   void end(uint64_t number, EntryState state) {
     Entry& entry = page_->entries[number % kHistory];
     if (entry.number.load(std::memory_order_relaxed) != number) return;
+    if (keepsTimes_) [[unlikely]]
+      noteEnd(number);
     const uint64_t what = entry.what.load(std::memory_order_relaxed) & ~(uint64_t{0xff} << 24);
     entry.what.store(what | uint64_t{static_cast<uint8_t>(state)} << 24, std::memory_order_release);
   }
@@ -101,14 +118,21 @@ class Recorder {
     publishWaits(nullptr, 0);
   }
 
+  // As the board's.
+  bool giveVerdict(const Verdict& verdict);
+
   // Any thread. Later states win over earlier ones.
   void setLife(Life life);
 
  private:
+  void noteBeginning(uint64_t number);
+  void noteEnd(uint64_t number);
+
   Board board_;
   const int32_t rank_;
   Page* page_;
-  ExitMarks& exits_;
+  ProcessRecorders& siblings_;
+  const bool keepsTimes_;
   uint64_t last_ = 0;      // driving thread only
   bool hasWaits_ = false;  // driving thread only
 };

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "observe/diagnosis.h"
@@ -26,9 +28,9 @@ class RecorderTest : public testing::Test {
  protected:
   RecorderTest()
       : reader_(Board::create(2, "job", 500).value()),
-        recorder_(Board::open(copyOf(reader_)).value(), 1, "node1", exits_) {}
+        recorder_(Board::open(copyOf(reader_)).value(), 1, "node1", siblings_) {}
 
-  ExitMarks exits_;
+  ProcessRecorders siblings_;
   Board reader_;
   Recorder recorder_;
 };
@@ -97,7 +99,7 @@ TEST_F(RecorderTest, NeverShowsAMixtureOfTwoOperations) {
 }
 
 TEST_F(RecorderTest, MarksItsPageWhenTheProcessExits) {
-  exits_.mark();
+  siblings_.mark();
   EXPECT_EQ(readRank(reader_, 1).life, Life::kExited);
 }
 
@@ -116,6 +118,26 @@ TEST_F(RecorderTest, CostsLittleAnOperation) {
       static_cast<double>((steadyClock().now() - start).count()) / double{kOperations};
   RecordProperty("nanoseconds_an_operation", static_cast<int>(each));
   fmt::print("recorder: {:.1f} ns an operation\n", each);
+}
+
+TEST(Recorder, WatchedCloselyKeepsTimesAndTellsOfTheFirstVerdict) {
+  ProcessRecorders siblings;
+  std::vector<std::string> told;
+  siblings.watchClosely([&](const Board& board) { told.push_back(board.verdict().text); });
+  Board board = Board::create(1, "job", 500).value();
+  Recorder recorder(Board::open(copyOf(board)).value(), 0, "node", siblings);
+  const auto before = static_cast<int64_t>(steadyClock().now());
+  const uint64_t first = recorder.begin(allReduce(1));
+  recorder.end(first, EntryState::kDone);
+  recorder.begin(allReduce(2));
+  const RankView view = readRank(board, 0);
+  EXPECT_GE(view.history[1].began, before);
+  EXPECT_GE(view.history[1].ended, view.history[1].began);
+  EXPECT_GE(view.history[0].began, view.history[1].ended);
+  EXPECT_EQ(view.history[0].ended, 0);
+  EXPECT_TRUE(recorder.giveVerdict({.code = Code::kRemoteError, .guilty = 0, .text = "first"}));
+  EXPECT_FALSE(recorder.giveVerdict({.code = Code::kRemoteError, .guilty = 0, .text = "second"}));
+  EXPECT_THAT(told, testing::ElementsAre("first"));
 }
 
 TEST(Board, KeepsTheFirstVerdictForAll) {

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from harness import FaultCase
+from harness import REMOTE, TUTTI, FaultCase
 
 LIBRARY = os.environ["FAULT_LIBRARY"]
 BOUND = 4.0  # from the signal to the bundle: several looks, and a margin
@@ -68,6 +68,7 @@ class BundleCase(FaultCase):
                 break
             log.append(line)
         self.addCleanup(child.stdout.close)
+        self.addCleanup(child.stdin.close)
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
         return child, log
@@ -176,6 +177,85 @@ print("child", os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
                 self.assertNotEqual(name.read(), "tutti-bundle\n")
         child.send_signal(signal.SIGUSR1)
         self.assertEqual(child.wait(timeout=10), -signal.SIGUSR1)
+
+
+class Verdicts(BundleCase):
+    # The ranks end with a step that keeps them: they end by _Exit, which waits for no bundle.
+
+    def test_on_a_dead_rank_leave_one_bundle_a_communicator(self):
+        steps = "loop shrink:2:abort loop line"
+        ranks = self.launch(steps, steps, "loop", TUTTI_BUNDLE_DIR=self.folder)
+        time.sleep(0.2)
+        killed = time.monotonic()
+        ranks[2].child.kill()
+        self.expect(ranks[:2], "loop", REMOTE, r"rank 2 \(.*\) died", killed)  # no later than without
+        self.expect_success(ranks[:2], "shrink")
+        (first,) = self.bundles()
+        ranks[1].child.kill()
+        self.assertEqual(ranks[0].result("loop", nth=1)[0], REMOTE)
+        self.bundles(2)
+        time.sleep(0.3)  # for one too many
+        bundles = {path: self.contents(path) for path in self.bundles(2)}
+        self.assertEqual(len(bundles), 2)
+        why = bundles.pop(first)["why.txt"]
+        self.assertRegex(why, r"communicator \S+ has failed\n\ncommunicator \S+: rank 2 \(.*\) died")
+        (second,) = bundles.values()
+        self.assertRegex(second["why.txt"], r"rank 1 \(.*\) died")
+
+    def test_on_a_frozen_rank_show_it_and_the_operations_before(self):
+        ranks = self.launch("times:3:allreduce:8 loop line", "times:3:allreduce:8 loop", TUTTI_BUNDLE_DIR=self.folder)
+        self.expect_success(ranks, "times")
+        ranks[1].child.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        self.expect(ranks[:1], "loop", REMOTE, "not responding", stopped)
+        (path,) = self.bundles()
+        files = self.contents(path)
+        self.assertRegex(files["why.txt"], r"rank 1 \(.*\) not responding")
+        self.assertRegex(files["ranks.txt"], r"rank 1 \(.*\): stopped")
+        self.assertIn("is stopped", files["threads.txt"])
+        events = json.loads(files["trace.json"])["traceEvents"]
+        kinds = {each["cat"] for each in events if each["ph"] == "X"}
+        self.assertLessEqual({"done", "running", "wait"}, kinds)
+        self.assertTrue(all(each["dur"] >= 0 for each in events if each["ph"] == "X"))
+        self.assertIn("not responding", files["index.html"])
+        self.assertIn('<rect class="running"', files["index.html"])
+
+    def test_without_a_folder_leave_nothing(self):
+        ranks = self.launch("loop", "loop", prefixes=[("env", "-C", self.folder)] * 2)
+        ranks[1].child.kill()
+        self.assertEqual(ranks[0].result("loop")[0], REMOTE)
+        ranks[0].child.wait(timeout=20)
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+class FromOutside(BundleCase):
+    def why(self, *arguments):
+        if not TUTTI or not os.path.exists(TUTTI):
+            self.skipTest("no tutti command")
+        return subprocess.run([TUTTI, "why", *arguments], capture_output=True, text=True, timeout=20)
+
+    def test_shows_all_ranks_of_the_host(self):
+        steps = "allreduce:8", "allreduce:8", "line allreduce:8"
+        ranks = self.launch(*steps, timeout_ms=PATIENCE)
+        time.sleep(0.3)
+        path = self.folder + "/job.tar"
+        result = self.why("--bundle", path, str(ranks[0].child.pid))
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        self.assertRegex(result.stdout, r"rank 2 \(.*\) has not called AllReduce #1")
+        files = self.contents(path)
+        self.assertRegex(files["why.txt"], r"rank 2 \(.*\) has not called AllReduce #1")
+        for rank in ranks:
+            self.assertIn(f"process {rank.child.pid} (", files["threads.txt"])
+            self.assertIn("NCCL_DEBUG=WARN", files[f"process-{rank.child.pid}/settings.txt"])
+        self.assertEqual(self.why("--bundle", path, str(ranks[0].child.pid)).returncode, 1)  # replaced
+        self.bundles()
+
+    def test_says_where_it_cannot_write(self):
+        ranks = self.launch("line", timeout_ms=PATIENCE)
+        result = self.why("--bundle", self.folder + "/none/job.tar", str(ranks[0].child.pid))
+        self.assertEqual(result.returncode, 3, result.stdout)
+        self.assertIn("/none/job.tar: No such file", result.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
 
 
 class Folders(BundleCase):

@@ -43,29 +43,32 @@ class Receiver final : public Worker, public std::enable_shared_from_this<Receiv
   }
   size_t count() const { return count_.load(); }
   bool hasEnded() const { return hasEnded_.load(); }
+  // REQUIRES: hasEnded().
+  const std::string& ended() const { return ended_; }
 
  private:
   bool takeOne() {
     if (!hasLabel_) {
       const Result<Progress> progress = connection_->receiveLabel(label_);
-      if (!progress.ok()) return end();
+      if (!progress.ok()) return end(progress.status().message());
       if (progress.value() == Progress::kIdle) return false;
       hasLabel_ = true;
       payload_.resize(label_.bytes & ~kNotice);
     }
     const Result<Progress> progress = connection_->receivePayload(payload_);
-    if (!progress.ok()) return end();
+    if (!progress.ok()) return end(progress.status().message());
     if (progress.value() == Progress::kIdle) return false;
     hasLabel_ = false;
-    if ((label_.bytes & kNotice) != 0) return end();
+    if ((label_.bytes & kNotice) != 0) return end("the sender has left");
     EXPECT_EQ(label_.signature, count_.load());
     for (const std::byte each : payload_) EXPECT_EQ(each, static_cast<std::byte>(count_.load()));
     ++count_;
     return true;
   }
-  bool end() {
-    hasEnded_ = true;
+  bool end(std::string_view why) {
+    ended_ = why;
     connection_.reset();
+    hasEnded_ = true;
     return false;
   }
   void watchAgain() {
@@ -79,6 +82,7 @@ class Receiver final : public Worker, public std::enable_shared_from_this<Receiv
   Label label_;
   bool hasLabel_ = false;
   std::vector<std::byte> payload_;
+  std::string ended_;
   std::atomic<size_t> count_{0};
   std::atomic<bool> hasEnded_{false};
 };
@@ -92,7 +96,7 @@ class FabricProviders : public testing::Test {
                         .family = AF_INET,
                         .network = network,
                         .plugins = hasPlugin ? TUTTI_FAKE_NETS "/libnccl-net-fake11.so" : "none",
-                        .timeout = milliseconds(4000)});
+                        .timeout = milliseconds(20'000)});
   }
 
   static Result<std::unique_ptr<Connection>> connect(Provider& from, Provider& to,
@@ -121,7 +125,12 @@ class FabricProviders : public testing::Test {
     const std::byte text{};
     EXPECT_EQ(connection.send({.bytes = kNotice | 1, .signature = 2}, {&text, 1}),
               Progress::kAdvanced);
-    ASSERT_TRUE(connection.flush().ok());
+    for (;;) {
+      const Result<Progress> flushed = connection.flush();
+      ASSERT_TRUE(flushed.ok()) << flushed.status().message();
+      if (flushed.value() == Progress::kDone) return;
+      std::this_thread::yield();
+    }
   }
 
   static void expectAll(Provider& from, Provider& to) {
@@ -130,7 +139,7 @@ class FabricProviders : public testing::Test {
     ASSERT_TRUE(connection.ok()) << connection.status().message();
     sendAll(*connection.value(), 100);
     while (!receiver->hasEnded()) std::this_thread::yield();
-    EXPECT_EQ(receiver->count(), 100u);
+    EXPECT_EQ(receiver->count(), 100u) << receiver->ended();
     receiver->close();
   }
 };

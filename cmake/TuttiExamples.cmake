@@ -27,11 +27,14 @@ endfunction()
 tutti_example(threads threads.c Threads::Threads)
 tutti_example(one_thread one_thread.c)
 tutti_example(cpp_raii cpp_raii.cc Threads::Threads)
+tutti_example(training_step training_step.c)
 foreach(name threads one_thread cpp_raii)
   foreach(ranks 1 4)
     tutti_example_test(${name}_${ranks} example_${name} ${ranks})
   endforeach()
 endforeach()
+
+tutti_example_test(training_step example_training_step 4 2 2)
 
 # As root, and with more ranks than cores, because that is how CI machines are.
 set(mpirun ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe -n 4)

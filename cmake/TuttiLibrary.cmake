@@ -36,6 +36,15 @@ else()
   target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::PUGIXML>)
 endif()
 
+# And libyaml, which reads the files of virtual clusters.
+find_library(TUTTI_YAML_ARCHIVE NAMES libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR})
+if(TUTTI_YAML_ARCHIVE)
+  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:${TUTTI_YAML_ARCHIVE}>)
+else()
+  message(STATUS "libyaml.a not found: libnccl.so.2 will need libyaml-0.so where it runs")
+  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::YAML>)
+endif()
+
 # Its threads outlive a dlclose: nodelete keeps the code they run.
 target_link_options(nccl PRIVATE LINKER:-z,nodelete)
 # The names of archives stay inside even where exports.map's patterns would let one out.

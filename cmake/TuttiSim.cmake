@@ -1,4 +1,4 @@
-# src/sim: virtual clusters and what calls take. Clusters are described in YAML; libnccl.so.2 takes the rest of the folder only.
+# src/sim: virtual clusters and what calls take. Clusters are described in YAML.
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 
 tutti_folder(sim DEPENDS plan)

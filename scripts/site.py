@@ -107,7 +107,7 @@ def errors_page():
 
 def c_page():
     text = "# C and C++\n\nFrom the headers as they are installed.\n"
-    for name in ("nccl.h", "tutti/host.h", "tutti/inspect.h"):
+    for name in ("nccl.h", "tutti/host.h", "tutti/inspect.h", "tutti/virtual.h"):
         text += f"\n## {name}\n\n{site_headers.reference((ROOT / 'include' / name).read_text(encoding='utf-8'))}\n"
     for name in ("tutti/tutti.hpp", "tutti/host.hpp", "tutti/error.hpp"):
         text += f"\n## {name}\n\n```cpp\n{(ROOT / 'include' / name).read_text(encoding='utf-8').rstrip()}\n```\n"

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 
-#include "sim/cluster_file.h"
-#include "topology/registry.h"
+#include "sim/read_cluster.h"
 
 namespace tutti::tools {
 namespace {
@@ -18,12 +15,6 @@ namespace {
 constexpr size_t kMostLoads = 24;
 // What a time line is drawn of: longer calls are drawn of a shorter one.
 constexpr uint64_t kMostTimelineBytes = 64 << 20;
-
-Result<topology::Description> readNode(const std::string& file, const std::string& profile) {
-  TUTTI_TRY_ASSIGN(topology::Description description, topology::readDescription(file));
-  if (profile.empty()) return description;
-  return topology::completeFromFile(description, profile);
-}
 
 // A cluster with its graphs, shared by the cells of a node count.
 struct Prepared {
@@ -156,15 +147,9 @@ sim::SimCall callOf(const SimSweep& sweep, uint64_t bytes, int32_t rankCount) {
 }
 
 Result<sim::Cluster> readCluster(const SimSweep& sweep, int32_t nodeCount) {
-  std::ifstream file(sweep.clusterFile);
-  if (!file) return invalidArgument("{}: cannot be read", sweep.clusterFile);
-  std::stringstream text;
-  text << file.rdbuf();
-  TUTTI_TRY_ASSIGN(sim::Cluster cluster, sim::parseCluster(text.str(),
-                                                           {.source = sweep.clusterFile,
-                                                            .nodeCount = nodeCount,
-                                                            .rankCount = sweep.rankCount},
-                                                           readNode));
+  TUTTI_TRY_ASSIGN(sim::Cluster cluster, sim::readCluster({.source = sweep.clusterFile,
+                                                           .nodeCount = nodeCount,
+                                                           .rankCount = sweep.rankCount}));
   for (const auto& [link, factor] : sweep.links) TUTTI_TRY(cluster.scaleLink(link, factor));
   for (const auto& [rank, factor] : sweep.stragglers) TUTTI_TRY(cluster.slowRank(rank, factor));
   return cluster;

@@ -1,6 +1,7 @@
 #include "api/communicator_handles.h"
 
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -19,7 +20,10 @@ Result<Made> makeCommunicator(Communicator::Options options) {
   if (options.derivation) {
     options.device = &options.derivation->parent->device();
   } else if (options.device == nullptr) {
-    TUTTI_TRY_ASSIGN(options.device, process.chooseDevice());
+    TUTTI_TRY_ASSIGN(comm::VirtualCluster * described, process.virtualCluster());
+    // A virtual rank is the cluster's of its number, where nobody says another.
+    const auto place = described == nullptr ? std::optional<int32_t>() : index(options.rank);
+    TUTTI_TRY_ASSIGN(options.device, process.chooseDevice(place));
   }
   Made made;
   made.communicator = std::make_shared<Communicator>(process, std::move(options));

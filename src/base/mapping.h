@@ -41,5 +41,8 @@ class UniqueMapping {
 // Zeroed memory of this process alone; a page costs nothing before it is written. `what` ends the
 // error's sentence: "of a board".
 Result<UniqueMapping> mapPrivate(size_t bytes, std::string_view what);
+// The same, as much as there are addresses: what is written beyond the machine's memory ends the
+// process.
+Result<UniqueMapping> reserve(size_t bytes, std::string_view what);
 
 }  // namespace tutti

@@ -52,6 +52,12 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_DEVICE", kChoice, "", "auto", "auto|host|cuda",
      "What a rank runs on. host: CPU ranks also where there is a GPU. auto: a GPU when there is "
      "one."},
+    {"TUTTI_VIRTUAL_CLUSTER", kPath, "", "", "",
+     "A cluster file: ranks are its GPUs (rank n the n-th, or as the device list of "
+     "ncclCommInitAll "
+     "says), and calls are compared and timed instead of being run. Must agree on all ranks."},
+    {"TUTTI_VIRTUAL_SYSTEM", kChoice, "", "tutti", "tutti|nccl",
+     "Whose choices and times virtual ranks have."},
     {"NCCL_SOCKET_IFNAME", kList, "", "", "",
      "Network interfaces to use, by prefix: eth,ib. = in front: exact names; ^ in front: all but "
      "these."},

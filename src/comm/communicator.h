@@ -28,6 +28,7 @@
 #include "graph/merge.h"
 #include "launch/gpu_batch.h"
 #include "launch/launcher.h"
+#include "launch/virtual_launcher.h"
 #include "plan/plan.h"
 
 namespace tutti::comm {
@@ -127,10 +128,14 @@ class Communicator {
   const plan::Agreement& agreement() const { return planner_->agreement(); }
   // The launcher of a ready communicator of CPU ranks.
   launch::Launcher& launcher() { return *launcher_; }
-  // In its place on a GPU; nullptr on the host.
+  // In its place on a GPU or a virtual device; nullptr on the host.
   launch::StreamRunner* streamRunner() { return streamRunner_.get(); }
   // Whether GPU kernels carry the bytes.
-  bool hasKernels() const { return streamRunner_ != nullptr && launcher_ == nullptr; }
+  bool hasKernels() const {
+    return streamRunner_ != nullptr && launcher_ == nullptr && virtualLauncher_ == nullptr;
+  }
+  // What streamRunner() is of a virtual rank; nullptr of others.
+  launch::VirtualLauncher* virtualLauncher() { return virtualLauncher_; }
   // The stream that runs a non-blocking communicator's calls without a stream; nullptr for a
   // blocking one.
   void* ownStream() const { return ownStream_; }
@@ -160,10 +165,13 @@ class Communicator {
   Status checkNotAborted() const;
   Status derive();
   Status meetChild(const std::vector<Rank>& members);
+  // How ranks of this one, and this rank among them, can meet.
+  bootstrap::Reach reachOf(std::span<const Rank> members) const;
   Status meetPeers();
   Status agree();
   Status show(bool isMachineWanted);
   void showPlan();
+  Status joinVirtualWorld();
   Status prepareToRun();
   Status prepareHost(std::unique_ptr<observe::Recorder> recorder);
   // A null result: some rank's memory cannot be mapped by another, as all ranks know.
@@ -205,7 +213,8 @@ class Communicator {
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<channel::LinkSet> links_;
   std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
-  std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks
+  std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks and virtual ones
+  launch::VirtualLauncher* virtualLauncher_ = nullptr;  // the same of a virtual rank
   launch::Runner* runner_ = nullptr;                    // the one that calls go to
   launch::GpuBatcher::Limits gpuLimits_{};
   std::string noPeersReason_;  // why GPU ranks go through host memory; empty: they need not

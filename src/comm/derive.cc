@@ -37,16 +37,6 @@ std::vector<Rank> allRanks(int32_t rankCount) {
   return ranks;
 }
 
-bootstrap::Reach reachOf(std::span<const Rank> members,
-                         const std::vector<bootstrap::PeerInfo>& peers) {
-  const auto processOf = [&](Rank rank) {
-    return peers[static_cast<size_t>(index(rank))].processHash;
-  };
-  const bool isOneProcess = std::ranges::all_of(
-      members, [&](Rank rank) { return processOf(rank) == processOf(members.front()); });
-  return isOneProcess ? bootstrap::Reach::kProcess : bootstrap::Reach::kNetwork;
-}
-
 std::string_view callName(Derivation::Kind kind) {
   return kind == Derivation::Kind::kSplit ? "ncclCommSplit" : "ncclCommShrink";
 }
@@ -67,6 +57,18 @@ uint64_t Communicator::nextShrinkTag(std::span<const Rank> remaining) {
   const uint64_t count = shrinkCounts_[hashOf(text)]++;
   text.append(reinterpret_cast<const char*>(&count), sizeof count);
   return kShrinkMark | ((hashOf(text) & kScopeMask) << 8);
+}
+
+bootstrap::Reach Communicator::reachOf(std::span<const Rank> members) const {
+  const auto isHere = [this](Rank rank) {
+    if (virtualLauncher_ != nullptr) return virtualLauncher_->world().isHere(rank);
+    const auto processOf = [this](Rank each) {
+      return peers_[static_cast<size_t>(index(each))].processHash;
+    };
+    return processOf(rank) == processOf(this->rank());
+  };
+  return std::ranges::all_of(members, isHere) ? bootstrap::Reach::kProcess
+                                              : bootstrap::Reach::kNetwork;
 }
 
 // Ends with rankCount() 0 when this rank is to be in no child.
@@ -102,7 +104,7 @@ Status Communicator::meetChild(const std::vector<Rank>& members) {
     systemRng().fill(invitation.salt);
     id_ = bootstrap::deriveUniqueId(parent.id_, invitation.salt);
     opened = bootstrap::openRoot(process_.directory(), process_.networkOptions(),
-                                 reachOf(members, parent.peers_), id_);
+                                 parent.reachOf(members), id_);
     invitation.address = id_.address;
   }
   Status status =

@@ -75,6 +75,9 @@ Result<std::string> Communicator::describe() {
   std::string text = fmt::format("communicator {}{}{}: rank {} of {}, {}, on {}\n",
                                  static_cast<const void*>(this), name().empty() ? "" : " ", name(),
                                  index(rank()), rankCount(), stateName(), device_.caps().name);
+  if (virtualLauncher_ != nullptr)
+    return text + '\n' + virtualLauncher_->describe() + "\nsettings that were set\n" +
+           describeSettings(process_.settings());
   if (state == State::kFailed || state == State::kOutside || planner_ == nullptr) return text;
   text += "\nranks\n";
   for (const bootstrap::PeerInfo& peer : peers_) text += describePeer(peer, graph_);

@@ -280,8 +280,12 @@ Status Communicator::runInitialise() {
             static_cast<const void*>(this), index(rank()), rankCount(),
             bootstrap::jobName(id_.job));
   TUTTI_TRY(meetPeers());
-  TUTTI_TRY(agree());
-  TUTTI_TRY(prepareToRun());
+  if (device_.caps().isVirtual) {
+    TUTTI_TRY(joinVirtualWorld());
+  } else {
+    TUTTI_TRY(agree());
+    TUTTI_TRY(prepareToRun());
+  }
   TUTTI_TRY(checkNotAborted());
   const auto spent = std::chrono::duration<double, std::milli>(process_.clock().now() - start);
   log::info(

@@ -133,7 +133,20 @@ Result<topology::Description> Process::machine(bool hasGpus) {
   return machines_.emplace(hasGpus, std::move(found)).first->second;
 }
 
+Result<VirtualCluster*> Process::virtualCluster() {
+  const std::string& file = settings_.text("TUTTI_VIRTUAL_CLUSTER");
+  if (file.empty()) return static_cast<VirtualCluster*>(nullptr);
+  const std::lock_guard lock(virtualMutex_);
+  if (virtualCluster_ == nullptr) {
+    TUTTI_TRY_ASSIGN(virtualCluster_,
+                     VirtualCluster::open(file, settings_.text("TUTTI_VIRTUAL_SYSTEM")));
+  }
+  return virtualCluster_.get();
+}
+
 Result<device::Device*> Process::chooseDevice(std::optional<int32_t> gpu) {
+  TUTTI_TRY_ASSIGN(VirtualCluster * described, virtualCluster());
+  if (described != nullptr) return described->device(gpu.value_or(0));
   const std::string& wanted = settings_.text("TUTTI_DEVICE");
   if (wanted == "host") return hostDevice_.get();
   const Result<int32_t> count = usableGpus(wanted == "cuda");
@@ -160,6 +173,10 @@ Result<device::Device*> Process::chooseDevice(std::optional<int32_t> gpu) {
 }
 
 Status Process::freeMemory(void* memory) {
+  if (!settings_.text("TUTTI_VIRTUAL_CLUSTER").empty()) {
+    TUTTI_TRY_ASSIGN(device::Device * device, chooseDevice());
+    return device->free(memory);
+  }
   {
     std::lock_guard lock(gpuMutex_);
     for (const auto& [number, device] : gpus_) {

@@ -18,6 +18,7 @@
 #include "bootstrap/peer_info.h"
 #include "comm/bundle_service.h"
 #include "comm/tuner_plugin.h"
+#include "comm/virtual_cluster.h"
 #include "device/device.h"
 #include "launch/gpu_watcher.h"
 #include "observe/recorder.h"
@@ -44,11 +45,13 @@ class Process {
   // kInvalidUsage in a child that was forked after the library had been used: the threads and
   // connections of this object are its parent's. Costs one load.
   Status checkNotForked() const;
-  // What a rank of the calling thread runs on: GPU number `gpu`, by default the one that the
-  // thread's CUDA calls go to, or the host where there is none or TUTTI_DEVICE says so.
-  // kInvalidUsage when TUTTI_DEVICE=cuda cannot be had, kInvalidArgument for a GPU that is not
-  // there.
+  // What a rank of the calling thread runs on: a place in the virtual cluster, by default the
+  // first, where there is one; else GPU number `gpu`, by default the one that the thread's CUDA
+  // calls go to, or the host where there is none or TUTTI_DEVICE says so. kInvalidUsage when
+  // TUTTI_DEVICE=cuda cannot be had, kInvalidArgument for a GPU that is not there.
   Result<device::Device*> chooseDevice(std::optional<int32_t> gpu = std::nullopt);
+  // What TUTTI_VIRTUAL_CLUSTER describes, read at first need; null where it is not set.
+  Result<VirtualCluster*> virtualCluster();
   // Memory from allocate() of any device of the process.
   Status freeMemory(void* memory);
   launch::GpuWatcher& gpuWatcher() { return gpuWatcher_; }
@@ -78,6 +81,9 @@ class Process {
 
   std::mutex gpuMutex_;                                      // guards gpus_
   std::map<int32_t, std::unique_ptr<device::Device>> gpus_;  // by number, opened at first use
+
+  std::mutex virtualMutex_;                         // guards virtualCluster_
+  std::unique_ptr<VirtualCluster> virtualCluster_;  // opened at first use
 
   std::mutex tunerMutex_;                     // guards tunerLibrary_
   std::optional<TunerLibrary> tunerLibrary_;  // looked for at first need, once

@@ -27,9 +27,11 @@ class Stream {
 class Device {
  public:
   struct Caps {
-    std::string_view name;    // "host", "cuda"
+    std::string_view name;    // "host", "cuda", "virtual"
     bool isHost = true;       // executors are host tasks, buffers host memory
-    int32_t index = 0;        // CUDA device number; 0 for the host
+    bool isVirtual = false;   // of a described cluster: calls are timed in place of being run
+    int32_t index = 0;        // CUDA device number; 0 for the host; of a virtual one its rank
+                              // in the described cluster
     int32_t concurrency = 1;  // ranks that can run at the same time (CPUs this process may use)
   };
 

@@ -3,6 +3,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/driver.h"
 #include "device/host/host_device.h"
+#include "device/virtual/virtual_device.h"
 
 namespace tutti::device {
 namespace {
@@ -24,6 +25,7 @@ Result<std::unique_ptr<Device>> openDevice(DeviceKind kind, const DeviceOptions&
       TUTTI_TRY_ASSIGN(device, cuda::CudaDevice::open(driver().value(), options.index));
       break;
     }
+    case DeviceKind::kVirtual: device = std::make_unique<virt::VirtualDevice>(options.index); break;
   }
   return device;
 }

@@ -10,11 +10,11 @@
 
 namespace tutti::device {
 
-enum class DeviceKind : uint8_t { kHost, kCuda };
+enum class DeviceKind : uint8_t { kHost, kCuda, kVirtual };
 
 struct DeviceOptions {
   Clock* clock = &steadyClock();  // measures idle times and events; outlives the device
-  int32_t index = 0;              // kCuda: which GPU
+  int32_t index = 0;              // kCuda: which GPU; kVirtual: which rank of the cluster
 };
 
 // The caller owns the device and destroys it after everything that ran on it; one of a kind (and

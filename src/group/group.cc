@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "launch/group_time.h"
 #include "sim/estimate_call.h"
 
 namespace tutti::group {
@@ -16,6 +17,15 @@ void* effectiveStream(const PendingCall& pending) {
   return effectiveStream(*pending.communicator, pending.stream);
 }
 
+Result<double> estimateUs(comm::Communicator& communicator, const plan::CallShape& shape) {
+  TUTTI_TRY(communicator.checkReady());
+  if (launch::VirtualLauncher* launcher = communicator.virtualLauncher(); launcher != nullptr)
+    return launcher->estimateUs(shape);
+  return sim::estimateCallUs(
+      {.agreement = communicator.agreement(), .areGpus = communicator.hasKernels()},
+      shape);
+}
+
 Status operationsGoOn() {
   return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
 }
@@ -23,9 +33,9 @@ Status operationsGoOn() {
 }  // namespace
 
 Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream) {
-  if (launch::StreamRunner* gpu = communicator.streamRunner(); gpu != nullptr) {
+  if (launch::StreamRunner* runner = communicator.streamRunner(); runner != nullptr) {
     const launch::StreamCall one{.call = &call, .stream = stream};
-    return gpu->launch({&one, 1});
+    return runner->launch({&one, 1});
   }
   device::Device& device = communicator.device();
   launch::Launcher& launcher = communicator.launcher();
@@ -105,25 +115,13 @@ Result<std::optional<double>> Group::simulateEnd() {
 }
 
 Result<double> Group::estimate() const {
-  struct Sums {
-    double collectives = 0, sends = 0, receives = 0;
-    double all() const { return collectives + std::max(sends, receives); }
-  };
-  std::map<const comm::Communicator*, Sums> sums;
+  std::map<const comm::Communicator*, launch::GroupTime> times;
   for (const PendingCall& pending : calls_) {
-    comm::Communicator& communicator = *pending.communicator;
-    TUTTI_TRY(communicator.checkReady());
-    TUTTI_TRY_ASSIGN(const double us, sim::estimateCallUs({.agreement = communicator.agreement(),
-                                                           .areGpus = communicator.hasKernels()},
-                                                          pending.call.shape));
-    Sums& mine = sums[&communicator];
-    const Collective collective = pending.call.shape.collective;
-    const bool isSend = collective == Collective::kSend,
-               isReceive = collective == Collective::kRecv;
-    (isSend ? mine.sends : isReceive ? mine.receives : mine.collectives) += us;
+    TUTTI_TRY_ASSIGN(const double us, estimateUs(*pending.communicator, pending.call.shape));
+    times[pending.communicator.get()].add(pending.call.shape.collective, us);
   }
   double longest = 0;
-  for (const auto& [communicator, each] : sums) longest = std::max(longest, each.all());
+  for (const auto& [communicator, time] : times) longest = std::max(longest, time.us());
   return longest;
 }
 
@@ -197,19 +195,20 @@ Status Group::initialiseAll() {
   return first;
 }
 
-// What runs on GPUs goes to its streams, and nobody waits: so one thread can drive several of them.
+// What runs on GPUs goes to its streams, and what runs nowhere is over at once. Nobody waits: so
+// one thread can drive several of them.
 Status Group::launchAll() {
   for (size_t i = 0; i < calls_.size(); ++i) {
-    launch::StreamRunner* gpu = calls_[i].communicator->streamRunner();
-    if (calls_[i].isTaken || gpu == nullptr) continue;
+    launch::StreamRunner* runner = calls_[i].communicator->streamRunner();
+    if (calls_[i].isTaken || runner == nullptr) continue;
     TUTTI_TRY(calls_[i].communicator->checkReady());
     scratchStreamCalls_.clear();
     for (size_t j = i; j < calls_.size(); ++j) {
-      if (calls_[j].communicator->streamRunner() != gpu) continue;
+      if (calls_[j].communicator->streamRunner() != runner) continue;
       scratchStreamCalls_.push_back({.call = &calls_[j].call, .stream = calls_[j].stream});
       calls_[j].isTaken = true;
     }
-    TUTTI_TRY(gpu->launch(scratchStreamCalls_));
+    TUTTI_TRY(runner->launch(scratchStreamCalls_));
   }
   return {};
 }

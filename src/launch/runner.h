@@ -1,5 +1,5 @@
 // Runner: what a communicator asks of whatever runs its calls: on the host (Launcher), on GPUs
-// (GpuLauncher), or for GPUs on the host (StagedLauncher).
+// (GpuLauncher), for GPUs on the host (StagedLauncher), or nowhere (VirtualLauncher).
 #pragma once
 
 #include <span>
@@ -33,7 +33,7 @@ class Runner {
   ~Runner() = default;
 };
 
-// Of GPU ranks: calls go to the users' streams.
+// Of GPU ranks: calls go to the users' streams. Of virtual ones they are over at once.
 class StreamRunner : public Runner {
  public:
   // The calls of one group. They run on the first call's stream; the other streams wait for it, and

@@ -10,11 +10,6 @@ using topology::PathKind;
 
 namespace {
 
-// Links inside a node: the topology's, and one for what CPU ranks pass to each other.
-int32_t linksOf(const NodeKind& kind) {
-  return static_cast<int32_t>(kind.topology.links.size()) + (kind.cpuRankCount > 0 ? 1 : 0);
-}
-
 double factorOf(const std::vector<std::pair<int32_t, double>>& factors, int32_t number) {
   const auto found =
       std::ranges::lower_bound(factors, number, {}, [](const auto& each) { return each.first; });
@@ -64,11 +59,12 @@ Result<Cluster> Cluster::make(Parts parts) {
     const NodeKind& kind = cluster.kinds_[static_cast<size_t>(group.kind)];
     for (int32_t i = 0; i < group.count; ++i) {
       const auto node = static_cast<int32_t>(cluster.nodes_.size());
-      cluster.nodes_.push_back({.kind = group.kind,
+      cluster.nodes_.push_back({.number = node,
+                                .kind = group.kind,
                                 .firstLink = cluster.networkBase_,
                                 .firstPort = static_cast<int32_t>(ports.size()),
                                 .ranks = std::vector<Rank>(static_cast<size_t>(kind.rankCount()))});
-      cluster.networkBase_ += linksOf(kind);
+      cluster.networkBase_ += kind.linkCount();
       for (size_t port = 0; port < kind.ports.size(); ++port) {
         const auto& facts = kind.topology[kind.ports[port]].net;
         ports.push_back({.node = node,
@@ -127,7 +123,7 @@ std::string Cluster::nameOfLink(int32_t link) const {
   if (isNetworkLink(link)) return network_.nameOf(link - networkBase_);
   const auto after = std::ranges::upper_bound(nodes_, link, {}, &NodePlace::firstLink);
   const NodePlace& node = *std::prev(after);
-  const auto number = std::prev(after) - nodes_.begin();
+  const int32_t number = node.number;
   const topology::Topology& topology = kinds_[static_cast<size_t>(node.kind)].topology;
   const auto local = static_cast<size_t>(link - node.firstLink);
   if (local >= topology.links.size()) return fmt::format("node {}: memory", number);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,10 @@ struct NodeKind {
   double memoryGbPerSecond = 0;  // between the CPU ranks of a node, all together
   int32_t rankCount() const {
     return gpus.empty() ? cpuRankCount : static_cast<int32_t>(gpus.size());
+  }
+  // The topology's, and one for what CPU ranks pass to each other.
+  int32_t linkCount() const {
+    return static_cast<int32_t>(topology.links.size()) + (cpuRankCount > 0 ? 1 : 0);
   }
 };
 
@@ -71,6 +76,11 @@ class Cluster {
   // kInvalidArgument: no rank at all, or several nodes and one without a port.
   static Result<Cluster> make(Parts parts);
 
+  // The same cluster as a communicator of these ranks sees it: its ranks 0, 1, ... are they, in
+  // this order; nodes without any are left out; links keep their names and speeds.
+  // kInvalidArgument: no rank, one twice, or one that is not there.
+  Result<Cluster> part(std::span<const Rank> ranks) const;
+
   const std::string& name() const { return name_; }
   int32_t rankCount() const { return static_cast<int32_t>(placeOf_.size()); }
   int32_t nodeCount() const { return static_cast<int32_t>(nodes_.size()); }
@@ -103,6 +113,7 @@ class Cluster {
 
  private:
   struct NodePlace {
+    int32_t number = 0;  // as names of links have it
     int32_t kind = 0;
     int32_t firstLink = 0;
     int32_t firstPort = 0;
@@ -112,8 +123,11 @@ class Cluster {
     int32_t node = 0;
     int32_t local = 0;
   };
+  struct PartNode;
   const RankPlace& place(Rank rank) const { return placeOf_[static_cast<size_t>(index(rank))]; }
   void placeRanks(Placement placement);
+  void addPart(const NodePlace& whole, const PartNode& from, int32_t kind);
+  Status scaleAs(const Cluster& whole, std::span<const Rank> ranks);
   void addPath(int32_t node, const topology::Path& path, FlowRoute& route) const;
   Status routeInside(const FlowEnds& ends, FlowRoute& route) const;
   Result<topology::NodeId> portFor(Rank rank, uint64_t flow, bool isOut) const;

@@ -106,5 +106,59 @@ TEST(Cluster, HashSpreadsFlowsOverSpines) {
   EXPECT_EQ(spines.size(), 4u);
 }
 
+std::vector<Rank> ranksOf(std::initializer_list<int32_t> numbers) {
+  std::vector<Rank> ranks;
+  for (const int32_t number : numbers) ranks.push_back(Rank{number});
+  return ranks;
+}
+
+TEST(ClusterPart, KeepsNamesAndRoutesInItsOwnOrder) {
+  Cluster whole = clusterOf(fourNodes("{shape: rails, nodes_per_leaf: 2}"));
+  ASSERT_TRUE(whole.scaleLink("node 3: GPU 1 -> NVSwitch", 0.5).ok());
+  ASSERT_TRUE(whole.scaleLink("node 1 port 1 -> leaf 2", 0.5).ok());
+  ASSERT_TRUE(whole.slowRank(7, 0.25).ok());
+  // GPU 1 of nodes 3 and 1, and node 1's GPU 0: ranks 7, 3 and 2 of the whole.
+  const auto ranks = ranksOf({7, 3, 2});
+  const Cluster part = whole.part(ranks).value();
+  EXPECT_EQ(part.rankCount(), 3);
+  EXPECT_EQ(part.nodeCount(), 2);
+  EXPECT_EQ(part.speedOf(Rank{0}), 0.25);
+  for (int32_t from = 0; from < 3; ++from) {
+    for (int32_t to = 0; to < 3; ++to) {
+      if (from == to) continue;
+      const auto at = [&](int32_t rank) { return ranks[static_cast<size_t>(rank)]; };
+      EXPECT_EQ(namesOf(part, {.from = Rank{from}, .to = Rank{to}}),
+                namesOf(whole, {.from = at(from), .to = at(to)}));
+    }
+  }
+  const auto speedOf = [](const Cluster& cluster, const std::string& name) {
+    for (int32_t link = 0; link < cluster.linkCount(); ++link) {
+      if (cluster.nameOfLink(link) == name) return cluster.gbPerSecond(link);
+    }
+    return -1.0;
+  };
+  for (const char* name : {"node 3: GPU 1 -> NVSwitch", "node 1 port 1 -> leaf 2"})
+    EXPECT_EQ(speedOf(part, name), speedOf(whole, name)) << name;
+}
+
+TEST(ClusterPart, RefusesNobodyTwiceAndStrangers) {
+  const Cluster whole = clusterOf(fourNodes("{}"));
+  EXPECT_THAT(std::string(whole.part({}).status().message()), HasSubstr("no ranks"));
+  EXPECT_THAT(std::string(whole.part(ranksOf({1, 2, 1})).status().message()),
+              HasSubstr("rank 1 stands in a part twice"));
+  EXPECT_THAT(std::string(whole.part(ranksOf({8})).status().message()),
+              HasSubstr("no rank 8; ranks are 0 to 7"));
+}
+
+TEST(ClusterPart, OfAllRanksIsTheWhole) {
+  const Cluster whole = exampleCluster("mixed");
+  std::vector<Rank> all;
+  for (int32_t rank = 0; rank < whole.rankCount(); ++rank) all.push_back(Rank{rank});
+  const Cluster part = whole.part(all).value();
+  ASSERT_EQ(part.linkCount(), whole.linkCount());
+  for (int32_t link = 0; link < whole.linkCount(); ++link)
+    EXPECT_EQ(part.nameOfLink(link), whole.nameOfLink(link));
+}
+
 }  // namespace
 }  // namespace tutti::sim

@@ -3,24 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
 #include <string>
 
-#include "sim/cluster_file.h"
+#include "sim/read_cluster.h"
 #include "topology/registry.h"
 
 namespace tutti::sim {
 
-inline Result<topology::Description> readForTest(const std::string& topologyFile,
-                                                 const std::string& profileFile) {
-  TUTTI_TRY_ASSIGN(topology::Description description, topology::readDescription(topologyFile));
-  if (profileFile.empty()) return description;
-  return topology::completeFromFile(description, profileFile);
-}
-
 inline Result<Cluster> tryCluster(const std::string& text, int32_t nodeCount = 0) {
-  return parseCluster(text, {.source = "c.yaml", .nodeCount = nodeCount}, readForTest);
+  const auto read = [](const std::string& file, const std::string& profile) {
+    auto description = topology::readDescription(file);
+    if (!description.ok() || profile.empty()) return description;
+    return topology::completeFromFile(description.value(), profile);
+  };
+  return parseCluster(text, {.source = "c.yaml", .nodeCount = nodeCount}, read);
 }
 
 inline Cluster clusterOf(const std::string& text, int32_t nodeCount = 0) {
@@ -31,11 +27,7 @@ inline Cluster clusterOf(const std::string& text, int32_t nodeCount = 0) {
 
 inline Cluster exampleCluster(const std::string& name, int32_t nodeCount = 0) {
   const std::string path = std::string(TUTTI_SOURCE_DIR "/examples/clusters/") + name + ".yaml";
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  Result<Cluster> cluster =
-      parseCluster(text.str(), {.source = path, .nodeCount = nodeCount}, readForTest);
+  Result<Cluster> cluster = readCluster({.source = path, .nodeCount = nodeCount});
   EXPECT_TRUE(cluster.ok()) << cluster.status().message();
   return std::move(cluster).value();
 }

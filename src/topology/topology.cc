@@ -101,6 +101,14 @@ Topology trim(const Topology& topology, const std::vector<int32_t>& ranks) {
   return subset(topology, keep);
 }
 
+Topology keepGpus(const Topology& topology, const std::vector<int32_t>& ranks) {
+  std::vector<bool> keep;
+  for (const Node& node : topology.nodes)
+    keep.push_back(node.kind != NodeKind::kGpu ||
+                   std::ranges::find(ranks, node.gpu.rank) != ranks.end());
+  return subset(topology, keep);
+}
+
 std::string_view nameOf(NodeKind kind) {
   switch (kind) {
     case NodeKind::kCpu: return "CPU";

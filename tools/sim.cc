@@ -19,6 +19,7 @@
 #include "tools/sim_export.h"
 #include "tools/sim_report.h"
 #include "tools/sim_run.h"
+#include "tools/sim_trace.h"
 
 namespace tutti::tools {
 namespace {
@@ -36,6 +37,7 @@ constexpr const char* kFooter =
     "0=0.5\"\n"
     "Example: tutti sim all_reduce --cluster h200x4.yaml --bytes 1M --export goal --output "
     "ring.goal\n"
+    "Example: tutti sim --trace step.jsonl --cluster dgx_h100x64.yaml --html step.html\n"
     "Example: tutti sim compare measured.csv --cluster h200x4.yaml";
 
 struct Options {
@@ -57,6 +59,7 @@ struct Options {
   std::string format, output = "-";
   bool json = false;
   std::string measured;
+  std::string trace, groups;
 };
 
 [[noreturn]] void refuse(const char* option, const Status& status) {
@@ -124,14 +127,18 @@ std::string commandLineOf(const CLI::App& command) {
   return line;
 }
 
+void writeFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw CLI::ValidationError("--html", path + " cannot be written");
+}
+
 void writePage(const Options& options, const SimSweep& sweep, const std::vector<SimRow>& rows,
                const std::string& commandLine) {
   Result<SimDetail> detail = detailOf(sweep, rows.back());
   if (!detail.ok()) refuse("--html", detail.status());
-  std::ofstream file(options.html);
-  file << simPage(sweep, rows, detail.value(), commandLine);
-  file.close();
-  if (!file) throw CLI::ValidationError("--html", options.html + " cannot be written");
+  writeFile(options.html, simPage(sweep, rows, detail.value(), commandLine));
 }
 
 void simulateCalls(const Options& options, const std::string& commandLine) {
@@ -154,6 +161,21 @@ void simulateCalls(const Options& options, const std::string& commandLine) {
     printSimTable(sweep, rows.value());
   }
   if (!options.html.empty()) writePage(options, sweep, rows.value(), commandLine);
+}
+
+void simulateProgram(const Options& options, const std::string& commandLine) {
+  if (options.cluster.empty()) throw CLI::RequiredError("--cluster");
+  const Rank rank{options.root};
+  Result<TraceReport> report = runTrace(sweepOf(options), options.trace, options.groups);
+  if (!report.ok()) refuse("--trace", report.status());
+  if (index(rank) >= report->rankCount)
+    throw CLI::ValidationError("--root", fmt::format("wanted 0 to {}", report->rankCount - 1));
+  if (options.json) {
+    printTraceJson(report.value(), rank);
+  } else {
+    printTrace(report.value());
+  }
+  if (!options.html.empty()) writeFile(options.html, tracePage(report.value(), rank, commandLine));
 }
 
 void compareMeasured(const Options& options) {
@@ -227,6 +249,13 @@ void addSim(CLI::App& app, int&) {
   command->add_option("--what-if", options->whatIf, "LINK=FACTOR or RANK=FACTOR, repeatable");
   command->add_option("--threads", options->threads, "Threads of a sweep (default: all cores)")
       ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--trace", options->trace,
+                   "Instead of one call a program's steps: JSON Lines, or Chakra's PREFIX.0.et")
+      ->check(CLI::ExistingFile);
+  command->add_option("--groups", options->groups, "Which ranks Chakra's groups have: JSON Lines")
+      ->needs("--trace")
+      ->check(CLI::ExistingFile);
   command->add_option("--html", options->html, "Write a page with pictures here");
   command->add_option("--export", options->format,
                       "Instead, the last call's flows: " + exportNames());
@@ -236,7 +265,12 @@ void addSim(CLI::App& app, int&) {
   command->footer(kFooter);
   addCompare(*command, options);
   command->callback([options, command] {
-    if (command->get_subcommands().empty()) simulateCalls(*options, commandLineOf(*command));
+    if (!command->get_subcommands().empty()) return;
+    if (options->trace.empty()) {
+      simulateCalls(*options, commandLineOf(*command));
+    } else {
+      simulateProgram(*options, commandLineOf(*command));
+    }
   });
 }
 

@@ -62,6 +62,7 @@ Status exportFlows(const SimSweep& sweep, const SimRow& row, sim::Format format,
     return files.write(suffix, text);
   };
   if (format == sim::Format::kSimaiTopology) return sim::writeTopology(cluster, sink);
+  if (format == sim::Format::kHtsimTopology) return sim::writeHtsimTopology(cluster, sink);
   TUTTI_TRY_ASSIGN(const sim::VirtualPlan plan, sim::planVirtual(cluster));
   TUTTI_TRY_ASSIGN(const sim::Traffic traffic,
                    sim::Traffic::make(cluster, plan, callOf(sweep, row.bytes, row.rankCount),

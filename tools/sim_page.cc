@@ -7,6 +7,7 @@
 
 #include "base/markup.h"
 #include "tools/sim_report.h"
+#include "tools/sim_trace.h"
 
 namespace tutti::tools {
 namespace {
@@ -174,16 +175,72 @@ std::string table(std::span<const SimRow> rows) {
   return text + "</table></div>";
 }
 
+// A row a stream; of waits a thin line before the call.
+std::string stepsOf(const TraceReport& report, Rank rank) {
+  constexpr double kRow = 30, kLineLeft = 110, kLineRight = 880;
+  const size_t rows = std::max<size_t>(report.trace.streams.size(), 1);
+  const double height = kRow * static_cast<double>(rows) + 26,
+               end = std::max(report.times.us, 1e-9);
+  const auto x = [end](double us) { return kLineLeft + us / end * (kLineRight - kLineLeft); };
+  std::string svg =
+      fmt::format("<svg viewBox='0 0 {} {}' role='img' aria-label='time line'>", kWidth, height);
+  for (size_t row = 0; row < report.trace.streams.size(); ++row)
+    svg += fmt::format("<text class='soft' x='{}' y='{:.1f}' text-anchor='end'>{}</text>",
+                       kLineLeft - 8, kRow * static_cast<double>(row) + 20,
+                       escapeMarkup(report.trace.streams[row]));
+  for (size_t i = 0; i < report.trace.steps.size(); ++i) {
+    const sim::TraceStep& step = report.trace.steps[i];
+    if (step.rank != rank) continue;
+    const sim::TraceTimes::Span& span = report.times.spans[i];
+    const double top = kRow * std::max(step.stream, 0) + 3;
+    const bool isCall = !step.calls.empty();
+    if (span.startUs > span.readyUs)
+      svg += fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{:.2f}' height='3' fill='{}'/>",
+                         x(span.readyUs), top + 10, x(span.startUs) - x(span.readyUs), kColours[4]);
+    svg += fmt::format(
+        "<rect x='{:.1f}' y='{:.1f}' width='{:.2f}' height='24' fill='{}'><title>{}: {:.1f} to "
+        "{:.1f} us{}{}</title></rect>",
+        x(span.startUs), top, std::max(0.6, x(span.endUs) - x(span.startUs) - 0.4),
+        isCall ? kColours[0] : kColours[2], escapeMarkup(step.name), span.startUs, span.endUs,
+        isCall ? fmt::format(", waited {:.1f} us", span.startUs - span.readyUs) : "",
+        report.times.ways[i].empty() ? "" : ", " + escapeMarkup(report.times.ways[i]));
+  }
+  svg += fmt::format(
+      "<text class='soft' x='{}' y='{:.1f}'>0</text><text class='soft' x='{}' "
+      "y='{:.1f}' text-anchor='end'>{:.1f} us</text>",
+      kLineLeft, height - 6, kLineRight, height - 6, report.times.us);
+  return svg + "</svg>";
+}
+
+std::string callTable(const TraceReport& report) {
+  std::string text =
+      "<div class='scroll'><table><tr><th class='text'>group</th><th class='text'>call</th>"
+      "<th>bytes</th><th>calls</th><th>each, us</th><th>waits, us</th><th class='text'>way</th>"
+      "</tr>";
+  for (const TraceReport::Calls& each : report.calls) {
+    text += fmt::format(
+        "<tr><td class='text'>{}</td><td class='text'>{}</td><td>{}</td><td>{}</td>"
+        "<td>{:.1f}</td><td>{:.1f}</td><td class='text'>{}</td></tr>",
+        escapeMarkup(each.group), escapeMarkup(each.call), sizeName(each.bytes), each.count,
+        each.us, each.waitUs, escapeMarkup(each.way));
+  }
+  return text + "</table></div>";
+}
+
+std::string headOf(const std::string& title, const std::string& commandLine) {
+  return fmt::format(
+      "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' "
+      "content='width=device-width'><title>{0}</title><style>{1}</style><h1>{0}</h1>"
+      "<p class='soft'>Simulated, not measured. <code>{2}</code></p>",
+      escapeMarkup(title), kStyle, escapeMarkup(commandLine));
+}
+
 }  // namespace
 
 std::string simPage(const SimSweep& sweep, std::span<const SimRow> rows, const SimDetail& detail,
                     const std::string& commandLine) {
   const std::string title = fmt::format("{} on {}", name(sweep.collective), detail.clusterName);
-  std::string page = fmt::format(
-      "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' "
-      "content='width=device-width'><title>{0}</title><style>{1}</style><h1>{0}</h1>"
-      "<p class='soft'>Simulated, not measured. <code>{2}</code></p>",
-      escapeMarkup(title), kStyle, escapeMarkup(commandLine));
+  std::string page = headOf(title, commandLine);
   page += fmt::format("<h2>Bus bandwidth, GB/s, by bytes of the vector</h2><figure>{}</figure>",
                       curves(rows));
   page += fmt::format(
@@ -198,6 +255,22 @@ std::string simPage(const SimSweep& sweep, std::span<const SimRow> rows, const S
       "<figure>{}</figure>",
       index(detail.rank), timeline(detail));
   return page + "<h2>Table</h2>" + table(rows) + "</html>\n";
+}
+
+std::string tracePage(const TraceReport& report, Rank rank, const std::string& commandLine) {
+  std::string page =
+      headOf(fmt::format("{} on {}", report.source, report.clusterFile), commandLine);
+  const sim::RankTimes& times = report.ranks[static_cast<size_t>(index(rank))];
+  page += fmt::format(
+      "<p>{} ranks, {:.1f} us. Rank {} computes {:.1f} us and has calls under way for {:.1f} us, "
+      "for {:.1f} us of them without computing; for {:.1f} us it has nothing to do.</p>",
+      report.rankCount, report.times.us, index(rank), times.computeUs, times.callUs,
+      times.exposedUs, times.idleUs);
+  page += fmt::format(
+      "<h2>Time line of rank {}</h2><p>Green computes, blue communicates; a red line waits for "
+      "other ranks.</p><figure>{}</figure>",
+      index(rank), stepsOf(report, rank));
+  return page + "<h2>Calls of all ranks</h2>" + callTable(report) + "</html>\n";
 }
 
 }  // namespace tutti::tools

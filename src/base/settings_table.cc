@@ -58,6 +58,8 @@ constexpr SettingInfo kTable[] = {
      "says), and calls are compared and timed instead of being run. Must agree on all ranks."},
     {"TUTTI_VIRTUAL_SYSTEM", kChoice, "", "tutti", "tutti|nccl",
      "Whose choices and times virtual ranks have."},
+    {"TUTTI_VIRTUAL_TRACE", kPath, "", "", "",
+     "Write virtual ranks' calls to this file, for tutti sim --trace."},
     {"NCCL_SOCKET_IFNAME", kList, "", "", "",
      "Network interfaces to use, by prefix: eth,ib. = in front: exact names; ^ in front: all but "
      "these."},

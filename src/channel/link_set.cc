@@ -44,7 +44,26 @@ Link& LinkSet::find(Rank peer, Lane lane, bool isOutgoing) {
 void LinkSet::keep(Link& link, std::unique_ptr<transport::LinkEnd> end) {
   link.end_ = std::move(end);
   link.port_.view = link.end_->view();
-  if (transport::Motor* motor = link.end_->motor(); motor != nullptr) motors_.push_back(motor);
+  transport::Motor* motor = link.end_->motor();
+  if (motor == nullptr) return;
+  motors_.push_back(motor);
+  const std::lock_guard lock(usesMutex_);
+  uses_.push_back({.use = {.peer = link.peer_,
+                           .lane = link.lane_,
+                           .isOutgoing = link.isOutgoing_,
+                           .transportName = link.transportName_,
+                           .carried = {}},
+                   .motor = motor});
+}
+
+std::vector<LinkSet::Use> LinkSet::uses() const {
+  const std::lock_guard lock(usesMutex_);
+  std::vector<Use> uses;
+  for (const Counted& each : uses_) {
+    uses.push_back(each.use);
+    uses.back().carried = each.motor->carried();
+  }
+  return uses;
 }
 
 bool LinkSet::runMotors() {

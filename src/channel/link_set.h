@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -82,6 +84,17 @@ class LinkSet {
 
   size_t linkCount() const { return links_.size(); }
 
+  // What each link over a network has carried so far, in the order in which they were made. Any
+  // thread.
+  struct Use {
+    Rank peer{0};
+    Lane lane = Lane::kCollective;
+    bool isOutgoing = false;
+    std::string_view transportName;
+    transport::Motor::Carried carried;
+  };
+  std::vector<Use> uses() const;
+
  private:
   void keep(Link& link, std::unique_ptr<transport::LinkEnd> end);
   Link& find(Rank peer, Lane lane, bool isOutgoing);
@@ -92,6 +105,12 @@ class LinkSet {
   // grows.
   std::map<uint64_t, Link> links_;
   std::vector<transport::Motor*> motors_;  // of links_, where they have one
+  struct Counted {
+    Use use;
+    const transport::Motor* motor = nullptr;
+  };
+  mutable std::mutex usesMutex_;  // guards the one below, which other threads read
+  std::vector<Counted> uses_;     // of motors_
 };
 
 }  // namespace tutti::channel

@@ -41,6 +41,19 @@ std::string describeSettings(const Settings& settings) {
   return text.empty() ? "  all at their defaults\n" : text;
 }
 
+// Links that a network carries, by what they have carried.
+std::string describeUses(const channel::LinkSet* links) {
+  std::string text;
+  for (const channel::LinkSet::Use& each :
+       links == nullptr ? std::vector<channel::LinkSet::Use>{} : links->uses()) {
+    text += fmt::format("  {} {:>5} by {}{}: {} messages, {} bytes\n",
+                        each.isOutgoing ? "to  " : "from", index(each.peer), each.transportName,
+                        each.lane == channel::Lane::kPointToPoint ? ", sends and receives" : "",
+                        each.carried.messages, each.carried.bytes);
+  }
+  return text.empty() ? text : "\nlinks over a network so far\n" + text;
+}
+
 }  // namespace
 
 std::string_view Communicator::stateName() const {
@@ -97,7 +110,8 @@ Result<std::string> Communicator::describe() {
                           ? "long ones may be read from the sender's buffer by the kernel"
                           : "long ones are copied",
                       agreement.ranksPerCpu);
-  return text + "\nsettings that were set\n" + describeSettings(process_.settings());
+  return text + describeUses(links_.get()) + "\nsettings that were set\n" +
+         describeSettings(process_.settings());
 }
 
 }  // namespace tutti::comm

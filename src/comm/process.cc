@@ -134,12 +134,10 @@ Result<topology::Description> Process::machine(bool hasGpus) {
 }
 
 Result<VirtualCluster*> Process::virtualCluster() {
-  const std::string& file = settings_.text("TUTTI_VIRTUAL_CLUSTER");
-  if (file.empty()) return static_cast<VirtualCluster*>(nullptr);
+  if (settings_.text("TUTTI_VIRTUAL_CLUSTER").empty()) return static_cast<VirtualCluster*>(nullptr);
   const std::lock_guard lock(virtualMutex_);
   if (virtualCluster_ == nullptr) {
-    TUTTI_TRY_ASSIGN(virtualCluster_,
-                     VirtualCluster::open(file, settings_.text("TUTTI_VIRTUAL_SYSTEM")));
+    TUTTI_TRY_ASSIGN(virtualCluster_, VirtualCluster::open(settings_));
   }
   return virtualCluster_.get();
 }

@@ -8,11 +8,16 @@
 
 namespace tutti::comm {
 
-Result<std::unique_ptr<VirtualCluster>> VirtualCluster::open(const std::string& file,
-                                                             std::string_view system) {
+Result<std::unique_ptr<VirtualCluster>> VirtualCluster::open(const Settings& settings) {
+  const std::string& file = settings.text("TUTTI_VIRTUAL_CLUSTER");
   TUTTI_TRY_ASSIGN(sim::Cluster cluster, sim::readCluster({.source = file}));
-  const sim::System like = system == "nccl" ? sim::System::kNccl : sim::System::kTutti;
-  return std::unique_ptr<VirtualCluster>(new VirtualCluster(file, std::move(cluster), like));
+  const bool isNccl = settings.text("TUTTI_VIRTUAL_SYSTEM") == "nccl";
+  std::unique_ptr<VirtualCluster> made(new VirtualCluster(
+      file, std::move(cluster), isNccl ? sim::System::kNccl : sim::System::kTutti));
+  if (const std::string& trace = settings.text("TUTTI_VIRTUAL_TRACE"); !trace.empty()) {
+    TUTTI_TRY_ASSIGN(made->trace_, launch::VirtualTrace::open(trace));
+  }
+  return made;
 }
 
 VirtualCluster::VirtualCluster(std::string file, sim::Cluster cluster, sim::System system)
@@ -45,12 +50,13 @@ std::shared_ptr<launch::VirtualWorld> VirtualCluster::join(Job job) {
   std::weak_ptr<launch::VirtualWorld>& known = worlds_[job.id];
   std::shared_ptr<launch::VirtualWorld> world = known.lock();
   if (world == nullptr) {
-    world = std::make_shared<launch::VirtualWorld>(launch::VirtualWorld::Options{
-        .name = std::move(job.name),
-        .cluster = cluster_,
-        .places = std::move(job.places),
-        .isHere = std::move(job.isHere),
-        .timing = {.system = system_, .launch = sim::Launch::kEager}});
+    world = std::make_shared<launch::VirtualWorld>(
+        launch::VirtualWorld::Options{.name = std::move(job.name),
+                                      .cluster = cluster_,
+                                      .places = std::move(job.places),
+                                      .isHere = std::move(job.isHere),
+                                      .timing = {.system = system_, .launch = sim::Launch::kEager},
+                                      .trace = trace_.get()});
     known = world;
   }
   return world;

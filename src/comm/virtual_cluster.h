@@ -7,9 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/settings.h"
 #include "base/status.h"
 #include "bootstrap/unique_id.h"
 #include "device/device.h"
@@ -22,9 +22,8 @@ namespace tutti::comm {
 // Thread-safe. Lives as long as the process.
 class VirtualCluster {
  public:
-  // `system`: "tutti" or "nccl". One error with its place in the file.
-  static Result<std::unique_ptr<VirtualCluster>> open(const std::string& file,
-                                                      std::string_view system);
+  // By TUTTI_VIRTUAL_*. One error with its place in the file.
+  static Result<std::unique_ptr<VirtualCluster>> open(const Settings& settings);
 
   // The cluster's rank of this number as a device. kInvalidUsage where there is none.
   Result<device::Device*> device(int32_t place);
@@ -49,6 +48,7 @@ class VirtualCluster {
   const std::shared_ptr<const sim::Cluster> cluster_;  // shared with the worlds
   const sim::System system_;
   uint64_t fingerprint_ = 0;
+  std::unique_ptr<launch::VirtualTrace> trace_;  // where there is to be one
 
   std::mutex mutex_;  // guards the rest
   std::map<int32_t, std::unique_ptr<device::Device>> devices_;

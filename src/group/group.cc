@@ -22,8 +22,7 @@ Result<double> estimateUs(comm::Communicator& communicator, const plan::CallShap
   if (launch::VirtualLauncher* launcher = communicator.virtualLauncher(); launcher != nullptr)
     return launcher->estimateUs(shape);
   return sim::estimateCallUs(
-      {.agreement = communicator.agreement(), .areGpus = communicator.hasKernels()},
-      shape);
+      {.agreement = communicator.agreement(), .areGpus = communicator.hasKernels()}, shape);
 }
 
 Status operationsGoOn() {

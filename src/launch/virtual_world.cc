@@ -42,7 +42,10 @@ std::string textOf(const plan::CallShape& shape, uint64_t number) {
 VirtualWorld::VirtualWorld(Options options)
     : options_(std::move(options)),
       hereCount_(static_cast<int32_t>(std::ranges::count(options_.isHere, true))),
-      members_(options_.places.size()) {}
+      members_(options_.places.size()) {
+  if (options_.trace != nullptr)
+    traceName_ = options_.trace->declare(options_.name, options_.places);
+}
 
 // REQUIRES: mutex_ is held.
 Result<sim::CallTimer*> VirtualWorld::timer() {
@@ -85,6 +88,8 @@ Status VirtualWorld::enter(Rank self, std::span<const StreamCall> calls) {
     group.add(shape.collective, us);
   }
   own.us += group.us();
+  if (options_.trace != nullptr)
+    options_.trace->record(traceName_, options_.places[static_cast<size_t>(index(self))], calls);
   return {};
 }
 
@@ -145,7 +150,9 @@ Status VirtualWorld::pair(Rank self, const plan::CallShape& shape) {
 
 void VirtualWorld::leave() {
   const std::lock_guard lock(mutex_);
-  if (++gone_ == hereCount_ && failure_.ok()) warnOfLeftovers();
+  if (++gone_ < hereCount_) return;
+  if (failure_.ok()) warnOfLeftovers();
+  if (options_.trace != nullptr) options_.trace->flush();
 }
 
 void VirtualWorld::warnOfLeftovers() const {

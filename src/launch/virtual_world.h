@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "launch/call.h"
+#include "launch/virtual_trace.h"
 #include "plan/plan.h"
 #include "sim/call_timer.h"
 
@@ -30,6 +31,7 @@ class VirtualWorld {
     std::vector<Rank> places;                     // by rank: which rank of the cluster it is
     std::vector<bool> isHere;                     // by rank: it is of this process
     sim::Timing timing{};
+    VirtualTrace* trace = nullptr;  // where calls are written down; outlives the world
   };
   explicit VirtualWorld(Options options);
 
@@ -85,6 +87,7 @@ class VirtualWorld {
   // Constant after construction.
   const Options options_;
   int32_t hereCount_ = 0;
+  std::string traceName_;
 
   mutable std::mutex mutex_;  // guards the rest
   std::unique_ptr<sim::CallTimer> timer_;

@@ -16,7 +16,6 @@ using graph::Protocol;
 // Ranks up to which algorithms are looked at whose programs or links grow by the square, where
 // there is one that does without.
 constexpr int32_t kMostRanksDirect = 512;
-constexpr size_t kUsualBufferBytes = 4_MiB;
 constexpr std::array kProtocols = {Protocol::kLl, Protocol::kLl128, Protocol::kSimple};
 
 bool isSame(std::string_view one, std::string_view other) {
@@ -94,9 +93,7 @@ class Chooser {
                                 .type = call_.type,
                                 .peer = call_.root,
                                 .count = divideUp(call_.bytes / blocks, sizeOf(call_.type))};
-    const plan::Agreement agreement{.rankCount = cluster_.rankCount(),
-                                    .geometry = plan::linkGeometry(kUsualBufferBytes),
-                                    .algorithms = wanted_.algorithm};
+    const plan::Agreement agreement = agreementOf(cluster_, wanted_.algorithm);
     TUTTI_TRY_ASSIGN(const plan::Choice choice, plan::choose(shape, agreement));
     made_.reason = choice.reason;
     TUTTI_TRY(add(std::string(choice.algorithm), Protocol::kSimple, 0, 1));

@@ -40,14 +40,20 @@ Result<NodeKind> makeNodeKind(const topology::Description& description, std::str
       if (i < gpuCount) kept.push_back(i);
     }
     kind.topology = topology::trim(kind.topology, kept);
-    kind.gpus = nodesOf(kind.topology, topology::NodeKind::kGpu);
   }
-  kind.ports = nodesOf(kind.topology, topology::NodeKind::kNet);
-  kind.cpus = nodesOf(kind.topology, topology::NodeKind::kCpu);
-  int32_t rank = 0;
-  for (const NodeId gpu : kind.gpus) kind.topology.nodes[topology::index(gpu)].gpu.rank = rank++;
-  kind.paths = topology::computePaths(kind.topology);
+  kind.describe();
   return kind;
+}
+
+void NodeKind::describe() {
+  gpus = nodesOf(topology, topology::NodeKind::kGpu);
+  ports = nodesOf(topology, topology::NodeKind::kNet);
+  cpus = nodesOf(topology, topology::NodeKind::kCpu);
+  int32_t rank = 0;
+  for (const NodeId gpu : gpus) topology.nodes[topology::index(gpu)].gpu.rank = rank++;
+  paths = topology::computePaths(topology);
+  nearestPorts.clear();
+  for (const NodeId gpu : gpus) nearestPorts.push_back(paths.nearestPorts(topology, gpu));
 }
 
 Result<Cluster> Cluster::make(Parts parts) {
@@ -195,12 +201,12 @@ Result<NodeId> Cluster::portFor(Rank rank, uint64_t flow, bool isOut) const {
     const int32_t link = isOut ? network_.upLink(number) : network_.downLink(number);
     return network_.gbPerSecond(link) > 0 && kind.paths.between(end, port).kind != PathKind::kDis;
   };
-  const std::vector<NodeId> nearest =
-      kind.gpus.empty() ? kind.ports : kind.paths.nearestPorts(kind.topology, end);
+  const std::vector<NodeId>& nearest =
+      kind.gpus.empty() ? kind.ports : kind.nearestPorts[static_cast<size_t>(localOf(rank))];
   const uint64_t turn = flow + (kind.gpus.empty() ? static_cast<uint64_t>(localOf(rank)) : 0);
-  for (const std::vector<NodeId>& ports : {nearest, kind.ports}) {
-    for (size_t i = 0; i < ports.size(); ++i) {
-      const NodeId port = ports[(turn + i) % ports.size()];
+  for (const std::vector<NodeId>* ports : {&nearest, &kind.ports}) {
+    for (size_t i = 0; i < ports->size(); ++i) {
+      const NodeId port = (*ports)[(turn + i) % ports->size()];
       if (works(port)) return port;
     }
   }

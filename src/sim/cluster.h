@@ -25,11 +25,14 @@ struct NodeKind {
   std::vector<topology::NodeId> gpus;   // by device number
   std::vector<topology::NodeId> ports;  // by device number
   std::vector<topology::NodeId> cpus;
+  std::vector<std::vector<topology::NodeId>> nearestPorts;  // of each GPU
   int32_t cpuRankCount = 0;      // ranks on processors; none where there are GPUs
   double memoryGbPerSecond = 0;  // between the CPU ranks of a node, all together
   int32_t rankCount() const {
     return gpus.empty() ? cpuRankCount : static_cast<int32_t>(gpus.size());
   }
+  // Finds all above out of the topology, whose GPUs get ranks 0, 1, ... by device.
+  void describe();
   // The topology's, and one for what CPU ranks pass to each other.
   int32_t linkCount() const {
     return static_cast<int32_t>(topology.links.size()) + (cpuRankCount > 0 ? 1 : 0);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/cluster.h"
+#include "topology/keep_gpus.h"
 
 namespace tutti::sim {
 
@@ -25,13 +26,7 @@ NodeKind kindWith(const NodeKind& whole, const std::vector<int32_t>& locals) {
   }
   if (locals.size() == whole.gpus.size()) return kind;
   kind.topology = topology::keepGpus(whole.topology, locals);
-  kind.gpus = nodesOf(kind.topology, topology::NodeKind::kGpu);
-  kind.ports = nodesOf(kind.topology, topology::NodeKind::kNet);
-  kind.cpus = nodesOf(kind.topology, topology::NodeKind::kCpu);
-  int32_t rank = 0;
-  for (const topology::NodeId gpu : kind.gpus)
-    kind.topology.nodes[topology::index(gpu)].gpu.rank = rank++;
-  kind.paths = topology::computePaths(kind.topology);
+  kind.describe();
   return kind;
 }
 

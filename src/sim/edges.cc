@@ -65,7 +65,6 @@ std::vector<Edge> ringEdges(const Traffic& traffic, int32_t channel) {
       use += total - chunks[static_cast<size_t>(index(to))];
     if (use.messages > 0) edges.push_back({from, to, use.bytes, use.wireBytes, use.messages});
   }
-  std::ranges::sort(edges, {}, [](const Edge& edge) { return index(edge.from); });
   return edges;
 }
 
@@ -74,6 +73,8 @@ std::vector<Edge> treeEdges(const Traffic& traffic, int32_t channel) {
   const graph::MergedGraph& merged = traffic.plan().merged;
   const Lane lane = traffic.lane(channel, Rank{0});
   std::vector<Edge> edges;
+  edges.reserve(2 * static_cast<size_t>(traffic.rankCount()) *
+                static_cast<size_t>(traffic.chunkCount()));
   for (int32_t tree = 0; tree < traffic.chunkCount(); ++tree) {
     const Use use = useOf(traffic, lane, tree);
     if (use.messages == 0) continue;
@@ -84,9 +85,13 @@ std::vector<Edge> treeEdges(const Traffic& traffic, int32_t channel) {
       edges.push_back({up, Rank{rank}, use.bytes, use.wireBytes, use.messages});
     }
   }
+  return edges;
+}
+
+// By ends, one of each: both trees may join the same two ranks.
+void sortAndMerge(std::vector<Edge>& edges) {
   const auto ends = [](const Edge& edge) { return std::pair(edge.from, edge.to); };
   std::ranges::stable_sort(edges, {}, ends);
-  // Both trees may join the same two ranks.
   size_t kept = 0;
   for (const Edge& edge : edges) {
     if (kept > 0 && ends(edges[kept - 1]) == ends(edge)) {
@@ -98,7 +103,6 @@ std::vector<Edge> treeEdges(const Traffic& traffic, int32_t channel) {
     }
   }
   edges.resize(kept);
-  return edges;
 }
 
 void addEdges(const Traffic& traffic, int32_t channel, Rank rank, std::vector<Edge>& edges) {
@@ -118,9 +122,8 @@ void addEdges(const Traffic& traffic, int32_t channel, Rank rank, std::vector<Ed
   }
 }
 
-}  // namespace
-
-std::vector<Edge> edgesOf(const Traffic& traffic, int32_t channel) {
+// In any order, and those that both trees have twice.
+std::vector<Edge> unsortedEdges(const Traffic& traffic, int32_t channel) {
   if (traffic.isRing()) return ringEdges(traffic, channel);
   if (traffic.followsTrees()) return treeEdges(traffic, channel);
   std::vector<Edge> edges;
@@ -130,13 +133,25 @@ std::vector<Edge> edgesOf(const Traffic& traffic, int32_t channel) {
   return edges;
 }
 
+}  // namespace
+
+std::vector<Edge> edgesOf(const Traffic& traffic, int32_t channel) {
+  std::vector<Edge> edges = unsortedEdges(traffic, channel);
+  if (traffic.isRing()) {
+    std::ranges::sort(edges, {}, [](const Edge& edge) { return index(edge.from); });
+  } else if (traffic.followsTrees()) {
+    sortAndMerge(edges);
+  }
+  return edges;
+}
+
 Result<LinkLoads> loadsOf(const Traffic& traffic) {
   const Cluster& cluster = traffic.cluster();
   LinkLoads loads;
   loads.wireBytes.resize(static_cast<size_t>(cluster.linkCount()));
   std::vector<uint64_t> sent(static_cast<size_t>(traffic.rankCount()));
   for (int32_t channel = 0; channel < traffic.channelCount(); ++channel) {
-    for (const Edge& edge : edgesOf(traffic, channel)) {
+    for (const Edge& edge : unsortedEdges(traffic, channel)) {
       TUTTI_TRY_ASSIGN(const FlowRoute route, traffic.route(channel, edge.from, edge.to));
       for (const int32_t link : route.links)
         loads.wireBytes[static_cast<size_t>(link)] += static_cast<double>(edge.wireBytes);

@@ -17,6 +17,7 @@ std::string_view nameOf(Format format) {
     case Format::kMsccl: return "msccl";
     case Format::kHtsim: return "htsim";
     case Format::kSimaiTopology: return "topology";
+    case Format::kHtsimTopology: return "htsim_topology";
   }
   return "?";
 }
@@ -31,6 +32,7 @@ Status writeFlows(Format format, const FlowTable& table, const Sink& sink) {
     case Format::kMsccl: return writeMsccl(table, sink);
     case Format::kHtsim: return writeHtsim(table, sink);
     case Format::kSimaiTopology: return writeTopology(table.traffic().cluster(), sink);
+    case Format::kHtsimTopology: return writeHtsimTopology(table.traffic().cluster(), sink);
   }
   return {};
 }

@@ -23,9 +23,10 @@ enum class Format : uint8_t {
   kMsccl,          // MSCCL XML: rings only; one piece
   kHtsim,          // htsim's connection matrix: no channels, starts by triggers
   kSimaiTopology,  // the cluster itself, for SimAI and ns-3: switches and links
+  kHtsimTopology,  // the same for htsim: two or three tiers, a port a rank
 };
 std::string_view nameOf(Format format);  // "jsonl"
-inline constexpr int kFormatCount = 8;
+inline constexpr int kFormatCount = 9;
 
 // Takes the text of a file bit by bit; `suffix` is "" or, of forms with a file a rank, ".3.et".
 using Sink = std::function<Status(std::string_view suffix, std::string_view text)>;
@@ -33,6 +34,7 @@ using Sink = std::function<Status(std::string_view suffix, std::string_view text
 // kInvalidArgument where the form cannot hold the flows, with the reason.
 Status writeFlows(Format format, const FlowTable& table, const Sink& sink);
 Status writeTopology(const Cluster& cluster, const Sink& sink);
+Status writeHtsimTopology(const Cluster& cluster, const Sink& sink);
 
 // One rank's time line for chrome://tracing and Perfetto: a row a channel.
 std::string chromeTrace(std::span<const Span> spans, Rank rank);

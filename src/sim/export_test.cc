@@ -405,6 +405,41 @@ TEST(Export, TopologyJoinsAllGpus) {
   EXPECT_EQ(std::set<int64_t>(group.begin(), group.end()).size(), 1u);
 }
 
+std::string htsimOf(const std::string& network, int32_t nodes) {
+  const Cluster cluster = clusterOf(
+      fmt::format("nodes: [{{count: {}, machine: {{gpus: 4, sm: 90, nvswitch_links: 18, ports: 4, "
+                  "port_gbps: 400}}}}]\nnetwork: {}\n",
+                  nodes, network));
+  std::string text;
+  const Status status =
+      writeHtsimTopology(cluster, [&text](std::string_view, std::string_view more) {
+        text += more;
+        return Status();
+      });
+  return status.ok() ? text : std::string(status.message());
+}
+
+TEST(Export, HtsimTopologyHasTheNetworksTiers) {
+  EXPECT_EQ(htsimOf("{shape: leaf_spine, nodes_per_leaf: 2, oversubscription: 2}", 8),
+            "Nodes 32\nTiers 2\nPodsize 32\n"
+            "Tier 0\nDownlink_speed_Gbps 400\nRadix_Down 8\nRadix_Up 4\nDownlink_Latency_ns 0\n"
+            "Switch_Latency_ns 350\nBundle 1\n"
+            "Tier 1\nDownlink_speed_Gbps 400\nRadix_Down 4\nDownlink_Latency_ns 0\n"
+            "Switch_Latency_ns 350\nBundle 1\n");
+  const std::string three = htsimOf(
+      "{shape: fat_tree, nodes_per_leaf: 1, leaves_per_pod: 4, core_oversubscription: 2}", 16);
+  EXPECT_THAT(three, testing::HasSubstr("Nodes 64\nTiers 3\nPodsize 16\n"));
+  EXPECT_THAT(three, testing::HasSubstr("Radix_Down 4\nRadix_Up 2\n"));
+  EXPECT_THAT(three, testing::HasSubstr("Tier 2\nDownlink_speed_Gbps 400\nRadix_Down 4\nDownlink"));
+}
+
+TEST(Export, HtsimTopologyRefusesWhatItCannotSay) {
+  EXPECT_THAT(htsimOf("{shape: rails, nodes_per_leaf: 2}", 8),
+              testing::HasSubstr("the form has leaf_spine and fat_tree"));
+  EXPECT_THAT(htsimOf("{shape: leaf_spine, nodes_per_leaf: 3}", 8),
+              testing::HasSubstr("full leaves and pods, of 3 nodes"));
+}
+
 TEST(Export, TooManyFlowsAreAnError) {
   const Case each("ring", {.bytes = 1'000'000});
   EXPECT_FALSE(FlowTable::make(*each.traffic, 10).ok());

@@ -1,6 +1,6 @@
-// The cluster as SimAI's ns-3 takes it: GPUs are nodes 0 to n - 1, then an NVSwitch a server, then
-// the network's switches; a line a cable. Ports are not nodes there: a GPU stands at its port's
-// switch.
+// The cluster in other simulators' forms. As SimAI's ns-3 takes it: GPUs are nodes 0 to n - 1, then
+// an NVSwitch a server, then the network's switches; a line a cable. Ports are not nodes there: a
+// GPU stands at its port's switch.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -93,5 +93,60 @@ class Cables {
 }  // namespace
 
 Status writeTopology(const Cluster& cluster, const Sink& sink) { return Cables(cluster).run(sink); }
+
+namespace {
+
+// htsim's fat trees: switches of a tier are alike, and nodes stand in order below the first tier.
+Status checkHtsim(const Cluster& cluster) {
+  const NodeKind& kind = cluster.kinds().front();
+  const NetworkDescription& network = cluster.network().description();
+  const auto refuse = [&](std::string_view why) {
+    return invalidArgument("htsim_topology: {}; {} is another cluster", why, cluster.name());
+  };
+  if (network.shape != Shape::kLeafSpine && network.shape != Shape::kFatTree)
+    return refuse("the form has leaf_spine and fat_tree");
+  if (cluster.kinds().size() != 1 || kind.ports.size() != static_cast<size_t>(kind.rankCount()))
+    return refuse("the form has nodes of one kind with a port a rank");
+  const int32_t nodesPerPod =
+      network.nodesPerLeaf * (network.shape == Shape::kFatTree ? network.leavesPerPod : 1);
+  if (cluster.nodeCount() % nodesPerPod != 0)
+    return refuse(fmt::format("the form has full leaves and pods, of {} nodes", nodesPerPod));
+  return {};
+}
+
+struct HtsimTier {
+  double downGbPerSecond = 0;
+  int32_t radixDown = 0;
+  int32_t radixUp = 0;  // 0: the uppermost
+};
+
+std::string htsimTier(int number, const HtsimTier& tier, double switchUs) {
+  constexpr double kNsPerUs = 1e3;
+  std::string text = fmt::format("Tier {}\nDownlink_speed_Gbps {:g}\nRadix_Down {}\n", number,
+                                 tier.downGbPerSecond * kGbpsPerGb, tier.radixDown);
+  if (tier.radixUp > 0) text += fmt::format("Radix_Up {}\n", tier.radixUp);
+  // Cables are counted with their switches.
+  return text + fmt::format("Downlink_Latency_ns 0\nSwitch_Latency_ns {:g}\nBundle 1\n",
+                            switchUs * kNsPerUs);
+}
+
+}  // namespace
+
+Status writeHtsimTopology(const Cluster& cluster, const Sink& sink) {
+  TUTTI_TRY(checkHtsim(cluster));
+  const NetworkDescription& network = cluster.network().description();
+  const Network::Tiers tiers = cluster.network().tiers();
+  const int32_t ranksPerLeaf = cluster.rankCount() / tiers.leafCount;
+  const int32_t leavesPerPod = tiers.leafCount / tiers.podCount;
+  const double portGb = cluster.network().gbPerSecond(cluster.network().upLink(0));
+  std::string text = fmt::format("Nodes {}\nTiers {}\nPodsize {}\n", cluster.rankCount(),
+                                 tiers.coresPerSpine > 0 ? 3 : 2, ranksPerLeaf * leavesPerPod);
+  text += htsimTier(0, {portGb, ranksPerLeaf, tiers.spinesPerPod}, network.switchLatencyUs);
+  text += htsimTier(1, {tiers.leafUpGbPerSecond, leavesPerPod, tiers.coresPerSpine},
+                    network.switchLatencyUs);
+  if (tiers.coresPerSpine > 0)
+    text += htsimTier(2, {tiers.spineUpGbPerSecond, tiers.podCount, 0}, network.switchLatencyUs);
+  return sink("", text);
+}
 
 }  // namespace tutti::sim

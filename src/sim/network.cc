@@ -109,6 +109,16 @@ void Network::addUplinks() {
 
 // The spines above are the aggregation switches of each pod; each has cores of its own, which join
 // the switches of its number in all pods.
+Network::Tiers Network::tiers() const {
+  const bool hasCores = description_.shape == Shape::kFatTree;
+  return {.leafCount = leafCount_,
+          .spinesPerPod = spineCount_,
+          .podCount = hasCores ? groupCount_ : 1,
+          .coresPerSpine = hasCores ? corePerAgg_ : 0,
+          .leafUpGbPerSecond = gbPerSecond(firstUp_),
+          .spineUpGbPerSecond = hasCores ? gbPerSecond(firstCoreUp_) : 0};
+}
+
 void Network::addPods() {
   groupCount_ = divideUp32(leafCount_, description_.leavesPerPod);
   corePerAgg_ = std::max(1, static_cast<int32_t>(std::ceil(description_.leavesPerPod /

@@ -64,6 +64,18 @@ class Network {
   std::string nameOf(int32_t link) const;  // "leaf 3 -> spine 1"
   const NetworkDescription& description() const { return description_; }
 
+  // kLeafSpine and kFatTree, whose leaves have equal ports: what each tier has. `coresPerSpine` is
+  // 0 of two tiers.
+  struct Tiers {
+    int32_t leafCount = 0;
+    int32_t spinesPerPod = 0;
+    int32_t podCount = 1;
+    int32_t coresPerSpine = 0;
+    double leafUpGbPerSecond = 0;   // of one link
+    double spineUpGbPerSecond = 0;  // of one link
+  };
+  Tiers tiers() const;
+
   // Appends the links from one port to another. `flow` tells flows apart for the hash. An error
   // when failed links leave no way.
   struct Ends {

@@ -28,14 +28,9 @@ bool isCircle(Collective collective) {
 // The length of messages that the library's own planner gives CPU ranks for this algorithm.
 Result<size_t> plannedPieceBytes(const Cluster& cluster, const SimCall& call,
                                  std::string_view algorithm) {
-  constexpr size_t kUsualBufferBytes = 4_MiB;  // NCCL_BUFFSIZE
   const auto blocks =
       static_cast<uint64_t>(schedule::blockCount(call.collective, cluster.rankCount()));
-  plan::Planner planner({.rank = Rank{0},
-                         .rankCount = cluster.rankCount(),
-                         .geometry = plan::linkGeometry(kUsualBufferBytes),
-                         .algorithms = std::string(algorithm),
-                         .isOneHost = cluster.nodeCount() == 1});
+  plan::Planner planner(agreementOf(cluster, algorithm));
   TUTTI_TRY_ASSIGN(
       const plan::Plan plan,
       planner.make(
@@ -47,6 +42,16 @@ Result<size_t> plannedPieceBytes(const Cluster& cluster, const SimCall& call,
 }
 
 }  // namespace
+
+plan::Agreement agreementOf(const Cluster& cluster, std::string_view algorithms) {
+  constexpr size_t kUsualBufferBytes = 512_KiB;  // NCCL_BUFFSIZE
+  const bool isOneHost = cluster.nodeCount() == 1;
+  const wire::LinkGeometry geometry = plan::linkGeometry(kUsualBufferBytes);
+  return {.rankCount = cluster.rankCount(),
+          .geometry = isOneHost ? geometry : plan::acrossHosts(geometry),
+          .algorithms = std::string(algorithms),
+          .isOneHost = isOneHost};
+}
 
 uint64_t wireBytes(Protocol protocol, uint64_t bytes) {
   switch (protocol) {

@@ -17,6 +17,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "graph/nccl_constants.h"
+#include "plan/plan.h"
 #include "schedule/catalog.h"
 #include "schedule/layout.h"
 #include "schedule/schedule.h"
@@ -45,6 +46,10 @@ struct Method {
   int32_t slotCount = 8;  // slots of a link
   bool operator==(const Method&) const = default;
 };
+
+// What the CPU ranks of a cluster would agree on, with all settings at their defaults but
+// NCCL_ALGO.
+plan::Agreement agreementOf(const Cluster& cluster, std::string_view algorithms);
 
 // Bytes on the wire for so many of data: flags of LL (8 for 8) and LL128 (8 for 120) ride along.
 uint64_t wireBytes(graph::Protocol protocol, uint64_t bytes);

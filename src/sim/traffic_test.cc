@@ -75,12 +75,11 @@ TEST(Traffic, EdgesCarryWhatTheProgramsSend) {
 using Sent = std::map<std::pair<int32_t, int32_t>, std::pair<uint64_t, uint64_t>>;
 
 // What the library would do: its own plan, made by its own planner for one of 8 ranks.
-void addPlanned(const plan::CallShape& shape, std::string_view algorithm, int32_t rank,
-                Sent& sent) {
-  plan::Planner planner({.rank = Rank{rank},
-                         .rankCount = 8,
-                         .geometry = plan::linkGeometry(4 << 20),
-                         .algorithms = std::string(algorithm)});
+void addPlanned(const Cluster& cluster, const plan::CallShape& shape, std::string_view algorithm,
+                int32_t rank, Sent& sent) {
+  plan::Agreement agreement = agreementOf(cluster, algorithm);
+  agreement.rank = Rank{rank};
+  plan::Planner planner(std::move(agreement));
   Result<plan::Plan> made = planner.make(shape);
   ASSERT_TRUE(made.ok());
   const Lane lane{made->program, made->layout, sizeOf(shape.type)};
@@ -113,7 +112,8 @@ TEST(Traffic, CpuRanksSendWhatTheLibraryPlans) {
             Traffic::make(cluster, graphs, call, {.algorithm = std::string(algorithm.name)});
         ASSERT_TRUE(traffic.ok());
         Sent wanted, found;
-        for (int32_t rank = 0; rank < 8; ++rank) addPlanned(shape, algorithm.name, rank, wanted);
+        for (int32_t rank = 0; rank < 8; ++rank)
+          addPlanned(cluster, shape, algorithm.name, rank, wanted);
         for (const Edge& edge : edgesOf(traffic.value(), 0))
           found[{index(edge.from), index(edge.to)}] = {edge.messages, edge.bytes};
         EXPECT_EQ(found, wanted) << name(collective) << " " << algorithm.name << " " << count;

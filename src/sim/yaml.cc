@@ -31,8 +31,8 @@ struct Event {
   bool isThere = false;
 };
 
-topology::Position positionOf(const yaml_mark_t& mark) {
-  return {.line = static_cast<int32_t>(mark.line + 1),
+topology::Position positionOf(const yaml_mark_t& mark, const YamlLimits& limits) {
+  return {.line = static_cast<int32_t>(mark.line) + limits.firstLine,
           .column = static_cast<int32_t>(mark.column + 1)};
 }
 
@@ -53,7 +53,8 @@ class YamlReader {
     if (text_.size() > limits_.bytes)
       return invalidArgument("{}: {} bytes, wanted at most {}", *source_, text_.size(),
                              limits_.bytes);
-    if (text_.empty()) return invalidArgument("{}:1:1: nothing in it", *source_);
+    if (text_.empty())
+      return invalidArgument("{}:{}:1: nothing in it", *source_, limits_.firstLine);
     if (!parser_.isReady) return Status::outOfMemory();
     yaml_parser_set_encoding(&parser_.raw, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser_.raw, reinterpret_cast<const unsigned char*>(text_.data()),
@@ -74,7 +75,7 @@ class YamlReader {
         isRead = true;
       }
     }
-    if (!isRead) return invalidArgument("{}:1:1: nothing in it", *source_);
+    if (!isRead) return invalidArgument("{}:{}:1: nothing in it", *source_, limits_.firstLine);
     return root;
   }
 
@@ -84,13 +85,13 @@ class YamlReader {
       event.isThere = true;
       return {};
     }
-    const auto at = positionOf(parser_.raw.problem_mark);
+    const auto at = positionOf(parser_.raw.problem_mark, limits_);
     return invalidArgument("{}:{}:{}: no YAML: {}", *source_, at.line, at.column,
                            parser_.raw.problem != nullptr ? parser_.raw.problem : "unreadable");
   }
 
   Status faultAt(const Event& event, std::string_view what) const {
-    const auto at = positionOf(event.raw.start_mark);
+    const auto at = positionOf(event.raw.start_mark, limits_);
     return invalidArgument("{}:{}:{}: {}", *source_, at.line, at.column, what);
   }
 
@@ -101,7 +102,7 @@ class YamlReader {
       return faultAt(event, fmt::format("nested deeper than {}", limits_.depth));
     YamlNode node;
     node.source_ = source_;
-    node.position_ = positionOf(event.raw.start_mark);
+    node.position_ = positionOf(event.raw.start_mark, limits_);
     switch (event.raw.type) {
       case YAML_SCALAR_EVENT:
         node.text_ = textOf(event.raw.data.scalar.value, event.raw.data.scalar.length);

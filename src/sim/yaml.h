@@ -21,6 +21,7 @@ struct YamlLimits {
   size_t bytes = 1_MiB;
   size_t nodes = 65'536;
   int32_t depth = 16;
+  int32_t firstLine = 1;  // of the text in its source
 };
 
 class YamlNode {

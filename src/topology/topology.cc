@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "topology/keep_gpus.h"
+
 namespace tutti::topology {
 namespace {
 

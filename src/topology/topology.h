@@ -140,9 +140,6 @@ Result<Topology> buildTopology(const Description& description);
 // empty list keeps every GPU.
 Topology trim(const Topology& topology, const std::vector<int32_t>& ranks);
 
-// All of it but the GPUs whose ranks are not among these.
-Topology keepGpus(const Topology& topology, const std::vector<int32_t>& ranks);
-
 std::string_view nameOf(NodeKind kind);
 std::string_view nameOf(LinkKind kind);
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,6 +37,12 @@ class Motor {
   virtual void leave(const Parting& parting) = 0;
   // What is known once the other side's fault word is set.
   virtual Parting parting() = 0;
+  // What has gone through it so far: messages of data and their bytes. Any thread.
+  struct Carried {
+    uint64_t messages = 0;
+    uint64_t bytes = 0;
+  };
+  virtual Carried carried() const { return {}; }
 
  protected:
   ~Motor() = default;

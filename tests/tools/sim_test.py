@@ -98,6 +98,40 @@ class Sim(unittest.TestCase):
         first = json.loads(result.stdout.splitlines()[0])
         self.assertEqual(first["schema"], "tutti.flows/1")
         self.assertEqual(run("--cluster", example("h200x4"), "--bytes", "1K", "--export", "morse").returncode, 2)
+        result = run("--cluster", example("h200x4"), "--bytes", "1K", "--export", "htsim_topology")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("the form has leaf_spine and fat_tree", result.stderr)
+
+    def test_a_trace_is_simulated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace, page = pathlib.Path(folder) / "step.jsonl", pathlib.Path(folder) / "step.html"
+            made = subprocess.run([sys.executable, SOURCE / "examples/traces/make_transformer_step.py", "--layers", "2", "--data", "2"],
+                                  stdout=subprocess.PIPE, text=True, check=True)
+            trace.write_text(made.stdout, encoding="utf-8")
+            arguments = ("--trace", trace, "--cluster", example("dgx_h100x64"), "--nodes", 2)
+            result = run(*arguments, "--html", page)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for wanted in ("16 ranks", "tensor", "ReduceScatter", "ONLY CALLS us"):
+                self.assertIn(wanted, result.stdout)
+            self.assertIn("backward 1", page.read_text(encoding="utf-8"))
+            report = json.loads(run(*arguments, "--json", "--root", 3).stdout)
+            self.assertEqual(report["schema"], "tutti.sim.trace/1")
+            self.assertEqual(len(report["by_rank"]), 16)
+            self.assertLess(report["by_rank"][0]["exposed_us"], report["by_rank"][0]["call_us"])  # some of it is hidden
+            trace.write_text(made.stdout + '{"call": "all_reduce"}\n', encoding="utf-8")
+            refused = run(*arguments)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("count is missing", refused.stderr)
+
+    def test_chakra_goes_out_and_in(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = ("--cluster", example("h200x4"), "--bytes", "1M", "--algorithm", "ring", "--channels", 1)
+            result = run("all_reduce", *arguments, "--export", "chakra", "--output", pathlib.Path(folder) / "ring")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            result = run("--trace", pathlib.Path(folder) / "ring.0.et", "--cluster", example("h200x4"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("4 ranks", result.stdout)
+            self.assertIn("Send", result.stdout)
 
     def test_errors_name_the_place_and_leave_stdout_empty(self):
         with tempfile.TemporaryDirectory() as folder:

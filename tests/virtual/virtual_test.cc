@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include "ranks.h"
@@ -169,6 +171,25 @@ TEST_F(Virtual, TheDumpTellsPlacesAndCalls) {
   EXPECT_THAT(text, HasSubstr("AllReduce               1 calls"));
 }
 
+// Its path; what is in it is tried with `tutti sim --trace` (tests/tools/sim_test.py).
+std::string traceFile() { return testing::TempDir() + "/virtual_trace.jsonl"; }
+
+TEST_F(Virtual, CallsAreWrittenDown) {
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(ncclSend(buffer_, 10, ncclFloat, 1, comms_[0], nullptr));
+  EXPECT_NCCL(ncclRecv(buffer_, 11, ncclFloat, 1, comms_[0], nullptr));
+  EXPECT_NCCL(ncclGroupEnd());
+  for (ncclComm_t& comm : comms_) {
+    EXPECT_NCCL(ncclCommDestroy(comm));
+    comm = nullptr;
+  }
+  std::ifstream file(traceFile());
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("\"ranks\":[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]}"));
+  EXPECT_THAT(text.str(), HasSubstr("{\"call\":\"Recv\",\"count\":11,\"type\":\"float\""));
+}
+
 TEST(VirtualRanks, OneAThreadMeetByTheirId) {
   runRanks(12, [](int rank, ncclComm_t comm) {
     float value = 0;
@@ -214,6 +235,7 @@ int main(int argc, char** argv) {
       out);
   std::fclose(out);
   setenv("TUTTI_VIRTUAL_CLUSTER", file.c_str(), 1);
+  setenv("TUTTI_VIRTUAL_TRACE", (testing::TempDir() + "/virtual_trace.jsonl").c_str(), 1);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

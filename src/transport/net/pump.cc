@@ -207,6 +207,7 @@ void SendPump::takeMessages() {
     }
     const Label label{.bytes = message.bytes, .signature = message.signature};
     if (connection().send(label, payloadOf(message)) == Progress::kIdle) return;
+    count(message.bytes);
     ++taken_;
   }
 }
@@ -293,6 +294,7 @@ Result<Progress> ReceivePump::receiveOne() {
   TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload({place, label_.bytes}));
   if (progress == Progress::kIdle) return Progress::kIdle;
   hasLabel_ = false;
+  count(label_.bytes);
   goal_ = Goal::kUndecided;
   wire::publish(port_, label_.bytes, label_.signature,
                 lands ? wire::MessageKind::kLanded : wire::MessageKind::kPayload);

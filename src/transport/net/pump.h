@@ -6,6 +6,7 @@
 // thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,10 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   void settle() override;
   void leave(const Parting& parting) override;
   Parting parting() override;
+  Carried carried() const override {
+    return {.messages = messages_.load(std::memory_order_relaxed),
+            .bytes = bytes_.load(std::memory_order_relaxed)};
+  }
   void arrived(std::unique_ptr<tutti::net::Connection> connection) override;
   void work(uint64_t watch) override;
 
@@ -61,6 +66,10 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   // After a label with kNotice: kDone when the notice has come and the link is over.
   Result<Progress> receiveNotice(const tutti::net::Label& label);
   void end(wire::LinkFault fault, Parting parting);
+  void count(uint64_t bytes) {
+    messages_.store(messages_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
   bool hasEnded() const { return hasEnded_; }
   bool isAttended() const { return isAttended_; }
 
@@ -73,7 +82,11 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   void unwatch();
 
   const Options options_;
-  std::mutex mutex_;  // guards all above and below
+  // Written under mutex_, read by anyone: figures for people, which publish nothing.
+  std::atomic<uint64_t> messages_{0};
+  std::atomic<uint64_t> bytes_{0};
+
+  std::mutex mutex_;  // guards all above and below, but for what is said of them
   std::condition_variable worked_;
   std::unique_ptr<tutti::net::Connection> connection_;
   uint64_t watch_ = 0;             // 0: not watched

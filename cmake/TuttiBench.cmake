@@ -18,7 +18,7 @@ endif()
 file(GLOB choice_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bench/choice/*.cc)
 add_executable(choice_bench ${choice_sources})
 target_include_directories(choice_bench PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-target_link_libraries(choice_bench PRIVATE tutti_options tutti_core PkgConfig::SODIUM PkgConfig::PUGIXML)
+target_link_libraries(choice_bench PRIVATE tutti_options tutti_core PkgConfig::SODIUM PkgConfig::PUGIXML PkgConfig::YAML)
 add_dependencies(bench choice_bench)
 
 include(TuttiPeers)   # ours against other libraries

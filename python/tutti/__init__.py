@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 
 from ._answers import (Algorithm, Complaint, Explanation, Link, Node, Path, Program, Proof, Setting, Settings, Simulation,
-                       Switch, Topology, Way, explain, settings, simulate, topology)
+                       Switch, Topology, Way, WayOut, explain, settings, simulate, topology)
 from ._communicator import Communicator, Op, Work, group, unique_id
 from ._library import Error, command_path, lib, library_path
 
 __all__ = ["Algorithm", "Communicator", "Complaint", "Error", "Explanation", "Link", "Node", "Op", "Path", "Program",
-           "Proof", "Setting", "Settings", "Simulation", "Switch", "Topology", "Way", "Work", "command_path", "explain",
+           "Proof", "Setting", "Settings", "Simulation", "Switch", "Topology", "Way", "WayOut", "Work", "command_path", "explain",
            "group", "interface_version", "library_path", "settings", "simulate", "topology", "unique_id"]
 
 

@@ -186,14 +186,25 @@ class Path:
 
 
 @dataclasses.dataclass(frozen=True)
+class WayOut:
+    """From a host to others; between two hosts it is the narrower one's."""
+
+    host: int
+    kind: str
+    gb_per_second: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Topology:
     """A machine as the planner sees it. Figures are 10^9 bytes a second in one direction.
 
-    paths: between GPUs, CPUs and ports, both ways; assumed: what was not known, a line each.
+    paths: between GPUs, CPUs and ports of a host, both ways; ways_out: a host each, where there are several; assumed: what was
+    not known, a line each.
     """
 
     nodes: tuple[Node, ...]
     paths: tuple[Path, ...]
+    ways_out: tuple[WayOut, ...]
     assumed: tuple[str, ...]
 
     def of_kind(self, kind: str) -> tuple[Node, ...]:

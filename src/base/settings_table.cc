@@ -10,8 +10,8 @@ using enum SettingType;
 constexpr std::string_view kNoGpu =
     "no part of this library reads it: its GPU kernels choose for themselves";
 constexpr std::string_view kNoVerbs = "there is no InfiniBand or RoCE transport yet";
-constexpr std::string_view kNoNetwork = "there is no network transport yet: ranks share one host";
-constexpr std::string_view kNoPlugins = "plugins are not loaded yet";
+constexpr std::string_view kNoNetwork = "links between hosts do not go by it";
+constexpr std::string_view kNoPlugins = "plugins of this kind are not loaded";
 constexpr std::string_view kNoRings = "NCCL_GRAPH_FILE gives channels by hand";
 constexpr std::string_view kNoTuning = "this library's schedules have no such knob";
 constexpr std::string_view kNoService = "there is no such service yet";

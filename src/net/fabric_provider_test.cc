@@ -25,6 +25,7 @@ class Receiver final : public Worker, public std::enable_shared_from_this<Receiv
   explicit Receiver(Provider& provider) : provider_(provider) {}
   void arrived(std::unique_ptr<Connection> connection) override {
     std::lock_guard lock(mutex_);
+    if (isClosed_) return;
     connection_ = std::move(connection);
     watchAgain();
   }
@@ -36,8 +37,10 @@ class Receiver final : public Worker, public std::enable_shared_from_this<Receiv
     }
     if (connection_) watchAgain();
   }
+  // Before its provider goes: what arrives later is let go.
   void close() {
     std::lock_guard lock(mutex_);
+    isClosed_ = true;
     if (watch_ != 0) provider_.unwatch(std::exchange(watch_, 0));
     connection_.reset();
   }
@@ -78,6 +81,7 @@ class Receiver final : public Worker, public std::enable_shared_from_this<Receiv
   Provider& provider_;
   std::mutex mutex_;  // guards all below but the atomics
   std::unique_ptr<Connection> connection_;
+  bool isClosed_ = false;
   uint64_t watch_ = 0;
   Label label_;
   bool hasLabel_ = false;
@@ -174,7 +178,9 @@ TEST_F(FabricProviders, MakeNoLinkWithoutTheFabricThatIsAskedFor) {
               HasSubstr("rank 0 to rank 1 over the network that NCCL_NET asks for: network "
                         "plug-in Fake: connect returned 2"));
   receiver->close();
-  const auto none = connect(*here, *sockets, std::make_shared<Receiver>(*sockets));
+  const auto late = std::make_shared<Receiver>(*sockets);
+  const auto none = connect(*here, *sockets, late);
+  late->close();
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("rank 1 links by sockets"));
   EXPECT_THAT(std::string(open("Other")->contact().status().message()),

@@ -141,8 +141,8 @@ wire::LinkGeometry linkGeometry(size_t bufferBytes) {
 }
 
 // A program moves piece after piece, so each waits for the trips of its messages, 15 us and more.
-// All-reduce of 16 MiB, 2 ranks over loopback, slots of 64 KiB, 256 KiB, 512 KiB: 24, 13, 13 ms or
-// more (2 CPUs of an Intel Xeon VM, busy, least of three, 2026-11-21).
+// All-reduce of 16 MiB, 2 ranks over loopback, slots of 64 and 256 KiB: 24 and 13 ms (2 CPUs of
+// an Intel Xeon VM, busy, least of three, 2026-11-21).
 wire::LinkGeometry acrossHosts(const wire::LinkGeometry& geometry) {
   constexpr uint32_t kTimes = 4;
   return {.slotCount = geometry.slotCount,

@@ -95,7 +95,9 @@ Result<Traffic> Traffic::make(const Cluster& cluster, const VirtualPlan& plan, c
                            index(call.sender), cluster.rankCount() - 1);
   const bool isAllReduceTree =
       call.collective == Collective::kAllReduce && traffic.algorithm_->name == "tree";
-  traffic.followsLinks_ = isAllReduceTree && plan.merged.treeChannelCount() > 0;
+  // CPU ranks follow the catalogue's trees, in the order of their ranks.
+  traffic.followsLinks_ =
+      isAllReduceTree && cluster.hasGpus() && plan.merged.treeChannelCount() > 0;
   traffic.isRing_ = traffic.algorithm_->name == "ring" && isCircle(call.collective);
   const int32_t most =
       traffic.followsLinks_ ? plan.merged.treeChannelCount() : std::max(plan.merged.ringCount(), 1);

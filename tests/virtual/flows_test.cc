@@ -121,10 +121,11 @@ Sent simulated(Collective collective, std::string_view algorithm) {
   Sent all;
   for (const size_t count : kCounts) {
     const plan::CallShape shape{.collective = collective, .peer = Rank{kRoot}, .count = count};
-    const auto traffic = sim::Traffic::make(
-        cluster.value(), plan.value(),
-        {.collective = collective, .bytes = plan::vectorBytes(shape, kRanks), .root = Rank{kRoot}},
-        {.algorithm = std::string(algorithm)});
+    const auto traffic = sim::Traffic::make(cluster.value(), plan.value(),
+                                            {.collective = collective,
+                                             .bytes = plan::vectorBytes(shape, kRanks),
+                                             .root = Rank{hasRoot(collective) ? kRoot : 0}},
+                                            {.algorithm = std::string(algorithm)});
     EXPECT_TRUE(traffic.ok());
     for (const sim::Edge& edge : sim::edgesOf(traffic.value(), 0)) {
       auto& [messages, bytes] = all[{index(edge.from), index(edge.to)}];
@@ -143,15 +144,16 @@ TEST(CountedFlows, EqualTheSimulatorsLinkByLink) {
     for (const schedule::Algorithm& algorithm : schedule::algorithms(collective)) {
       SCOPED_TRACE(std::string(name(collective)) + " by " + std::string(algorithm.name));
       const std::string base = testing::TempDir() + "/flows." + std::to_string(::getpid());
-      const auto codes = runProcesses("CountedFlows.DISABLED_Rank", kRanks,
-                                      [&](int rank) -> std::vector<std::string> {
-                                        return {"NCCL_HOSTID=host" + std::to_string(rank),
-                                                "TUTTI_DEVICE=host",
-                                                "NCCL_SOCKET_IFNAME=lo",
-                                                "NCCL_ALGO=" + std::string(algorithm.name),
-                                                "TEST_COLLECTIVE=" + std::to_string(which),
-                                                "TEST_FILE=" + base};
-                                      });
+      const auto codes = runProcesses(
+          "CountedFlows.DISABLED_Rank", kRanks, [&](int rank) -> std::vector<std::string> {
+            return {
+                "NCCL_HOSTID=host" + std::to_string(rank),
+                "TUTTI_DEVICE=host",
+                "NCCL_SOCKET_IFNAME=lo",
+                "NCCL_ALGO=" + std::string(name(collective)) + ":" + std::string(algorithm.name),
+                "TEST_COLLECTIVE=" + std::to_string(which),
+                "TEST_FILE=" + base};
+          });
       ASSERT_THAT(codes, testing::Each(0));
       const Sent wanted = simulated(collective, algorithm.name);
       EXPECT_EQ(measured(base, true), wanted);

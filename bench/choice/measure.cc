@@ -98,7 +98,9 @@ class RankOfBlock {
 
   Status open(size_t rival) {
     comm::Config config;
-    if (plan_.rivals[rival] != kChoice) config.algorithms = plan_.rivals[rival];
+    // By collective: a bare list says nothing of all-to-all.
+    if (plan_.rivals[rival] != kChoice)
+      config.algorithms = fmt::format("{}:{}", name(plan_.block.collective), plan_.rivals[rival]);
     communicators_.push_back(std::make_unique<comm::Communicator>(
         comm::Process::get(), comm::Communicator::Options{.id = plan_.board->ids[rival],
                                                           .rank = Rank{rank_},

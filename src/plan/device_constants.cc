@@ -53,10 +53,10 @@ prices Reduce threads direct call 0.02516 hop 0.08208 line 0.06625 message 0.053
 prices Reduce threads ring call 0 hop 0.01563 line 0.06625 message 0.1406 slot_mb 94.62 referenced_mb 44.29
 prices Reduce threads tree call 0 hop 0 line 0.09647 message 0.1956 slot_mb 96.34 referenced_mb 44.29
 prices Reduce threads twoshot call 0.1371 hop 0.1024 line 0.04269 message 0.0955 slot_mb 158.2 referenced_mb 44.29
-prices AlltoAll processes direct call 0.0811 hop 0.04311 line 0.06598 message 0.1075 slot_mb 165.4 referenced_mb 0
-prices AlltoAll processes pairwise call 0.119 hop 0.01723 line 0.05735 message 0.1001 slot_mb 155.9 referenced_mb 0
-prices AlltoAll threads direct call 0.06341 hop 0.03901 line 0.0674 message 0.0899 slot_mb 194.5 referenced_mb 52.27
-prices AlltoAll threads pairwise call 0.09111 hop 0.00533 line 0.06579 message 0.08929 slot_mb 195.1 referenced_mb 49.03
+prices AlltoAll processes direct call 0 hop 0.02335 line 0.1209 message 0.1354 slot_mb 139.2 referenced_mb 0
+prices AlltoAll processes pairwise call 0 hop 0.3509 line 0 message 0.07601 slot_mb 138.5 referenced_mb 0
+prices AlltoAll threads direct call 0 hop 0.06933 line 0.09994 message 0.1057 slot_mb 163.1 referenced_mb 54.59
+prices AlltoAll threads pairwise call 0 hop 0.3281 line 0 message 0.04846 slot_mb 201.6 referenced_mb 61
 )";
 
 }  // namespace

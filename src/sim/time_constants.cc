@@ -121,7 +121,7 @@ double networkHopUs(bool hasGpus, Protocol protocol) {
   return 8;
 }
 
-// Roughly those of docs/results/2026-11-21-peers.md (2 ranks, 8 bytes, 0.45 us; 2 cores of a Xeon).
+// Roughly those of docs/results/2026-11-22-peers.md (2 ranks, 8 bytes, 0.45 us; 2 cores of a Xeon).
 CallPrices cpuPrices(Collective collective, std::string_view algorithm) {
   return {.system = kTutti,
           .collective = collective,

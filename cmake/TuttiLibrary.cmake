@@ -18,32 +18,19 @@ target_link_libraries(nccl PRIVATE tutti_options $<BUILD_INTERFACE:tutti_core>)
 # The interface's types, for debuggers and for the comparison with the last release's; what is installed is stripped.
 target_compile_options(nccl PRIVATE -g)
 
-# libsodium goes in as an archive, so that the library does not need it where it runs.
-find_library(TUTTI_SODIUM_ARCHIVE NAMES libsodium.a HINTS ${SODIUM_LIBRARY_DIRS} ${SODIUM_LIBDIR})
-if(TUTTI_SODIUM_ARCHIVE)
-  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:${TUTTI_SODIUM_ARCHIVE}>)
-else()
-  message(STATUS "libsodium.a not found: libnccl.so.2 will need libsodium.so where it runs")
-  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::SODIUM>)
-endif()
-
-# So does pugixml, which reads topology files.
-find_library(TUTTI_PUGIXML_ARCHIVE NAMES libpugixml.a)
-if(TUTTI_PUGIXML_ARCHIVE)
-  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:${TUTTI_PUGIXML_ARCHIVE}>)
-else()
-  message(STATUS "libpugixml.a not found: libnccl.so.2 will need libpugixml.so where it runs")
-  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::PUGIXML>)
-endif()
-
-# And libyaml, which reads the files of virtual clusters.
-find_library(TUTTI_YAML_ARCHIVE NAMES libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR})
-if(TUTTI_YAML_ARCHIVE)
-  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:${TUTTI_YAML_ARCHIVE}>)
-else()
-  message(STATUS "libyaml.a not found: libnccl.so.2 will need libyaml-0.so where it runs")
-  target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::YAML>)
-endif()
+# tutti_link_archive(name package folders...): a library goes in as an archive, so that ours does not need it where it runs.
+function(tutti_link_archive name package)
+  find_library(TUTTI_${package}_ARCHIVE NAMES lib${name}.a HINTS ${ARGN})
+  if(TUTTI_${package}_ARCHIVE)
+    target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:${TUTTI_${package}_ARCHIVE}>)
+  else()
+    message(STATUS "lib${name}.a not found: libnccl.so.2 will need lib${name}'s shared library where it runs")
+    target_link_libraries(nccl PRIVATE $<BUILD_INTERFACE:PkgConfig::${package}>)
+  endif()
+endfunction()
+tutti_link_archive(sodium SODIUM ${SODIUM_LIBRARY_DIRS} ${SODIUM_LIBDIR})
+tutti_link_archive(pugixml PUGIXML)  # reads topology files
+tutti_link_archive(yaml YAML ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR})  # reads files of virtual clusters
 
 # Its threads outlive a dlclose: nodelete keeps the code they run.
 target_link_options(nccl PRIVATE LINKER:-z,nodelete)

@@ -3,16 +3,11 @@
 #include <sched.h>
 
 namespace tutti {
-namespace {
-
-constexpr size_t kMostCpus = 1 << 16;  // more than any kernel is built for
-
-}  // namespace
 
 std::vector<int32_t> affinityCpus() {
   std::vector<int32_t> cpus;
   // A mask too small for the kernel's is an error: double it until it fits.
-  for (size_t count = 1024; count <= kMostCpus; count *= 2) {
+  for (size_t count = 1024; count <= size_t{kMostCpus}; count *= 2) {
     std::vector<unsigned long> mask(count / (8 * sizeof(unsigned long)));
     const size_t bytes = mask.size() * sizeof(unsigned long);
     auto* set = reinterpret_cast<cpu_set_t*>(mask.data());

@@ -6,6 +6,9 @@
 
 namespace tutti {
 
+// More CPUs than any kernel is built for.
+inline constexpr int32_t kMostCpus = 1 << 16;
+
 // Of the calling thread, ascending, by the kernel's numbers. Empty when the kernel does not tell.
 std::vector<int32_t> affinityCpus();
 

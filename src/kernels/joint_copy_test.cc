@@ -120,52 +120,53 @@ INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest, testing::Bool(), [](const auto& 
   return test.param ? "OfOneProcess" : "ThroughTheKernel";
 });
 
-// What the sender may not write, the receiver reads after all.
-TEST(JointCopy, ABlockThatCannotBeWrittenIsRead) {
+// A link of one process, whose receiver reads directly, with one message.
+struct ReadableLink {
+  ReadableLink() {
+    sender.view = receiver.view = wire::viewLink(memory, {.slotCount = 2, .slotBytes = 128});
+    receiver.isSenderHere = true;
+  }
+  void publishAndOpen() {
+    wire::publishReference(sender, sent.data(), kBytes, 1);
+    receive.open(receiver, sent.data(), received.data());
+  }
+
   alignas(64) std::byte memory[2048] = {};
-  const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
   wire::LinkPort sender;
   wire::LinkPort receiver;
-  sender.view = receiver.view = wire::viewLink(memory, geometry);
-  receiver.isSenderHere = true;
-  sender.receiverProcess = -1;
-  sender.mayWrite = true;
-  const std::vector<std::byte> sent(kBytes, std::byte{7});
-  std::vector<std::byte> received(kBytes);
-  wire::publishReference(sender, sent.data(), kBytes, 1);
+  const std::vector<std::byte> sent = std::vector<std::byte>(kBytes, std::byte{7});
+  std::vector<std::byte> received = std::vector<std::byte>(kBytes);
   JointReceive receive;
-  receive.open(receiver, sent.data(), received.data());
-  EXPECT_TRUE(helpReceiver(sender));
-  EXPECT_FALSE(sender.mayWrite);
-  EXPECT_FALSE(helpReceiver(sender));
-  EXPECT_EQ(receive.poll().value(), Progress::kDone);
-  EXPECT_EQ(received, sent);
+};
+
+// What the sender may not write, the receiver reads after all.
+TEST(JointCopy, ABlockThatCannotBeWrittenIsRead) {
+  ReadableLink link;
+  link.sender.receiverProcess = -1;
+  link.sender.mayWrite = true;
+  link.publishAndOpen();
+  EXPECT_TRUE(helpReceiver(link.sender));
+  EXPECT_FALSE(link.sender.mayWrite);
+  EXPECT_FALSE(helpReceiver(link.sender));
+  EXPECT_EQ(link.receive.poll().value(), Progress::kDone);
+  EXPECT_EQ(link.received, link.sent);
 }
 
 // The wait ends with the block that is missing.
 TEST(JointCopy, TheReceiverWaitsForTheBlockThatTheSenderTook) {
-  alignas(64) std::byte memory[2048] = {};
-  const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
-  wire::LinkPort sender;
-  wire::LinkPort receiver;
-  sender.view = receiver.view = wire::viewLink(memory, geometry);
-  receiver.isSenderHere = true;
-  const std::vector<std::byte> sent(kBytes, std::byte{7});
-  std::vector<std::byte> received(kBytes);
-  wire::publishReference(sender, sent.data(), kBytes, 1);
-  JointReceive receive;
-  receive.open(receiver, sent.data(), received.data());
-  wire::JointCopy& joint = wire::jointOf(sender.view, 0);
+  ReadableLink link;
+  link.publishAndOpen();
+  wire::JointCopy& joint = wire::jointOf(link.sender.view, 0);
   joint.taken.fetch_add(1);
-  EXPECT_EQ(receive.poll().value(), Progress::kIdle);
-  const FutexPoint wait = receive.wait();
+  EXPECT_EQ(link.receive.poll().value(), Progress::kIdle);
+  const FutexPoint wait = link.receive.wait();
   EXPECT_EQ(wait.word, &joint.answered);
   EXPECT_EQ(wait.seen, 0u);
-  EXPECT_FALSE(receive.isAnswered());
+  EXPECT_FALSE(link.receive.isAnswered());
   joint.answered.store(1);
-  EXPECT_TRUE(receive.isAnswered());
-  EXPECT_NE(receive.wait().seen, 1u);
-  EXPECT_EQ(receive.poll().value(), Progress::kDone);
+  EXPECT_TRUE(link.receive.isAnswered());
+  EXPECT_NE(link.receive.wait().seen, 1u);
+  EXPECT_EQ(link.receive.poll().value(), Progress::kDone);
 }
 
 }  // namespace

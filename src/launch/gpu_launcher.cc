@@ -6,6 +6,7 @@
 
 #include "base/futex.h"
 #include "base/log.h"
+#include "launch/idle_poll.h"
 #include "launch/stream_calls.h"
 #include "observe/process_state.h"
 
@@ -16,8 +17,6 @@ using observe::RankView;
 
 // Below this a launch that goes on is nothing to ask about.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(100);
-// The driver has no bounded wait for an event.
-constexpr Nanoseconds kIdlePoll = std::chrono::microseconds(100);
 
 bool isTransfer(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kRecv;
@@ -210,15 +209,7 @@ bool GpuLauncher::isIdle() {
 }
 
 bool GpuLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
-  const Instant deadline = clock.now() + bound;
-  const int mode = parts_.accelerator.relaxCapture();
-  bool idle = isIdle();
-  while (!idle && clock.now() < deadline) {
-    sleepFor(kIdlePoll);
-    idle = isIdle();
-  }
-  parts_.accelerator.restoreCapture(mode);
-  return idle;
+  return pollUntilIdle(*this, parts_.accelerator, bound, clock);
 }
 
 Status GpuLauncher::failure() const {

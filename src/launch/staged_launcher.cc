@@ -2,18 +2,11 @@
 
 #include <new>
 
-#include "base/futex.h"
 #include "device/host_streams.h"
+#include "launch/idle_poll.h"
 #include "launch/stream_calls.h"
 
 namespace tutti::launch {
-namespace {
-
-// The driver has no bounded wait for an event.
-constexpr Nanoseconds kIdlePoll = std::chrono::microseconds(100);
-
-}  // namespace
-
 // ---- the bridge
 
 Result<std::unique_ptr<StagingBridge>> StagingBridge::open(Launcher& launcher, device::Device& host,
@@ -182,15 +175,7 @@ bool StagedLauncher::isIdle() {
 }
 
 bool StagedLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
-  const Instant deadline = clock.now() + bound;
-  const int mode = parts_.accelerator.relaxCapture();
-  bool idle = isIdle();
-  while (!idle && clock.now() < deadline) {
-    sleepFor(kIdlePoll);
-    idle = isIdle();
-  }
-  parts_.accelerator.restoreCapture(mode);
-  return idle;
+  return pollUntilIdle(*this, parts_.accelerator, bound, clock);
 }
 
 }  // namespace tutti::launch

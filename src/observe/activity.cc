@@ -8,6 +8,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/read_file.h"
 #include "observe/proc_files.h"
 
 namespace tutti::observe {
@@ -93,10 +94,10 @@ std::string activityOf(const ProcessIdentity& process, int32_t threadId, uint64_
   if (state != ProcessState::kAlive && state != ProcessState::kStopped) return "";
   for (const int32_t thread : {threadId, process.processId}) {
     const std::string folder = fmt::format("/proc/{}/task/{}/", process.processId, thread);
-    const char letter = stateLetter(readProcFile(folder + "stat"));
+    const char letter = stateLetter(readFile(folder + "stat"));
     if (letter == '\0') continue;
     return fmt::format("its {}thread {} {}", thread == process.processId ? "main " : "", thread,
-                       describeActivity(letter, readProcFile(folder + "syscall")));
+                       describeActivity(letter, readFile(folder + "syscall")));
   }
   return "";
 }

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/read_file.h"
 #include "base/version.h"
 #include "observe/bundle_page.h"
 #include "observe/proc_files.h"
@@ -109,7 +110,7 @@ using Files = std::vector<std::pair<std::string, std::string>>;  // names and co
 void addProcess(Files& files, int32_t process) {
   const std::string folder = fmt::format("process-{}/", process);
   for (const std::string_view file : kProcessFiles) {
-    std::string content = readProcFile(fmt::format("/proc/{}/{}", process, file));
+    std::string content = readFile(fmt::format("/proc/{}/{}", process, file));
     if (!content.empty()) files.emplace_back(fmt::format("{}{}", folder, file), std::move(content));
   }
   files.emplace_back(folder + "sockets.txt", socketReport(process));
@@ -120,7 +121,7 @@ void addProcess(Files& files, int32_t process) {
 std::string hostText() {
   std::string text;
   for (const std::string_view file : kHostFiles)
-    text += fmt::format("# /proc/{0}\n{1}\n", file, readProcFile(fmt::format("/proc/{}", file)));
+    text += fmt::format("# /proc/{0}\n{1}\n", file, readFile(fmt::format("/proc/{}", file)));
   return text;
 }
 

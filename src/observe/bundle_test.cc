@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/read_file.h"
 #include "observe/bundle_page.h"
 #include "observe/proc_files.h"
 #include "observe/process_report.h"
@@ -47,7 +48,7 @@ TEST_F(FolderTest, BundlesOfOneNameStandBesideEachOther) {
   EXPECT_EQ(writeBundle(folder_, "tutti-job-host-1", "b").value(),
             folder_ + "/tutti-job-host-1-2.tar");
   EXPECT_THAT(all(), ElementsAre("tutti-job-host-1-2.tar", "tutti-job-host-1.tar"));
-  EXPECT_EQ(readProcFile(folder_ + "/tutti-job-host-1.tar"), "a");
+  EXPECT_EQ(readFile(folder_ + "/tutti-job-host-1.tar"), "a");
 }
 
 TEST_F(FolderTest, OnlyItsOwnerReadsABundle) {
@@ -70,7 +71,7 @@ TEST_F(FolderTest, AFolderThatIsNoneIsAnErrorThatNamesIt) {
 TEST_F(FolderTest, AFileIsReplacedAsAWhole) {
   EXPECT_TRUE(writeFileWhole(folder_ + "/f.tar", "one").ok());
   EXPECT_TRUE(writeFileWhole(folder_ + "/f.tar", "two").ok());
-  EXPECT_EQ(readProcFile(folder_ + "/f.tar"), "two");
+  EXPECT_EQ(readFile(folder_ + "/f.tar"), "two");
   EXPECT_FALSE(writeFileWhole(folder_, "no folder is overwritten").ok());
   EXPECT_THAT(all(), ElementsAre("f.tar"));
 }

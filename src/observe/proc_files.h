@@ -1,4 +1,4 @@
-// Files of /proc, and what a process's entries there tell a person. Reads only: nothing is stopped
+// What a process's entries in /proc tell a person. Reads only: nothing is stopped
 // or signalled.
 #pragma once
 
@@ -10,9 +10,6 @@
 #include <vector>
 
 namespace tutti::observe {
-
-// The whole file, at most some megabytes of it. Empty with errno set when it cannot be read.
-std::string readProcFile(const std::string& path);
 
 // What lies in a folder, without the names that begin with a dot; numbers first, in their order.
 std::vector<std::string> namesIn(const std::string& folder);

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/read_file.h"
 #include "observe/activity.h"
 #include "observe/proc_files.h"
 
@@ -42,15 +43,15 @@ std::string firstLine(const std::string& text) { return text.substr(0, text.find
 
 std::string threadLine(int32_t process, std::string_view thread) {
   const std::string folder = fmt::format("/proc/{}/task/{}/", process, thread);
-  const char letter = stateLetter(readProcFile(folder + "stat"));
+  const char letter = stateLetter(readFile(folder + "stat"));
   if (letter == '\0') return "";
-  const std::string activity = describeActivity(letter, readProcFile(folder + "syscall"));
-  const std::string where = readProcFile(folder + "wchan");
+  const std::string activity = describeActivity(letter, readFile(folder + "syscall"));
+  const std::string where = readFile(folder + "wchan");
   std::string text =
-      fmt::format("{:>8}  {:<16}  {}", thread, firstLine(readProcFile(folder + "comm")), activity);
+      fmt::format("{:>8}  {:<16}  {}", thread, firstLine(readFile(folder + "comm")), activity);
   if (!where.empty() && where != "0") text += fmt::format("  (kernel: {})", where);
   text += '\n';
-  std::istringstream stack(readProcFile(folder + "stack"));  // for root only
+  std::istringstream stack(readFile(folder + "stack"));  // for root only
   for (std::string line; std::getline(stack, line);) text += "            " + line + '\n';
   return text;
 }
@@ -92,7 +93,7 @@ std::set<uint64_t> socketsOf(int32_t process) {
 std::string threadReport(int32_t processId) {
   const std::string folder = fmt::format("/proc/{}/", processId);
   const std::vector<std::string> threads = namesIn(folder + "task");
-  const std::string command = firstLine(readProcFile(folder + "comm"));
+  const std::string command = firstLine(readFile(folder + "comm"));
   if (threads.empty())
     return fmt::format("process {}: it has ended, or is another user's\n", processId);
   std::string text = fmt::format("process {} ({}), {} thread{}\n", processId, command,
@@ -130,7 +131,7 @@ std::string socketReport(int32_t processId) {
   std::string text = fmt::format("{:<13} {:<28} {:<28} {:>10} {:>10} {:>8}\n", "state", "local",
                                  "remote", "to send", "to read", "retries");
   for (const std::string_view table : {"tcp", "tcp6"})
-    text += describeSockets(readProcFile(fmt::format("/proc/{}/net/{}", processId, table)), inodes);
+    text += describeSockets(readFile(fmt::format("/proc/{}/net/{}", processId, table)), inodes);
   return text;
 }
 
@@ -149,7 +150,7 @@ std::string describeSettings(const Settings& settings, Shown shown) {
 
 std::string startSettings(int32_t processId) {
   Settings::Input input;
-  std::istringstream variables(readProcFile(fmt::format("/proc/{}/environ", processId)));
+  std::istringstream variables(readFile(fmt::format("/proc/{}/environ", processId)));
   for (std::string variable; std::getline(variables, variable, '\0');)
     input.environment.push_back(std::move(variable));
   return describeSettings(Settings::parse(input), Shown::kChanged);

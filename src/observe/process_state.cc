@@ -9,6 +9,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "base/read_file.h"
 #include "observe/proc_files.h"
 
 namespace tutti::observe {
@@ -54,7 +55,7 @@ ProcessState parseProcessState(const std::string& stat, uint64_t wantedStart) {
 
 ProcessIdentity thisProcess() {
   ProcessIdentity self{.processId = ::getpid()};
-  self.start = startOf(readProcFile("/proc/self/stat"));
+  self.start = startOf(readFile("/proc/self/stat"));
   struct stat info {};
   if (::stat("/proc/self/ns/pid", &info) == 0) self.pidNamespace = info.st_ino;
   return self;
@@ -65,7 +66,7 @@ ProcessState stateOf(const ProcessIdentity& process, uint64_t ownPidNamespace) {
       process.processId <= 0)
     return ProcessState::kUnknown;
   errno = 0;
-  const std::string stat = readProcFile(fmt::format("/proc/{}/stat", process.processId));
+  const std::string stat = readFile(fmt::format("/proc/{}/stat", process.processId));
   if (!stat.empty()) return parseProcessState(stat, process.start);
   return errno == ENOENT || errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
 }

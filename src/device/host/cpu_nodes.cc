@@ -1,21 +1,13 @@
 #include "device/host/cpu_nodes.h"
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "base/affinity.h"
+#include "base/read_file.h"
 
 namespace tutti::device::host {
 namespace {
-
-constexpr int32_t kMostCpus = 1 << 16;  // more than any kernel is built for
-
-std::string readFile(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 // The kernel's lists, "0-3,8". What is none gives what stands before the fault.
 std::vector<int32_t> numbersOf(std::string_view list) {

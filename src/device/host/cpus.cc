@@ -1,32 +1,15 @@
 #include "device/host/cpus.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "base/affinity.h"
-#include "base/fd.h"
+#include "base/read_file.h"
 
 namespace tutti::device::host {
 namespace {
 
-constexpr int64_t kMaxCpus = 1 << 16;  // more than any kernel is built for
-
-// The first 64 KiB of a file; empty when it cannot be read.
-std::string readFile(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 4096> part;
-  while (fd && text.size() < 64 * 1024) {
-    const ssize_t got = ::read(fd.get(), part.data(), part.size());
-    if (got <= 0) break;
-    text.append(part.data(), static_cast<size_t>(got));
-  }
-  return text;
-}
+constexpr size_t kMostBytes = 64_KiB;  // of a file
 
 int64_t leadingNumber(std::string_view text) {
   int64_t value = 0;
@@ -48,11 +31,13 @@ int32_t smallestQuota(const std::string& base, std::string path, QuotaOf quotaOf
   }
 }
 
-int32_t unifiedQuota(const std::string& group) { return quotaCpus(readFile(group + "/cpu.max")); }
+int32_t unifiedQuota(const std::string& group) {
+  return quotaCpus(readFile(group + "/cpu.max", kMostBytes));
+}
 
 int32_t legacyQuota(const std::string& group) {
-  const std::string quota = readFile(group + "/cpu.cfs_quota_us");
-  const std::string period = readFile(group + "/cpu.cfs_period_us");
+  const std::string quota = readFile(group + "/cpu.cfs_quota_us", kMostBytes);
+  const std::string period = readFile(group + "/cpu.cfs_period_us", kMostBytes);
   return quota.empty() || period.empty() ? 0 : quotaCpus(quota + " " + period);
 }
 
@@ -88,12 +73,12 @@ int32_t quotaCpus(std::string_view text) {
   const int64_t quota = leadingNumber(text);  // "max" and -1 mean none
   const int64_t period = leadingNumber(text.substr(second));
   if (quota <= 0 || period <= 0) return 0;
-  return static_cast<int32_t>(std::min((quota - 1) / period + 1, kMaxCpus));
+  return static_cast<int32_t>(std::min<int64_t>((quota - 1) / period + 1, kMostCpus));
 }
 
 int32_t usableCpus(const std::string& root) {
   auto cpus = static_cast<int32_t>(affinityCpus().size());
-  const std::string groups = readFile(root + "proc/self/cgroup");
+  const std::string groups = readFile(root + "proc/self/cgroup", kMostBytes);
   for (std::string_view rest = groups; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));

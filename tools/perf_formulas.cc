@@ -1,22 +1,23 @@
 #include "tools/perf_formulas.h"
 
+#include "wire/bus_factor.h"
+
 namespace tutti::tools {
 namespace {
 
-double busFactor(Operation operation, int rankCount) {
-  const double ranks = rankCount;
+Collective collectiveOf(Operation operation) {
   switch (operation) {
-    case Operation::kAllReduce: return 2 * (ranks - 1) / ranks;
-    case Operation::kAllGather:
-    case Operation::kReduceScatter:
-    case Operation::kAllToAll:
-    case Operation::kGather:
-    case Operation::kScatter: return (ranks - 1) / ranks;
-    case Operation::kBroadcast:
-    case Operation::kReduce:
-    case Operation::kSendRecv: return 1;
+    case Operation::kAllReduce: return Collective::kAllReduce;
+    case Operation::kAllGather: return Collective::kAllGather;
+    case Operation::kReduceScatter: return Collective::kReduceScatter;
+    case Operation::kBroadcast: return Collective::kBroadcast;
+    case Operation::kReduce: return Collective::kReduce;
+    case Operation::kAllToAll: return Collective::kAllToAll;
+    case Operation::kGather: return Collective::kGather;
+    case Operation::kScatter: return Collective::kScatter;
+    case Operation::kSendRecv: return Collective::kSend;
   }
-  return 1;
+  return Collective::kSend;
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ Shape shapeOf(Operation operation, size_t bytes, size_t elementBytes, int rankCo
 Bandwidth bandwidthOf(Operation operation, size_t bytes, int rankCount, double seconds) {
   constexpr double kGiga = 1e9;
   const double algorithm = static_cast<double>(bytes) / kGiga / seconds;
-  return {.algorithm = algorithm, .bus = algorithm * busFactor(operation, rankCount)};
+  return {.algorithm = algorithm, .bus = algorithm * busFactor(collectiveOf(operation), rankCount)};
 }
 
 }  // namespace tutti::tools

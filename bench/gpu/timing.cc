@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "nccl_peer.h"
+#include "wire/bus_factor.h"
 
 namespace tutti::bench {
 namespace {
@@ -50,24 +51,6 @@ Job jobOf(const Cell& cell, int ranks, const DeviceBuffer& in, const DeviceBuffe
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
-}
-
-// Bytes over the busiest link a byte of the vector, as nccl-tests' bus bandwidth counts.
-double busFactor(Collective collective, int ranks) {
-  const double n = ranks;
-  switch (collective) {
-    case Collective::kAllReduce: return 2 * (n - 1) / n;
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-    case Collective::kGather:
-    case Collective::kScatter: return (n - 1) / n;
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kSend:
-    case Collective::kRecv: return 1;
-  }
-  return 1;
 }
 
 class Event {

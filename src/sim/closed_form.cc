@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedule/catalog.h"
+#include "wire/bus_factor.h"
 
 namespace tutti::sim {
 namespace {
@@ -215,20 +216,7 @@ Result<Estimate> Estimator::estimate(const SimCall& call, const Method& method,
 }
 
 double busGbPerSecond(Collective collective, int32_t rankCount, uint64_t bytes, double us) {
-  const double n = rankCount;
-  double factor = 1;
-  switch (collective) {
-    case Collective::kAllReduce: factor = 2 * (n - 1) / n; break;
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-    case Collective::kGather:
-    case Collective::kScatter: factor = (n - 1) / n; break;
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kSend:
-    case Collective::kRecv: break;
-  }
+  const double factor = busFactor(collective, rankCount);
   return us > 0 ? static_cast<double>(bytes) * factor / (us * kBytesPerUs) : 0;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the simulator's time constants to measured calls and prints them as rows of src/sim/time_constants.cc.
+"""Fits the simulator's time constants to measured calls and prints them as rows of src/plan/device_constants.txt.
 
   scripts/sim_calibrate.py docs/results/2026-11-21-gpu-measured.csv
 
@@ -23,7 +23,7 @@ ALGORITHMS = {
 }
 # A hop is at least a flag from GPU to GPU, which was measured by itself on the same machine.
 LEAST_HOP_US = 0.66
-PROTOCOLS = ("kLl", "kLl128", "kSimple")
+PROTOCOLS = ("LL", "LL128", "Simple")
 
 
 def algorithm(system, collective, protocol):
@@ -129,12 +129,13 @@ def main():
         sums = [abs((predict(r[0], r[1], fitted[r[0], r[1]], r[2], r[4]) + more) / r[5] - 1) for r in ours]
         floors = [abs(max(predict(r[0], r[1], fitted[r[0], r[1]], r[2], r[4]) + 1, floor) / r[5] - 1) for r in ours]
         eager[system] = (more, 0.0) if sum(sums) <= sum(floors) else (1.0, floor)
-        print(f"// {system}: eager adds {eager[system][0]:.2f} us, at least {eager[system][1]:.1f} us")
+        print(f"launch {system} more_us {eager[system][0]:.1f} least_us {eager[system][1]:.1f}")
     for (system, collective), prices in fitted.items():
         for k, (fixed, hop, per_mb) in enumerate(prices):
             rate = 1e3 / per_mb if per_mb > 0 else 0
-            print(f'    {{"{system}", Collective::k{collective}, "{algorithm(system, collective, k)}", '
-                  f"Protocol::{PROTOCOLS[k]}, {fixed:.2f}, {hop:.2f}, {rate:.1f}}},")
+            priced = "Send" if collective == "SendRecv" else collective
+            print(f"call {system} {priced} {algorithm(system, collective, k)} {PROTOCOLS[k]} "
+                  f"fixed_us {fixed:.2f} hop_us {hop:.2f} gb_s {rate:.1f}")
     groups = {}
     for system, collective, n, mode, size, us, run in table:
         t = predict(system, collective, fitted[system, collective], n, size)
@@ -145,7 +146,7 @@ def main():
     for key, found in groups.items():
         worst = max(found, key=lambda f: abs(f[0]))
         over = sum(abs(f[0]) > 0.25 for f in found)
-        print(f"// {key}: {len(found)} cells, median {statistics.median(abs(f[0]) for f in found):.1%}, worst {worst}, "
+        print(f"# {key}: {len(found)} cells, median {statistics.median(abs(f[0]) for f in found):.1%}, worst {worst}, "
               f"{over} over 25 %")
 
 

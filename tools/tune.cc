@@ -12,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
-#include "plan/cost_model.h"
 #include "plan/plan.h"
+#include "plan/tuning.h"
 #include "schedule/catalog.h"
 #include "tools/command.h"
 #include "tools/perf_board.h"
@@ -43,11 +43,12 @@ plan::CostedCall callOf(const TuneTime& time, int32_t cpuCount) {
           .readsByKernel = !time.isThreads};
 }
 
-plan::Tuning fit(const std::vector<TuneTime>& times, const TuneOptions& options) {
-  plan::Tuning tuning{
-      .how = fmt::format("tutti tune, {} rounds of {} s", options.rounds, options.minSeconds),
-      .cpuCount = usableCpuCount()};
-  tuning.machine = fmt::format("{} CPUs", tuning.cpuCount);
+plan::CpuConstants fit(const std::vector<TuneTime>& times, const TuneOptions& options) {
+  const int32_t cpuCount = usableCpuCount();
+  plan::CpuConstants constants{.origin = {.machine = fmt::format("{} CPUs", cpuCount),
+                                          .how = fmt::format("tutti tune, {} rounds of {} s",
+                                                             options.rounds, options.minSeconds)},
+                               .cpuCount = cpuCount};
   std::vector<plan::MeasuredCall> calls;
   for (const TuneTime& each : times) {
     const schedule::Algorithm& algorithm =
@@ -56,11 +57,10 @@ plan::Tuning fit(const std::vector<TuneTime>& times, const TuneOptions& options)
         {.collective = each.collective,
          .readsPeers = each.isThreads,
          .algorithm = algorithm.name,
-         .sample = {.counts = plan::countTerms(algorithm, callOf(each, tuning.cpuCount)),
-                    .us = each.us}});
+         .sample = {.counts = plan::countTerms(algorithm, callOf(each, cpuCount)), .us = each.us}});
   }
-  tuning.prices = plan::fitAll(calls);
-  return tuning;
+  constants.prices = plan::fitAll(calls);
+  return constants;
 }
 
 std::string today() {
@@ -139,8 +139,8 @@ int tune(const TuneOptions& options) {
     fmt::print(stderr, "tutti tune: {}\n", times.status().message());
     return kExitEnvironment;
   }
-  plan::Tuning tuning = fit(times.value(), options);
-  tuning.date = today();
+  plan::Tuning tuning{.cpu = fit(times.value(), options)};
+  tuning.cpu->origin.date = today();
   printScores(scoresOf(times.value(), tuning));
   const std::string text = plan::writeTuning(tuning);
   if (options.outputPath == "-") {

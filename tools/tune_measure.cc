@@ -70,15 +70,19 @@ std::vector<std::string> argumentsOf(const Run& run, const TuneOptions& options)
           "-"};
 }
 
-// This environment with the algorithm forced and the prices left out.
+// This environment with the algorithm forced and the prices left out, on CPUs even where there are
+// GPUs. By collective: a bare list says nothing of all-to-all.
 std::vector<std::string> environmentOf(const Run& run) {
+  constexpr std::array<std::string_view, 3> kOwn = {
+      "NCCL_ALGO=", "TUTTI_TUNING_FILE=", "TUTTI_DEVICE="};
   std::vector<std::string> variables;
   for (char** each = ::environ; *each != nullptr; ++each) {
     const std::string_view text = *each;
-    if (!text.starts_with("NCCL_ALGO=") && !text.starts_with("TUTTI_TUNING_FILE="))
+    if (std::ranges::none_of(kOwn, [&](std::string_view own) { return text.starts_with(own); }))
       variables.emplace_back(text);
   }
-  variables.push_back(fmt::format("NCCL_ALGO={}", run.algorithm));
+  variables.emplace_back("TUTTI_DEVICE=host");
+  variables.push_back(fmt::format("NCCL_ALGO={}:{}", name(run.collective), run.algorithm));
   return variables;
 }
 

@@ -170,7 +170,7 @@ plan::CostTerms termsOf(const CellTime& time) {
        .readsByKernel = !block.isThreads});
 }
 
-plan::Tuning fitTo(const std::vector<CellTime>& times, const Options& options) {
+plan::CpuConstants fitTo(const std::vector<CellTime>& times, const Options& options) {
   std::vector<plan::MeasuredCall> calls;
   for (const CellTime& each : times) {
     if (each.rival == kChoice) continue;
@@ -182,20 +182,19 @@ plan::Tuning fitTo(const std::vector<CellTime>& times, const Options& options) {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
-  plan::Tuning tuning{
-      .machine = fmt::format("{} CPUs", usableCpus()),
-      .date =
-          fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday),
-      .how = options.fromPaths.empty()
-                 ? fmt::format("choice_bench, {} rounds", options.measure.rounds)
-                 : fmt::format("choice_bench, {} measurements", options.fromPaths.size()),
-      .cpuCount = usableCpus()};
-  tuning.prices = plan::fitAll(calls);
-  return tuning;
+  return {.origin = {.machine = fmt::format("{} CPUs", usableCpus()),
+                     .date = fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900,
+                                         parts.tm_mon + 1, parts.tm_mday),
+                     .how = options.fromPaths.empty()
+                                ? fmt::format("choice_bench, {} rounds", options.measure.rounds)
+                                : fmt::format("choice_bench, {} measurements",
+                                              options.fromPaths.size())},
+          .cpuCount = usableCpus(),
+          .prices = plan::fitAll(calls)};
 }
 
 // Which algorithm the prices name in each cell, and whether it is within 10 % of the best there.
-void printCheck(const std::string& label, const plan::Tuning& tuning,
+void printCheck(const std::string& label, const plan::CpuConstants& constants,
                 const std::vector<CellTime>& times) {
   using Key = std::tuple<Collective, bool, int32_t, int32_t, uint64_t>;
   struct Cell {
@@ -208,7 +207,7 @@ void printCheck(const std::string& label, const plan::Tuning& tuning,
     if (each.rival == kChoice) continue;
     const Block& block = each.block;
     const plan::CostPrices* prices =
-        tuning.pricesOf(*schedule::findAlgorithm(block.collective, each.rival), block.isThreads);
+        constants.pricesOf(*schedule::findAlgorithm(block.collective, each.rival), block.isThreads);
     if (prices == nullptr) continue;
     const double predicted = plan::predictUs(*prices, termsOf(each));
     Cell& cell =
@@ -271,12 +270,13 @@ int run(const Options& options) {
   }
   if (options.fromPaths.empty() && !measureAll(options, times)) return EXIT_FAILURE;
   if (options.fromPaths.size() <= 1) printReport(times);
-  const plan::Tuning tuning = fitTo(times, options);
-  if (!options.pricesPath.empty()) std::ofstream(options.pricesPath) << plan::writeTuning(tuning);
+  const plan::CpuConstants constants = fitTo(times, options);
+  if (!options.pricesPath.empty())
+    std::ofstream(options.pricesPath) << plan::writeTuning({.cpu = constants});
   for (const std::string& path : options.checkPaths) {
     const std::vector<CellTime> others = readTimes(path);
-    printCheck(path + ", fitted prices", tuning, others);
-    printCheck(path + ", built-in prices", plan::builtInTuning(), others);
+    printCheck(path + ", fitted prices", constants, others);
+    printCheck(path + ", built-in prices", plan::builtInCpu(), others);
   }
   return EXIT_SUCCESS;
 }

@@ -17,6 +17,11 @@ Result<TuningFile> readTuningFile(const std::string& path) {
                         path);
   Result<plan::Tuning> tuning = plan::parseTuning(text.str(), path);
   if (!tuning.ok()) return invalidUsage("TUTTI_TUNING_FILE: {}", tuning.status().message());
+  // GPU ranks choose by the kernels' catalogue, and the simulator keeps to what the project knows.
+  if (tuning->gpu || tuning->simulator)
+    return invalidUsage(
+        "TUTTI_TUNING_FILE={}: has device {}; only device cpu is read here, so leave the other out",
+        path, tuning->gpu ? "gpu" : "simulator");
   return TuningFile{.tuning = std::make_shared<const plan::Tuning>(std::move(tuning).value()),
                     .hash = hashOf(text.str())};
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "plan/cost_model.h"
+#include "plan/tuning.h"
 
 namespace tutti::comm {
 

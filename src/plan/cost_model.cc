@@ -1,9 +1,6 @@
 #include "plan/cost_model.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -17,15 +14,10 @@ namespace tutti::plan {
 namespace {
 
 constexpr double kMb = 1e6;
-constexpr std::array kTerms = {CostTerm::kCall,    CostTerm::kHop,    CostTerm::kLine,
-                               CostTerm::kMessage, CostTerm::kSlotMb, CostTerm::kReferencedMb};
 // What is left of the copies' time where the kernel's reading wins: 0.5 to 0.88, all-gather,
 // all-to-all and reduce-scatter of 64 KB to 16 MB by 2 ranks on 2 CPUs of an Intel Xeon VM,
 // 2026-11-21. Where ranks share CPUs, 0.5 to 1.8: there it counts for nothing.
 constexpr double kKernelReadShare = 0.75;
-constexpr std::string_view kFirstLine = "tutti tuning 3";
-constexpr size_t kMaxFileBytes = 1 << 20;
-constexpr int32_t kMaxCpus = 1 << 20;
 
 size_t place(CostTerm term) { return static_cast<size_t>(term); }
 
@@ -101,152 +93,10 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   return counts;
 }
 
-const CostPrices* Tuning::pricesOf(const schedule::Algorithm& algorithm, bool readsPeers) const {
-  const auto found = std::ranges::find_if(prices, [&](const CostPrices& each) {
-    return each.collective == algorithm.collective && each.readsPeers == readsPeers &&
-           each.algorithm == algorithm.name;
-  });
-  return found == prices.end() ? nullptr : &*found;
-}
-
 double predictUs(const CostPrices& prices, const CostTerms& counts) {
   double us = 0;
   for (size_t i = 0; i < kCostTermCount; ++i) us += prices.us[i] * counts[i];
   return us;
-}
-
-std::string writeTuning(const Tuning& tuning) {
-  std::string text = fmt::format("{}\nmachine {}\ndate {}\nhow {}\ncpus {}\n", kFirstLine,
-                                 tuning.machine, tuning.date, tuning.how, tuning.cpuCount);
-  text += "# us of each: collective, kind of ranks, algorithm, then price by price\n";
-  for (const CostPrices& each : tuning.prices) {
-    text += fmt::format("prices {} {} {}", name(each.collective),
-                        each.readsPeers ? "threads" : "processes", each.algorithm);
-    for (const CostTerm term : kTerms)
-      text += fmt::format(" {} {:.4g}", nameOf(term), each.us[place(term)]);
-    text += '\n';
-  }
-  return text;
-}
-
-namespace {
-
-// Words of a line, one after the other.
-class Words {
- public:
-  explicit Words(std::string_view line) : rest_(line) {}
-  std::string_view next() {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size()));
-    const std::string_view word = rest_.substr(0, rest_.find(' '));
-    rest_.remove_prefix(word.size());
-    return word;
-  }
-  std::string_view rest() {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size()));
-    return rest_;
-  }
-
- private:
-  std::string_view rest_;
-};
-
-template <typename T>
-bool parseNumber(std::string_view text, T& value) {
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  return !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-}
-
-class TuningParser {
- public:
-  TuningParser(std::string_view text, const std::string& source) : text_(text), source_(source) {}
-
-  Result<Tuning> parse() {
-    if (text_.size() > kMaxFileBytes)
-      return invalidArgument("{}: {} bytes; a tuning file has at most {}", source_, text_.size(),
-                             kMaxFileBytes);
-    while (!text_.empty()) {
-      const std::string_view line = text_.substr(0, text_.find('\n'));
-      text_.remove_prefix(std::min(line.size() + 1, text_.size()));
-      ++line_;
-      if (line_ == 1 && line != kFirstLine)
-        return fault(fmt::format("wanted \"{}\" (tutti tune writes such files)", kFirstLine));
-      if (line_ > 1 && !line.empty() && !line.starts_with('#')) TUTTI_TRY(parseLine(line));
-    }
-    if (tuning_.prices.empty()) return fault("there are no prices in it");
-    return std::move(tuning_);
-  }
-
- private:
-  Status fault(std::string_view what) const {
-    return invalidArgument("{}:{}: {}", source_, line_, what);
-  }
-
-  Status parseLine(std::string_view line) {
-    Words words(line);
-    const std::string_view key = words.next();
-    if (key == "machine") {
-      tuning_.machine = words.rest();
-    } else if (key == "date") {
-      tuning_.date = words.rest();
-    } else if (key == "how") {
-      tuning_.how = words.rest();
-    } else if (key == "cpus") {
-      if (!parseNumber(words.next(), tuning_.cpuCount) || tuning_.cpuCount < 1 ||
-          tuning_.cpuCount > kMaxCpus)
-        return fault(fmt::format("cpus: wanted 1 to {}", kMaxCpus));
-    } else if (key == "prices") {
-      return parsePrices(words);
-    } else {
-      return fault(
-          fmt::format("\"{}\": wanted machine, date, how, cpus or prices", key.substr(0, 32)));
-    }
-    return {};
-  }
-
-  Status parsePrices(Words& words) {
-    CostPrices prices;
-    const std::string_view collective = words.next();
-    bool isKnown = false;
-    for (int i = 0; i < kCollectiveCount; ++i) {
-      if (name(static_cast<Collective>(i)) != collective) continue;
-      prices.collective = static_cast<Collective>(i);
-      isKnown = true;
-    }
-    if (!isKnown) return fault(fmt::format("\"{}\" is no collective", collective.substr(0, 32)));
-    const std::string_view kind = words.next();
-    if (kind != "threads" && kind != "processes")
-      return fault(fmt::format("\"{}\": wanted threads or processes", kind.substr(0, 32)));
-    prices.readsPeers = kind == "threads";
-    const std::string_view algorithmName = words.next();
-    const schedule::Algorithm* algorithm =
-        schedule::findAlgorithm(prices.collective, algorithmName);
-    if (algorithm == nullptr)
-      return fault(
-          fmt::format("{} has no algorithm \"{}\"", collective, algorithmName.substr(0, 32)));
-    prices.algorithm = algorithm->name;
-    if (tuning_.pricesOf(*algorithm, prices.readsPeers) != nullptr)
-      return fault(
-          fmt::format("{} of {} by {} has prices already", collective, kind, algorithm->name));
-    for (const CostTerm term : kTerms) {
-      const std::string_view label = words.next();
-      double& us = prices.us[place(term)];
-      if (label != nameOf(term) || !parseNumber(words.next(), us) || !(us >= 0) || us > 1e12)
-        return fault(fmt::format("wanted {} and its price in us", nameOf(term)));
-    }
-    tuning_.prices.push_back(prices);
-    return {};
-  }
-
-  std::string_view text_;
-  const std::string& source_;
-  int line_ = 0;
-  Tuning tuning_;
-};
-
-}  // namespace
-
-Result<Tuning> parseTuning(std::string_view text, const std::string& source) {
-  return TuningParser(text, source).parse();
 }
 
 namespace {

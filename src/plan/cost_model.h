@@ -1,17 +1,14 @@
 // What a call takes with each algorithm, from what its schedule does: messages that wait for each
 // other, messages that are sent and received, bytes that are. What each of these takes with that
-// algorithm on a machine is measured: device_constants.h holds what the project measured, `tutti
-// tune` writes a file that later runs read (TUTTI_TUNING_FILE). Pure, any thread.
+// algorithm on a machine is measured, and kept as tuning.h says. Pure, any thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/status.h"
 #include "schedule/catalog.h"
 #include "wire/types.h"
 
@@ -55,23 +52,7 @@ struct CostPrices {
   bool operator==(const CostPrices&) const = default;
 };
 
-struct Tuning {
-  std::string machine{};
-  std::string date{};
-  std::string how{};     // the command
-  int32_t cpuCount = 1;  // that the ranks shared
-  std::vector<CostPrices> prices{};
-
-  // null: not measured.
-  const CostPrices* pricesOf(const schedule::Algorithm& algorithm, bool readsPeers) const;
-  bool operator==(const Tuning&) const = default;
-};
-
 double predictUs(const CostPrices& prices, const CostTerms& counts);
-
-// The file. Errors name source and line.
-std::string writeTuning(const Tuning& tuning);
-Result<Tuning> parseTuning(std::string_view text, const std::string& source);
 
 // One measured call.
 struct CostSample {

@@ -120,59 +120,5 @@ TEST(CostModel, KeepsThePricesOfWhatItDidNotSeeNearTheUsualOnes) {
     EXPECT_NEAR(predictUs({.us = fitted}, each.counts), each.us, .05 * each.us);
 }
 
-TEST(CostModel, HasBuiltInPricesOfEveryAlgorithmOfWhichOneIsChosen) {
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto algorithms = schedule::algorithms(static_cast<Collective>(i));
-    if (algorithms.size() < 2) continue;
-    for (const schedule::Algorithm& algorithm : algorithms) {
-      for (const bool readsPeers : {false, true})
-        EXPECT_NE(builtInTuning().pricesOf(algorithm, readsPeers), nullptr)
-            << name(algorithm.collective) << ' ' << algorithm.name;
-    }
-  }
-}
-
-Tuning tuningOf() {
-  return {.machine = "a machine with spaces",
-          .date = "2026-11-21",
-          .how = "tutti tune",
-          .cpuCount = 4,
-          .prices = {{Collective::kAllReduce, false, "ring", kPrices},
-                     {Collective::kAllReduce, true, "ring", {1, 2, 3, 4, 5, 6}}}};
-}
-
-TEST(Tuning, IsReadAsItWasWritten) {
-  const Result<Tuning> read = parseTuning(writeTuning(tuningOf()), "file");
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_TRUE(read.value() == tuningOf());
-  EXPECT_EQ(read.value().pricesOf(*schedule::findAlgorithm(Collective::kAllReduce, "pat"), false),
-            nullptr);
-}
-
-std::string refusal(const std::string& text) {
-  const Result<Tuning> read = parseTuning(text, "tuning.txt");
-  EXPECT_FALSE(read.ok()) << text;
-  return read.ok() ? "" : std::string(read.status().message());
-}
-
-TEST(Tuning, IsRefusedWhereItGoesWrong) {
-  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 3\""));
-  EXPECT_THAT(refusal(""), HasSubstr("no prices"));
-  const std::string head = "tutti tuning 3\n";
-  EXPECT_THAT(refusal(head + "colour blue\n"), HasSubstr("tuning.txt:2: \"colour\""));
-  EXPECT_THAT(refusal(head + "cpus 0\n"), HasSubstr("cpus: wanted 1 to"));
-  EXPECT_THAT(refusal(head + "prices Sing threads\n"), HasSubstr("\"Sing\" is no collective"));
-  EXPECT_THAT(refusal(head + "prices AllReduce cores\n"), HasSubstr("wanted threads or processes"));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads sun"),
-              HasSubstr("AllReduce has no algorithm \"sun\""));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads ring call -1"), HasSubstr("wanted call"));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads ring call nan"), HasSubstr("wanted call"));
-  EXPECT_THAT(refusal(head + "prices AllReduce threads ring call 1 hop 2"),
-              HasSubstr("wanted line"));
-  std::string twice = writeTuning(tuningOf());
-  twice += twice.substr(twice.find("prices A"));
-  EXPECT_THAT(refusal(twice), HasSubstr("has prices already"));
-}
-
 }  // namespace
 }  // namespace tutti::plan

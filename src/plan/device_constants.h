@@ -1,13 +1,20 @@
-// What was measured of the kinds of devices that the planner knows, as data: date, machine, command
-// and figures stand in device_constants.cc. Pure, any thread.
+// What the project knows of each kind of device: device_constants.txt, built into the library.
+// Pure, any thread.
 #pragma once
 
-#include "plan/cost_model.h"
+#include <string_view>
+
+#include "plan/tuning.h"
 
 namespace tutti::plan {
 
-// Prices of every algorithm of CPU ranks, threads and processes, where no TUTTI_TUNING_FILE says
-// better.
-const Tuning& builtInTuning();
+// Where no TUTTI_TUNING_FILE says better. Never null; each kind of device is there (a test says
+// so).
+const CpuConstants& builtInCpu();
+const GpuConstants& builtInGpu();
+const SimulatorConstants& builtInSimulator();
+
+// The file as it stands; CMake makes the function of it.
+std::string_view deviceConstantsText();
 
 }  // namespace tutti::plan

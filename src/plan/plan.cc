@@ -86,15 +86,17 @@ Result<std::vector<const Algorithm*>> allowedFor(Collective collective,
 }
 
 // The agreement's prices where it has all that are needed, else the built-in ones.
-const Tuning& tuningFor(std::span<const Algorithm* const> allowed, const Agreement& agreement) {
-  const bool isMeasured =
-      agreement.tuning != nullptr && std::ranges::all_of(allowed, [&](const Algorithm* each) {
-        return agreement.tuning->pricesOf(*each, agreement.readsPeers) != nullptr;
-      });
-  return isMeasured ? *agreement.tuning : builtInTuning();
+const CpuConstants& constantsFor(std::span<const Algorithm* const> allowed,
+                                 const Agreement& agreement) {
+  if (agreement.tuning == nullptr || !agreement.tuning->cpu) return builtInCpu();
+  const CpuConstants& measured = *agreement.tuning->cpu;
+  const bool hasAll = std::ranges::all_of(allowed, [&](const Algorithm* each) {
+    return measured.pricesOf(*each, agreement.readsPeers) != nullptr;
+  });
+  return hasAll ? measured : builtInCpu();
 }
 
-std::vector<AlgorithmCost> costsBy(const Tuning& tuning, const CallShape& shape,
+std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShape& shape,
                                    const Agreement& agreement,
                                    std::span<const Algorithm* const> allowed) {
   const CostedCall call{.rankCount = agreement.rankCount,
@@ -107,7 +109,7 @@ std::vector<AlgorithmCost> costsBy(const Tuning& tuning, const CallShape& shape,
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
   for (const Algorithm* each : allowed) {
-    const CostPrices* prices = tuning.pricesOf(*each, agreement.readsPeers);
+    const CostPrices* prices = constants.pricesOf(*each, agreement.readsPeers);
     costs.push_back(
         {each->name, prices == nullptr ? 0 : predictUs(*prices, countTerms(*each, call))});
   }
@@ -202,17 +204,18 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
   TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed,
                    allowedFor(shape.collective, agreement));
   if (allowed.size() == 1) return Choice{allowed[0]->name, "the only one NCCL_ALGO allows"};
-  const Tuning& tuning = tuningFor(allowed, agreement);
-  const std::vector<AlgorithmCost> costs = costsBy(tuning, shape, agreement, allowed);
+  const CpuConstants& constants = constantsFor(allowed, agreement);
+  const std::vector<AlgorithmCost> costs = costsBy(constants, shape, agreement, allowed);
   const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
   const AlgorithmCost* second = nullptr;
   for (const AlgorithmCost& each : costs) {
     if (&each != &*best && (second == nullptr || each.us < second->us)) second = &each;
   }
-  Choice own{best->algorithm,
-             fmt::format("{} bytes on {} ranks: {} {:.2f} us, {} {:.2f} us by prices of {}",
-                         vectorBytes(shape, agreement.rankCount), agreement.rankCount,
-                         best->algorithm, best->us, second->algorithm, second->us, tuning.date)};
+  Choice own{
+      best->algorithm,
+      fmt::format("{} bytes on {} ranks: {} {:.2f} us, {} {:.2f} us by prices of {}",
+                  vectorBytes(shape, agreement.rankCount), agreement.rankCount, best->algorithm,
+                  best->us, second->algorithm, second->us, constants.origin.date)};
   if (agreement.tuner == nullptr) return own;
   return advised(shape, agreement, std::move(own), costs);
 }
@@ -220,7 +223,7 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
 std::vector<AlgorithmCost> costsOf(const CallShape& shape, const Agreement& agreement) {
   const Result<std::vector<const Algorithm*>> allowed = allowedFor(shape.collective, agreement);
   if (!allowed.ok()) return {};
-  return costsBy(tuningFor(allowed.value(), agreement), shape, agreement, allowed.value());
+  return costsBy(constantsFor(allowed.value(), agreement), shape, agreement, allowed.value());
 }
 
 std::vector<Switch> switchesOf(Collective collective, const Agreement& agreement) {

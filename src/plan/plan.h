@@ -20,7 +20,7 @@
 
 namespace tutti::plan {
 
-struct Tuning;  // cost_model.h
+struct Tuning;  // tuning.h
 
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);

@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 #include "plan/algorithm_filter.h"
-#include "plan/cost_model.h"
+#include "plan/tuning.h"
 #include "schedule/catalog.h"
 
 namespace tutti::plan {
@@ -66,10 +66,10 @@ TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {
   Agreement agreement = agreementOf(4);
   // Hops are dear and bytes nearly free, then the other way round.
   const auto priced = [](CostTerms us) {
-    Tuning tuning{.date = "2031-01-02"};
+    CpuConstants cpu{.origin = {.date = "2031-01-02"}};
     for (const schedule::Algorithm& algorithm : schedule::algorithms(Collective::kAllReduce))
-      tuning.prices.push_back({Collective::kAllReduce, false, algorithm.name, us});
-    return std::make_shared<Tuning>(std::move(tuning));
+      cpu.prices.push_back({Collective::kAllReduce, false, algorithm.name, us});
+    return std::make_shared<const Tuning>(Tuning{.cpu = std::move(cpu)});
   };
   agreement.tuning = priced({0, 100, 0, 0, 1e-6, 0});
   EXPECT_EQ(choose(allReduceOf(4_MiB), agreement)->algorithm, "oneshot");

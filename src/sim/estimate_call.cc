@@ -42,9 +42,9 @@ Result<double> onCpus(const plan::Agreement& agreement, const plan::CallShape& s
   const schedule::Algorithm& algorithm =
       *schedule::findAlgorithm(shape.collective, choice.algorithm);
   const plan::CostPrices* prices = nullptr;
-  if (agreement.tuning != nullptr)
-    prices = agreement.tuning->pricesOf(algorithm, agreement.readsPeers);
-  if (prices == nullptr) prices = plan::builtInTuning().pricesOf(algorithm, agreement.readsPeers);
+  if (agreement.tuning != nullptr && agreement.tuning->cpu)
+    prices = agreement.tuning->cpu->pricesOf(algorithm, agreement.readsPeers);
+  if (prices == nullptr) prices = plan::builtInCpu().pricesOf(algorithm, agreement.readsPeers);
   CallPrices like = cpuPrices(shape.collective, algorithm.name);
   const double bytes = static_cast<double>(plan::vectorBytes(shape, agreement.rankCount));
   const int32_t hops = algorithm.cost(agreement.rankCount).hops;

@@ -1,0 +1,127 @@
+#include "plan/tuning.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "plan/device_constants.h"
+
+namespace tutti::plan {
+namespace {
+
+using testing::HasSubstr;
+
+Tuning tuningOf() {
+  const Origin origin{
+      .machine = "a machine with spaces", .date = "2026-11-21", .how = "tutti tune -o file"};
+  return {.cpu =
+              CpuConstants{
+                  .origin = origin,
+                  .cpuCount = 4,
+                  .prices = {{Collective::kAllReduce, false, "ring", {.3, .15, .03, .06, 250, 45}},
+                             {Collective::kAllReduce, true, "ring", {1, 2, 3, 4, 5, 6}}}},
+          .gpu = GpuConstants{.origin = origin,
+                              .eager = {{{1.5, 0}, {0, 10.25}}},
+                              .calls = {{.system = System::kNccl,
+                                         .collective = Collective::kBroadcast,
+                                         .algorithm = "ring",
+                                         .protocol = graph::Protocol::kLl128,
+                                         .fixedUs = 1,
+                                         .hopUs = .5,
+                                         .gbPerSecond = 300}}},
+          .simulator = SimulatorConstants{.origin = origin,
+                                          .cpuCall = {.fixedUs = 1, .hopUs = 2, .gbPerSecond = 3},
+                                          .cpuNetworkHopUs = 4,
+                                          .gpuNetworkHopUs = {5, 6, 7}}};
+}
+
+TEST(Tuning, IsReadAsItWasWritten) {
+  Result<Tuning> read = parseTuning(writeTuning(tuningOf()), "file");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_TRUE(read.value() == tuningOf()) << writeTuning(read.value());
+  EXPECT_EQ(read->cpu->pricesOf(*schedule::findAlgorithm(Collective::kAllReduce, "pat"), false),
+            nullptr);
+}
+
+TEST(Tuning, MayHaveAnyOfItsDevices) {
+  Tuning some = tuningOf();
+  some.cpu.reset();
+  some.simulator.reset();
+  EXPECT_TRUE(parseTuning(writeTuning(some), "file").value() == some);
+}
+
+std::string refusal(const std::string& text) {
+  const Result<Tuning> read = parseTuning(text, "tuning.txt");
+  EXPECT_FALSE(read.ok()) << text;
+  return read.ok() ? "" : std::string(read.status().message());
+}
+
+TEST(Tuning, IsRefusedWhereItGoesWrong) {
+  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 4\""));
+  EXPECT_THAT(refusal(""), HasSubstr("no device"));
+  const std::string first = "tutti tuning 4\n";
+  EXPECT_THAT(refusal(first + "cpus 2\n"), HasSubstr("tuning.txt:2: \"cpus\": wanted device"));
+  EXPECT_THAT(refusal(first + "device fpga\n"), HasSubstr("\"fpga\": wanted cpu, gpu"));
+  EXPECT_THAT(refusal(first + "device cpu\ndevice cpu\n"), HasSubstr("each once"));
+  EXPECT_THAT(refusal(first + "device cpu\n"), HasSubstr("device cpu has no prices"));
+  EXPECT_THAT(refusal(first + "device gpu\n"), HasSubstr("device gpu has no calls"));
+  const std::string cpu = first + "device cpu\n";
+  EXPECT_THAT(refusal(cpu + "colour blue\n"), HasSubstr("tuning.txt:3: device cpu has no \"col"));
+  EXPECT_THAT(refusal(cpu + "launch tutti\n"), HasSubstr("device cpu has no \"launch\""));
+  EXPECT_THAT(refusal(cpu + "cpus 0\n"), HasSubstr("cpus: wanted 1 to"));
+  EXPECT_THAT(refusal(cpu + "prices Sing threads\n"), HasSubstr("\"Sing\" is no collective"));
+  EXPECT_THAT(refusal(cpu + "prices AllReduce cores\n"), HasSubstr("wanted threads or processes"));
+  EXPECT_THAT(refusal(cpu + "prices AllReduce threads sun"),
+              HasSubstr("AllReduce has no algorithm \"sun\""));
+  for (const char* figure : {"-1", "nan", "1e300", "x", ""})
+    EXPECT_THAT(refusal(cpu + "prices AllReduce threads ring call " + figure),
+                HasSubstr("wanted call"));
+  EXPECT_THAT(refusal(cpu + "prices AllReduce threads ring call 1 hop 2"),
+              HasSubstr("wanted line"));
+  std::string twice = writeTuning({.cpu = tuningOf().cpu});
+  twice += twice.substr(twice.find("prices A"));
+  EXPECT_THAT(refusal(twice), HasSubstr("has prices already"));
+  const std::string gpu = first + "device gpu\n";
+  EXPECT_THAT(refusal(gpu + "launch rccl"), HasSubstr("\"rccl\": wanted tutti or nccl"));
+  EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL256"), HasSubstr("\"LL256\": wanted LL"));
+  EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL fixed_us 1 hop_us 1 gb_s 0"),
+              HasSubstr("gb_s: wanted more than 0"));
+}
+
+TEST(DeviceConstants, SayForEachKindWhereTheyAreFrom) {
+  Result<Tuning> known = parseTuning(deviceConstantsText(), "device_constants.txt");
+  ASSERT_TRUE(known.ok()) << known.status().message();
+  ASSERT_TRUE(known->cpu && known->gpu && known->simulator);
+  for (const Origin* each : {&known->cpu->origin, &known->gpu->origin, &known->simulator->origin}) {
+    EXPECT_FALSE(each->machine.empty());
+    EXPECT_EQ(each->date.size(), std::string_view("2026-11-21").size());
+    EXPECT_FALSE(each->how.empty());
+  }
+  EXPECT_GT(builtInSimulator().cpuNetworkHopUs, 0);
+}
+
+TEST(DeviceConstants, HaveThePricesOfEveryAlgorithmOfWhichOneIsChosen) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto algorithms = schedule::algorithms(static_cast<Collective>(i));
+    if (algorithms.size() < 2) continue;
+    for (const schedule::Algorithm& algorithm : algorithms) {
+      for (const bool readsPeers : {false, true})
+        EXPECT_NE(builtInCpu().pricesOf(algorithm, readsPeers), nullptr)
+            << name(algorithm.collective) << ' ' << algorithm.name;
+    }
+  }
+}
+
+TEST(DeviceConstants, HaveAGpuCallOfEachSystemAndProtocol) {
+  for (const System system : {System::kTutti, System::kNccl}) {
+    for (const auto protocol :
+         {graph::Protocol::kLl, graph::Protocol::kLl128, graph::Protocol::kSimple})
+      EXPECT_TRUE(std::ranges::any_of(builtInGpu().calls, [&](const CallPrices& each) {
+        return each.system == system && each.protocol == protocol &&
+               each.collective == Collective::kAllReduce;
+      }));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::plan

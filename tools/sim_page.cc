@@ -215,14 +215,14 @@ std::string stepsOf(const TraceReport& report, Rank rank) {
 std::string callTable(const TraceReport& report) {
   std::string text =
       "<div class='scroll'><table><tr><th class='text'>group</th><th class='text'>call</th>"
-      "<th>bytes</th><th>calls</th><th>each, us</th><th>waits, us</th><th class='text'>way</th>"
-      "</tr>";
+      "<th>bytes</th><th>calls</th><th>each, us</th><th>alone, us</th><th>waits, us</th>"
+      "<th class='text'>way</th></tr>";
   for (const TraceReport::Calls& each : report.calls) {
     text += fmt::format(
         "<tr><td class='text'>{}</td><td class='text'>{}</td><td>{}</td><td>{}</td>"
-        "<td>{:.1f}</td><td>{:.1f}</td><td class='text'>{}</td></tr>",
+        "<td>{:.1f}</td><td>{:.1f}</td><td>{:.1f}</td><td class='text'>{}</td></tr>",
         escapeMarkup(each.group), escapeMarkup(each.call), sizeName(each.bytes), each.count,
-        each.us, each.waitUs, escapeMarkup(each.way));
+        each.us, each.aloneUs, each.waitUs, escapeMarkup(each.way));
   }
   return text + "</table></div>";
 }
@@ -266,6 +266,9 @@ std::string tracePage(const TraceReport& report, Rank rank, const std::string& c
       "for {:.1f} us of them without computing; for {:.1f} us it has nothing to do.</p>",
       report.rankCount, report.times.us, index(rank), times.computeUs, times.callUs,
       times.exposedUs, times.idleUs);
+  if (!report.busiestLink.empty())
+    page += fmt::format("<p>The busiest link is <b>{}</b>, {:.0f} % of the time.</p>",
+                        escapeMarkup(report.busiestLink), 100 * report.busiestShare);
   page += fmt::format(
       "<h2>Time line of rank {}</h2><p>Green computes, blue communicates; a red line waits for "
       "other ranks.</p><figure>{}</figure>",

@@ -16,6 +16,8 @@
 namespace tutti::tools {
 namespace {
 
+// Rows of the table of calls, beyond which groups that do the same are one row.
+constexpr size_t kMostRows = 24;
 constexpr std::string_view kFirstChakra = ".0.et";
 
 Result<std::string> readFile(const std::string& path) {
@@ -54,6 +56,29 @@ Result<sim::Trace> readTrace(const std::string& file, const std::string& groups,
   return sim::parseTrace(text, file, rankCount);
 }
 
+// Programs make communicators by the hundred, with numbers for names.
+std::vector<TraceReport::Calls> folded(const std::vector<TraceReport::Calls>& rows) {
+  using Key = std::tuple<int32_t, std::string, std::string, uint64_t>;
+  std::map<Key, std::pair<TraceReport::Calls, int32_t>> sums;
+  for (const TraceReport::Calls& row : rows) {
+    const auto [at, isFirst] =
+        sums.try_emplace({row.groupSize, row.call, row.way, row.bytes}, row, 0);
+    if (isFirst) continue;
+    auto& [sum, others] = at->second;
+    ++others;
+    sum.count += row.count;
+    sum.us += row.us;
+    sum.aloneUs += row.aloneUs;
+    sum.waitUs += row.waitUs;
+  }
+  std::vector<TraceReport::Calls> made;
+  for (auto& [key, entry] : sums) {
+    if (entry.second > 0) entry.first.group += fmt::format(" +{}", entry.second);
+    made.push_back(std::move(entry.first));
+  }
+  return made;
+}
+
 void sumUp(TraceReport& report) {
   using Key = std::tuple<std::string, std::string, std::string, uint64_t>;
   std::map<Key, TraceReport::Calls> sums;
@@ -68,19 +93,31 @@ void sumUp(TraceReport& report) {
                                  : std::string(name(call.shape.collective));
     const sim::TraceTimes::Span& span = report.times.spans[i];
     TraceReport::Calls& sum = sums[{group.name, what, report.times.ways[i], bytes}];
+    sum.groupSize = static_cast<int32_t>(group.ranks.size());
     sum.count += 1;
     sum.us += span.endUs - span.startUs;
+    sum.aloneUs += span.aloneUs;
     sum.waitUs += span.startUs - span.readyUs;
   }
   for (auto& [key, sum] : sums) {
     std::tie(sum.group, sum.call, sum.way, sum.bytes) = key;
     report.calls.push_back(sum);
   }
+  if (report.calls.size() > kMostRows) report.calls = folded(report.calls);
   std::ranges::stable_sort(report.calls, std::greater<>(), &TraceReport::Calls::us);
   for (TraceReport::Calls& each : report.calls) {
     each.us /= static_cast<double>(each.count);
+    each.aloneUs /= static_cast<double>(each.count);
     each.waitUs /= static_cast<double>(each.count);
   }
+}
+
+void findBusiest(TraceReport& report, const sim::Cluster& cluster) {
+  if (report.times.us <= 0) return;
+  const sim::BusiestLink busiest = sim::busiestOf(cluster, {.wireBytes = report.times.linkBytes});
+  if (busiest.link < 0) return;
+  report.busiestLink = cluster.nameOfLink(busiest.link);
+  report.busiestShare = busiest.us / report.times.us;
 }
 
 }  // namespace
@@ -95,10 +132,12 @@ Result<TraceReport> runTrace(const SimSweep& sweep, const std::string& file,
                      .trace = {},
                      .times = {},
                      .calls = {},
-                     .ranks = {}};
+                     .ranks = {},
+                     .busiestLink = {}};
   TUTTI_TRY_ASSIGN(report.trace, readTrace(file, groups, cluster.rankCount()));
   TUTTI_TRY_ASSIGN(report.times, sim::simulateTrace(cluster, report.trace, sweep.timing));
   sumUp(report);
+  findBusiest(report, cluster);
   report.ranks = sim::timesOfAll(report.trace, report.times, report.rankCount);
   return report;
 }
@@ -119,12 +158,16 @@ void printTrace(const TraceReport& report) {
   for (const auto& each : {most, least})
     line(fmt::format("{}", each - report.ranks.begin()), *each);
   fmt::print("  the ranks that compute nothing beside their calls for longest and shortest\n\n");
-  fmt::print("{:<18} {:<20} {:>9} {:>9} {:>12} {:>12}  {}\n", "GROUP", "CALL", "BYTES", "CALLS",
-             "EACH us", "WAITS us", "WAY");
+  fmt::print("{:<18} {:<20} {:>9} {:>9} {:>11} {:>11} {:>11}  {}\n", "GROUP", "CALL", "BYTES",
+             "CALLS", "EACH us", "ALONE us", "WAITS us", "WAY");
   for (const TraceReport::Calls& each : report.calls) {
-    fmt::print("{:<18} {:<20} {:>9} {:>9} {:>12.1f} {:>12.1f}  {}\n", each.group, each.call,
-               sizeName(each.bytes), each.count, each.us, each.waitUs, each.way);
+    fmt::print("{:<18} {:<20} {:>9} {:>9} {:>11.1f} {:>11.1f} {:>11.1f}  {}\n", each.group,
+               each.call, sizeName(each.bytes), each.count, each.us, each.aloneUs, each.waitUs,
+               each.way);
   }
+  if (!report.busiestLink.empty())
+    fmt::print("\nthe busiest link is {}, {:.0f} % of the time\n", report.busiestLink,
+               100 * report.busiestShare);
 }
 
 void printTraceJson(const TraceReport& report, Rank rank) {
@@ -141,9 +184,12 @@ void printTraceJson(const TraceReport& report, Rank rank) {
                             {"bytes", each.bytes},
                             {"count", each.count},
                             {"us", each.us},
+                            {"alone_us", each.aloneUs},
                             {"wait_us", each.waitUs},
                             {"way", each.way}});
   }
+  if (!report.busiestLink.empty())
+    out["busiest_link"] = {{"name", report.busiestLink}, {"share", report.busiestShare}};
   for (const sim::RankTimes& each : report.ranks) {
     out["by_rank"].push_back({{"compute_us", each.computeUs},
                               {"call_us", each.callUs},

@@ -44,17 +44,40 @@ Result<CallTimer::Cost> CallTimer::find(const SimCall& call) {
   }
   TUTTI_TRY_ASSIGN(const Choices choices, chooseFor(estimator_, call, timing_));
   const Choices::Way& way = playedOf(choices);
-  return Cost{.us = way.estimate.us, .way = way.name, .busiest = way.estimate.busiestLink};
+  return Cost{.us = way.estimate.us,
+              .way = way.name,
+              .busiest = way.estimate.busiestLink,
+              .bytesUs = way.estimate.bytesUs,
+              .method = way.method};
+}
+
+Result<CallTimer::Cost*> CallTimer::known(const SimCall& call) {
+  const Key key{call.collective, call.root, call.sender, call.bytes};
+  const auto found = known_.find(key);
+  if (found != known_.end()) return &found->second;
+  TUTTI_TRY_ASSIGN(Cost cost, find(call));
+  if (known_.size() == kMostKnown) known_.clear();
+  return &known_.emplace(key, std::move(cost)).first->second;
 }
 
 Result<const CallTimer::Cost*> CallTimer::costOf(const plan::CallShape& shape, Rank self) {
+  TUTTI_TRY_ASSIGN(const Cost* cost, known(callOf(shape, cluster_.rankCount(), self)));
+  return cost;
+}
+
+Result<const CallTimer::Cost*> CallTimer::costWithUse(const plan::CallShape& shape, Rank self) {
   const SimCall call = callOf(shape, cluster_.rankCount(), self);
-  const Key key{call.collective, call.root, call.sender, call.bytes};
-  const auto found = known_.find(key);
-  if (found != known_.end()) return &std::as_const(found->second);
-  TUTTI_TRY_ASSIGN(Cost cost, find(call));
-  if (known_.size() == kMostKnown) known_.clear();
-  return &std::as_const(known_.emplace(key, std::move(cost)).first->second);
+  TUTTI_TRY_ASSIGN(Cost * cost, known(call));
+  if (cost->use == nullptr && cost->method) {
+    const Method& method = *cost->method;
+    const auto [at, isNew] = uses_.try_emplace(
+        UseKey{call.collective, method.algorithm, method.channelCount, call.root, call.sender});
+    if (isNew) {
+      TUTTI_TRY_ASSIGN(at->second, estimator_.linkUseOf(call, method));
+    }
+    cost->use = &at->second;
+  }
+  return std::as_const(cost);
 }
 
 }  // namespace tutti::sim

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -23,10 +24,16 @@ class CallTimer {
     double us = 0;
     std::string way;       // "ring LL128"; "" where nothing is moved
     int32_t busiest = -1;  // link that its bytes load most; -1: none
+    double bytesUs = 0;    // of `us`: while its bytes move
+    // How they lie on the links. Of costWithUse() only; null where nothing is moved.
+    const LinkUse* use = nullptr;
+    std::optional<Method> method{};  // none: nothing is moved
   };
   // The call as rank `self` makes it. The reference holds until the next call. kInvalidArgument
   // when the cluster has no way between its ranks.
   Result<const Cost*> costOf(const plan::CallShape& shape, Rank self);
+  // The same, with how its bytes lie on the links, which is kept as long as the timer.
+  Result<const Cost*> costWithUse(const plan::CallShape& shape, Rank self);
 
   const Cluster& cluster() const { return cluster_; }
 
@@ -41,12 +48,24 @@ class CallTimer {
   CallTimer(Cluster cluster, const Timing& timing)
       : cluster_(std::move(cluster)), timing_(timing), estimator_(cluster_, plan_) {}
   Result<Cost> find(const SimCall& call);
+  Result<Cost*> known(const SimCall& call);
+
+  // Calls that differ in size only use the links alike.
+  struct UseKey {
+    Collective collective = Collective::kAllReduce;
+    std::string algorithm;
+    int32_t channelCount = 0;
+    Rank root{0};
+    Rank sender{0};
+    auto operator<=>(const UseKey&) const = default;
+  };
 
   const Cluster cluster_;
   const Timing timing_;
   VirtualPlan plan_;
   Estimator estimator_;
   std::map<Key, Cost> known_;
+  std::map<UseKey, LinkUse> uses_;
 };
 
 }  // namespace tutti::sim

@@ -73,5 +73,41 @@ TEST(CallTimer, CpuRanksToo) {
   EXPECT_GT(timer->costOf(allReduce(1 << 20), Rank{1}).value()->us, 0);
 }
 
+// The part's graphs are its own, its links are the cluster's, by name.
+TEST(CallTimer, LinksOfAPartAreThoseOfTheWhole) {
+  const Cluster whole = exampleCluster("dgx_h100x64", 4);
+  const Cluster part = whole.part(everyNth(whole, 3, 8)).value();
+  const std::vector<int32_t> numbers = part.linksIn(whole);
+  ASSERT_EQ(numbers.size(), static_cast<size_t>(part.linkCount()));
+  for (int32_t link = 0; link < part.linkCount(); ++link) {
+    const int32_t number = numbers[static_cast<size_t>(link)];
+    ASSERT_GE(number, 0) << part.nameOfLink(link);
+    EXPECT_EQ(part.nameOfLink(link), whole.nameOfLink(number));
+    EXPECT_DOUBLE_EQ(part.gbPerSecond(link), whole.gbPerSecond(number)) << part.nameOfLink(link);
+  }
+}
+
+// What fair sharing is told of a call agrees with what the call alone takes: no link lets it be
+// faster, and none slower.
+TEST(CallTimer, UseOfLinksFitsTheTimeAlone) {
+  const Cluster whole = exampleCluster("p5x8", 4);
+  const std::unique_ptr<CallTimer> timer = timerOf(whole);
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const plan::CallShape shape{
+        .collective = static_cast<Collective>(i), .peer = Rank{9}, .count = 50'000'000};
+    const CallTimer::Cost cost = *timer->costWithUse(shape, Rank{0}).value();
+    ASSERT_NE(cost.use, nullptr) << name(shape.collective);
+    const double bytes = cost.use->flowBytes * wireFactor(cost.method->protocol) *
+                         static_cast<double>(plan::vectorBytes(shape, whole.rankCount()));
+    double most = 0;
+    for (const LinkUse::Crossing& each : cost.use->crossings) {
+      const double share = whole.isNetworkLink(each.link) ? kNetworkShare : 1;
+      most = std::max(most, bytes * each.flows / (whole.gbPerSecond(each.link) * share * 1e3));
+    }
+    EXPECT_LE(most, cost.bytesUs * (1 + 1e-9)) << name(shape.collective);
+    EXPECT_GT(most, cost.bytesUs / 20) << name(shape.collective);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::sim

@@ -169,49 +169,76 @@ Result<LinkLoads> loadsOfPairs(const Cluster& cluster, double share, int32_t cha
         route.switchCount * cluster.network().description().switchLatencyUs + route.portLatencyUs);
   }
   loads.mostBytesSent = static_cast<uint64_t>(sent);
+  loads.longestFlow = each;
   return loads;
 }
 
 }  // namespace
 
-Result<LoadFacts> Estimator::factsOf(const SimCall& call, const Method& method) {
-  // Channels of these load the links alike, and each costs programs of as many steps as ranks.
+namespace {
+
+// Channels of some algorithms load the links alike, and each costs programs of as many steps as
+// ranks.
+int32_t referenceChannels(const Method& method) {
   const bool isLong =
       method.algorithm == "pat" || method.algorithm == "twoshot" || method.algorithm == "doubling";
-  const int32_t channels = isLong ? 1 : method.channelCount;
-  const Key key{call.collective, method.algorithm, channels, call.root, call.sender};
-  const auto found = facts_.find(key);
-  if (found != facts_.end()) return found->second;
+  return isLong ? 1 : method.channelCount;
+}
+
+}  // namespace
+
+Result<Traffic> Estimator::referenceTraffic(const SimCall& call, const Method& method) const {
   SimCall reference = call;
   reference.bytes = kReferenceBytes;
   Method simple = method;
   simple.protocol = graph::Protocol::kSimple;
-  simple.channelCount = channels;
+  simple.channelCount = referenceChannels(method);
   simple.pieceBytes = kReferenceBytes;  // nobody counts messages here
-  TUTTI_TRY_ASSIGN(const Traffic traffic, Traffic::make(cluster_, plan_, reference, simple));
-  const double share = pairShare(call.collective, method.algorithm, cluster_.rankCount());
-  Result<LinkLoads> loads =
-      share > 0 ? loadsOfPairs(cluster_, share, method.channelCount) : loadsOf(traffic);
-  if (!loads.ok()) return loads.takeStatus();
-  LoadFacts facts{.mostBytesSent = static_cast<double>(loads->mostBytesSent),
-                  .mostHopUs = loads->mostHopUs,
+  return Traffic::make(cluster_, plan_, reference, simple);
+}
+
+Result<LinkLoads> Estimator::referenceLoads(const Traffic& traffic, const Method& method) const {
+  const double share = pairShare(traffic.call().collective, method.algorithm, cluster_.rankCount());
+  return share > 0 ? loadsOfPairs(cluster_, share, method.channelCount) : loadsOf(traffic);
+}
+
+Result<LoadFacts> Estimator::factsOf(const SimCall& call, const Method& method) {
+  const Key key{call.collective, method.algorithm, referenceChannels(method), call.root,
+                call.sender};
+  const auto found = facts_.find(key);
+  if (found != facts_.end()) return found->second;
+  TUTTI_TRY_ASSIGN(const Traffic traffic, referenceTraffic(call, method));
+  TUTTI_TRY_ASSIGN(const LinkLoads loads, referenceLoads(traffic, method));
+  LoadFacts facts{.mostBytesSent = static_cast<double>(loads.mostBytesSent),
+                  .mostHopUs = loads.mostHopUs,
                   .messages = 0,
-                  .busiest = busiestOf(cluster_, loads.value()),
+                  .busiest = busiestOf(cluster_, loads),
                   .hops = hopsOf(traffic),
                   .slowest = slowestRank(traffic)};
   facts_[key] = facts;
   return facts;
 }
 
+Result<LinkUse> Estimator::linkUseOf(const SimCall& call, const Method& method) const {
+  TUTTI_TRY_ASSIGN(const Traffic traffic, referenceTraffic(call, method));
+  TUTTI_TRY_ASSIGN(const LinkLoads loads, referenceLoads(traffic, method));
+  if (loads.longestFlow <= 0) return LinkUse{};
+  // Where one channel stood for all, each of theirs is so much shorter.
+  const double flow = loads.longestFlow * referenceChannels(method) / method.channelCount;
+  LinkUse use{.flowBytes = flow / static_cast<double>(kReferenceBytes), .crossings = {}};
+  for (int32_t link = 0; link < cluster_.linkCount(); ++link) {
+    const double bytes = loads.wireBytes[static_cast<size_t>(link)];
+    if (bytes > 0) use.crossings.push_back({link, bytes / flow});
+  }
+  return use;
+}
+
 Result<Estimate> Estimator::estimate(const SimCall& call, const Method& method,
                                      const Timing& timing) {
   TUTTI_TRY_ASSIGN(LoadFacts facts, factsOf(call, method));
   const double scale = static_cast<double>(call.bytes) / static_cast<double>(kReferenceBytes);
-  constexpr uint64_t kWhole = 120'000;  // whole lines of any protocol
-  const double wire =
-      static_cast<double>(wireBytes(method.protocol, kWhole)) / static_cast<double>(kWhole);
   facts.mostBytesSent *= scale;
-  facts.busiest.us *= scale * wire;
+  facts.busiest.us *= scale * wireFactor(method.protocol);
   return combine(cluster_, call, method, timing, facts);
 }
 

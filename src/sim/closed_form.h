@@ -5,6 +5,7 @@
 #include <compare>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "sim/edges.h"
@@ -54,6 +55,17 @@ Estimate combine(const Cluster& cluster, const SimCall& call, const Method& meth
 // Exact loads, flow by flow.
 Result<Estimate> estimate(const Traffic& traffic, const Timing& timing);
 
+// How a call's bytes lie on the links: as flows alike, so many at once over each link. All go at
+// one rate, as they wait for each other.
+struct LinkUse {
+  struct Crossing {
+    int32_t link = 0;  // of the cluster
+    double flows = 0;
+  };
+  double flowBytes = 0;  // of one flow for each byte of the vector, without the protocol's flags
+  std::vector<Crossing> crossings;
+};
+
 // The same for many sizes and protocols: loads are found once an algorithm, at a size where
 // rounding is nothing, and scaled. Algorithms that talk all to all are summed up pair by pair;
 // beyond two million pairs by a sample of distances that loads all ranks alike. One thread at a
@@ -63,6 +75,8 @@ class Estimator {
   // Borrows both.
   Estimator(const Cluster& cluster, const VirtualPlan& plan) : cluster_(cluster), plan_(plan) {}
   Result<Estimate> estimate(const SimCall& call, const Method& method, const Timing& timing);
+  // Found anew each time.
+  Result<LinkUse> linkUseOf(const SimCall& call, const Method& method) const;
   const Cluster& cluster() const { return cluster_; }
   const VirtualPlan& plan() const { return plan_; }
 
@@ -75,6 +89,8 @@ class Estimator {
     Rank sender;
     auto operator<=>(const Key&) const = default;
   };
+  Result<Traffic> referenceTraffic(const SimCall& call, const Method& method) const;
+  Result<LinkLoads> referenceLoads(const Traffic& traffic, const Method& method) const;
   Result<LoadFacts> factsOf(const SimCall& call, const Method& method);
 
   const Cluster& cluster_;

@@ -103,6 +103,8 @@ class Cluster {
   int32_t linkCount() const { return networkBase_ + network_.linkCount(); }
   double gbPerSecond(int32_t link) const;
   std::string nameOfLink(int32_t link) const;  // "node 3: GPU 0 -> NVSwitch"
+  // Of each link its number in `whole`, which this is a part of; -1: it is not there.
+  std::vector<int32_t> linksIn(const Cluster& whole) const;
   bool isNetworkLink(int32_t link) const { return link >= networkBase_; }
   // What if: the link carries this share of what it should, 0: it has failed. Errors name links
   // that come near to the name.

@@ -81,6 +81,35 @@ void Cluster::addPart(const NodePlace& whole, const PartNode& from, int32_t kind
   networkBase_ += kinds_[static_cast<size_t>(kind)].linkCount();
 }
 
+// The network is the same; a node with some of its GPUs has some of the links, by the same names.
+std::vector<int32_t> Cluster::linksIn(const Cluster& whole) const {
+  std::vector<int32_t> numbers(static_cast<size_t>(linkCount()), -1);
+  std::map<int32_t, std::vector<int32_t>> ofKind;  // a part's kind: what its links are in the whole
+  for (const NodePlace& node : nodes_) {
+    const auto full = std::ranges::lower_bound(whole.nodes_, node.number, {}, &NodePlace::number);
+    if (full == whole.nodes_.end() || full->number != node.number) continue;
+    const int32_t count = kinds_[static_cast<size_t>(node.kind)].linkCount();
+    const auto [known, isNew] = ofKind.try_emplace(node.kind);
+    if (isNew) {
+      std::map<std::string, int32_t> byName;
+      const int32_t most = whole.kinds_[static_cast<size_t>(full->kind)].linkCount();
+      for (int32_t i = 0; i < most; ++i)
+        byName.try_emplace(whole.nameOfLink(full->firstLink + i), i);
+      for (int32_t i = 0; i < count; ++i) {
+        const auto found = byName.find(nameOfLink(node.firstLink + i));
+        known->second.push_back(found == byName.end() ? -1 : found->second);
+      }
+    }
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t local = known->second[static_cast<size_t>(i)];
+      if (local >= 0) numbers[static_cast<size_t>(node.firstLink + i)] = full->firstLink + local;
+    }
+  }
+  for (int32_t link = networkBase_; link < linkCount(); ++link)
+    numbers[static_cast<size_t>(link)] = whole.networkBase_ + link - networkBase_;
+  return numbers;
+}
+
 // What was supposed of links and ranks of the whole. Links of GPUs outside are not here.
 Status Cluster::scaleAs(const Cluster& whole, std::span<const Rank> ranks) {
   for (const auto& [link, factor] : whole.scaled_) {

@@ -155,6 +155,7 @@ Result<LinkLoads> loadsOf(const Traffic& traffic) {
       TUTTI_TRY_ASSIGN(const FlowRoute route, traffic.route(channel, edge.from, edge.to));
       for (const int32_t link : route.links)
         loads.wireBytes[static_cast<size_t>(link)] += static_cast<double>(edge.wireBytes);
+      loads.longestFlow = std::max(loads.longestFlow, static_cast<double>(edge.wireBytes));
       sent[static_cast<size_t>(index(edge.from))] += edge.bytes;
       loads.messages += edge.messages;
       loads.bytes += edge.bytes;

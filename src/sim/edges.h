@@ -27,6 +27,7 @@ struct LinkLoads {
   uint64_t messages = 0;          // of all ranks
   uint64_t bytes = 0;
   uint64_t mostBytesSent = 0;  // by one rank, data
+  double longestFlow = 0;      // wire bytes of one edge, the most
   double mostHopUs = 0;        // the longest latency of the network that an edge meets
 };
 Result<LinkLoads> loadsOf(const Traffic& traffic);

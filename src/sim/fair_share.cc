@@ -4,16 +4,50 @@
 
 namespace tutti::sim {
 
-FairShare::FairShare(std::vector<Link> links, std::vector<Flow> flows)
-    : links_(std::move(links)),
-      flows_(std::move(flows)),
-      rates_(flows_.size()),
-      isActive_(flows_.size()),
-      isFlowSeen_(flows_.size()),
-      isLinkSeen_(links_.size()),
-      left_(links_.size()),
-      weight_(links_.size()),
-      before_(flows_.size()) {}
+FairShare::FairShare(std::vector<double> capacities)
+    : links_(capacities.size()),
+      isLinkSeen_(capacities.size()),
+      left_(capacities.size()),
+      weight_(capacities.size()),
+      risingOn_(capacities.size()) {
+  for (size_t i = 0; i < capacities.size(); ++i) links_[i].capacity = capacities[i];
+}
+
+int32_t FairShare::add(Flow flow) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<int32_t>(flows_.size()));
+    flows_.emplace_back();
+    rates_.push_back(0);
+    isActive_.push_back(false);
+    isFlowSeen_.push_back(false);
+    before_.push_back(0);
+  }
+  const int32_t number = free_.back();
+  free_.pop_back();
+  for (const Crossing& each : flow.crossings)
+    links_[static_cast<size_t>(each.link)].flows.push_back({number, each.count});
+  flows_[static_cast<size_t>(number)] = std::move(flow);
+  return number;
+}
+
+void FairShare::remove(int32_t flow) {
+  stop(flow);
+  removed_.push_back(flow);
+}
+
+// Only now: the links of a flow that went are those whose others get more.
+void FairShare::detachRemoved() {
+  for (const int32_t flow : removed_) {
+    for (const Crossing& each : flows_[static_cast<size_t>(flow)].crossings) {
+      std::vector<Crosser>& list = links_[static_cast<size_t>(each.link)].flows;
+      const auto at = std::ranges::find(list, flow, &Crosser::flow);
+      *at = list.back();
+      list.pop_back();
+    }
+    free_.push_back(flow);
+  }
+  removed_.clear();
+}
 
 void FairShare::start(int32_t flow) {
   isActive_[static_cast<size_t>(flow)] = true;
@@ -37,7 +71,7 @@ void FairShare::collect() {
   for (const int32_t flow : touched_) see(flow);
   touched_.clear();
   for (size_t i = 0; i < openFlows_.size(); ++i) {
-    for (const int32_t link : flows_[static_cast<size_t>(openFlows_[i])].links) {
+    for (const auto& [link, own] : flows_[static_cast<size_t>(openFlows_[i])].crossings) {
       if (isLinkSeen_[static_cast<size_t>(link)]) continue;
       isLinkSeen_[static_cast<size_t>(link)] = true;
       openLinks_.push_back(link);
@@ -53,9 +87,14 @@ void FairShare::fill() {
   for (const int32_t link : openLinks_) {
     left_[static_cast<size_t>(link)] = links_[static_cast<size_t>(link)].capacity;
     double weight = 0;
-    for (const auto& [flow, count] : links_[static_cast<size_t>(link)].flows)
-      weight += isActive_[static_cast<size_t>(flow)] ? count : 0;
+    int32_t rising = 0;
+    for (const auto& [flow, count] : links_[static_cast<size_t>(link)].flows) {
+      if (!isActive_[static_cast<size_t>(flow)]) continue;
+      weight += count;
+      ++rising;
+    }
     weight_[static_cast<size_t>(link)] = weight;
+    risingOn_[static_cast<size_t>(link)] = rising;
   }
   std::vector<int32_t>& rising = openFlows_;
   while (!rising.empty()) {
@@ -71,8 +110,8 @@ void FairShare::fill() {
     const auto stops = [&](int32_t flow) {
       const Flow& it = flows_[static_cast<size_t>(flow)];
       if (it.most <= level * kRounding) return true;
-      return std::ranges::any_of(it.links, [&](int32_t link) {
-        const auto i = static_cast<size_t>(link);
+      return std::ranges::any_of(it.crossings, [&](const Crossing& each) {
+        const auto i = static_cast<size_t>(each.link);
         return left_[i] <= level * weight_[i] * kRounding;
       });
     };
@@ -81,15 +120,12 @@ void FairShare::fill() {
       if (stops(flow)) stopped.push_back(flow);
     }
     for (const int32_t flow : stopped) rates_[static_cast<size_t>(flow)] = level;
-    // A flow crosses a link as often as the link says.
     for (const int32_t flow : stopped) {
-      for (const int32_t link : flows_[static_cast<size_t>(flow)].links) {
+      for (const auto& [link, count] : flows_[static_cast<size_t>(flow)].crossings) {
         const auto i = static_cast<size_t>(link);
-        const auto& crossing = links_[i].flows;
-        const auto at = std::ranges::lower_bound(crossing, flow, {},
-                                                 [](const auto& each) { return each.first; });
-        left_[i] = std::max(0.0, left_[i] - level * at->second);
-        weight_[i] -= at->second;
+        left_[i] = std::max(0.0, left_[i] - level * count);
+        // Exactly nothing once nobody rises there; a rest of rounding would be a level.
+        weight_[i] = --risingOn_[i] == 0 ? 0 : weight_[i] - count;
       }
     }
     std::erase_if(rising, [&](int32_t flow) { return std::ranges::binary_search(stopped, flow); });
@@ -118,6 +154,7 @@ const std::vector<int32_t>& FairShare::update() {
     const auto i = static_cast<size_t>(flow);
     if (rates_[i] != before_[i]) changed_.push_back(flow);
   }
+  detachRemoved();
   return changed_;
 }
 

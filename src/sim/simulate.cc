@@ -5,7 +5,7 @@
 #include <memory>
 #include <queue>
 
-#include "sim/fair_share.h"
+#include "sim/fluid.h"
 #include "sim/simulate_state.h"
 
 namespace tutti::sim {
@@ -33,9 +33,7 @@ class Simulator {
       : traffic_(traffic),
         options_(options),
         prices_(options.prices ? *options.prices : usualPrices(traffic, options.timing)) {
-    constexpr uint64_t kWhole = 120'000;
-    wireFactor_ = static_cast<double>(wireBytes(traffic.method().protocol, kWhole)) /
-                  static_cast<double>(kWhole);
+    wireFactor_ = wireFactor(traffic.method().protocol);
     laneGbPerSecond_ = prices_.gbPerSecond / traffic.channelCount();
   }
 
@@ -67,16 +65,25 @@ class Simulator {
     }
     for (size_t i = 0; i < lanes.size(); ++i) addWalks(static_cast<int32_t>(i));
     edges_.resize(made_.classes.edges.size());
-    std::vector<FairShare::Link> links;
-    for (const LinkClass& link : made_.classes.links)
-      links.push_back({.capacity = link.gbPerSecond * kBytesPerUs, .flows = link.edges});
-    std::vector<FairShare::Flow> flows;
-    for (const EdgeClass& edge : made_.classes.edges)
-      flows.push_back({.most = edge.mostGbPerSecond * kBytesPerUs, .links = edge.links});
-    share_ = std::make_unique<FairShare>(std::move(links), std::move(flows));
+    prepareFlows();
     made_.linkWireBytes.resize(made_.classes.links.size());
     recorded_.resize(lanes.size(), -1);
     if (index(options_.timelineRank) >= 0) chooseRecorded();
+  }
+
+  void prepareFlows() {
+    std::vector<double> capacities;
+    std::vector<FairShare::Flow> flows;
+    for (const EdgeClass& edge : made_.classes.edges)
+      flows.push_back({.most = edge.mostGbPerSecond * kBytesPerUs});
+    for (const LinkClass& link : made_.classes.links) {
+      for (const auto& [edge, count] : link.edges)
+        flows[static_cast<size_t>(edge)].crossings.push_back(
+            {static_cast<int32_t>(capacities.size()), static_cast<double>(count)});
+      capacities.push_back(link.gbPerSecond * kBytesPerUs);
+    }
+    fluid_ = std::make_unique<Fluid>(std::move(capacities));
+    for (FairShare::Flow& flow : flows) fluid_->add(std::move(flow));
   }
 
   void chooseRecorded() {
@@ -281,20 +288,10 @@ class Simulator {
   }
 
   void startFlow(int32_t number) {
-    EdgeState& edge = edges_[static_cast<size_t>(number)];
-    edge.left = edge.queue.front().wire;
-    edge.sinceUs = now_;
-    edge.rate = 0;
-    ++edge.version;
-    unpriced_.push_back(number);
-    share_->start(number);
-    const EdgeClass& it = made_.classes.edges[static_cast<size_t>(number)];
-    for (const int32_t link : it.links) {
-      const auto& crossing = made_.classes.links[static_cast<size_t>(link)].edges;
-      const auto at = std::ranges::lower_bound(crossing, number, {},
-                                               [](const auto& each) { return each.first; });
-      made_.linkWireBytes[static_cast<size_t>(link)] += edge.left * at->second;
-    }
+    const double wire = edges_[static_cast<size_t>(number)].queue.front().wire;
+    fluid_->start(number, wire, now_);
+    for (const FairShare::Crossing& each : fluid_->crossingsOf(number))
+      made_.linkWireBytes[static_cast<size_t>(each.link)] += wire * each.count;
   }
 
   void endFlow(int32_t number) {
@@ -302,8 +299,7 @@ class Simulator {
     const EdgeClass& it = made_.classes.edges[static_cast<size_t>(number)];
     const Message message = edge.queue.front();
     edge.queue.pop_front();
-    ++edge.version;
-    share_->stop(number);
+    fluid_->stop(number);
     const double hop = it.isBetweenNodes
                            ? networkHopUs(traffic_.cluster().hasGpus(), traffic_.method().protocol)
                            : prices_.hopUs / made_.classes.lanes[static_cast<size_t>(it.to)].speed;
@@ -319,29 +315,9 @@ class Simulator {
 
   // Flows go on at their new rates.
   void reshare() {
-    for (const int32_t number : share_->update()) {
-      EdgeState& edge = edges_[static_cast<size_t>(number)];
-      if (edge.queue.empty()) continue;
-      edge.left -= edge.rate * (now_ - edge.sinceUs);
-      edge.sinceUs = now_;
-      edge.rate = share_->rate(number);
-      ++edge.version;
-      pushEnd(number);
-    }
-    // The same rate as the flow before it had: no change to the sharing, yet a new end.
-    for (const int32_t number : unpriced_) {
-      EdgeState& edge = edges_[static_cast<size_t>(number)];
-      if (edge.queue.empty() || edge.rate > 0) continue;
-      edge.rate = share_->rate(number);
-      pushEnd(number);
-    }
-    unpriced_.clear();
-  }
-
-  void pushEnd(int32_t number) {
-    const EdgeState& edge = edges_[static_cast<size_t>(number)];
-    const double us = edge.rate > 0 ? std::max(0.0, edge.left) / edge.rate : 1e300;
-    push({.us = now_ + us, .kind = EventKind::kFlowEnd, .which = number, .version = edge.version});
+    fluid_->settle(now_, [this](int32_t number, double endUs, uint32_t version) {
+      push({.us = endUs, .kind = EventKind::kFlowEnd, .which = number, .version = version});
+    });
   }
 
   // ---- time ----------------------------------------------------------------------------------
@@ -360,7 +336,7 @@ class Simulator {
         return;
       }
       case EventKind::kFlowEnd:
-        if (event.version == edges_[static_cast<size_t>(event.which)].version) endFlow(event.which);
+        if (fluid_->isCurrent(event.which, event.version)) endFlow(event.which);
         return;
       case EventKind::kArrival:
         ++edges_[static_cast<size_t>(event.which)].arrived[event.version];
@@ -376,8 +352,7 @@ class Simulator {
       while (!events_.empty() && events_.top().us <= now_ + kSameTimeUs) {
         const Event event = events_.top();
         events_.pop();
-        if (event.kind != EventKind::kFlowEnd ||
-            event.version == edges_[static_cast<size_t>(event.which)].version)
+        if (event.kind != EventKind::kFlowEnd || fluid_->isCurrent(event.which, event.version))
           ++made_.events;
         handle(event);
       }
@@ -426,11 +401,10 @@ class Simulator {
   std::vector<Walk> walks_;
   std::vector<std::vector<int32_t>> walksOf_;  // by class of lane
   std::vector<EdgeState> edges_;
-  std::unique_ptr<FairShare> share_;
+  std::unique_ptr<Fluid> fluid_;   // flows by class of edge
   std::vector<int32_t> recorded_;  // by class of lane: the channel shown; -1: not
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<int32_t> toStart_;
-  std::vector<int32_t> unpriced_;
   uint64_t nextOrder_ = 0;
   double now_ = 0;
 };

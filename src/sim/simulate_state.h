@@ -38,10 +38,6 @@ struct EdgeState {
   std::array<int64_t, kMostTags> arrived{};   // messages there
   std::array<int64_t, kMostTags> consumed{};  // slots given back
   std::deque<Message> queue;                  // the first of them flows
-  double left = 0;                            // wire bytes
-  double sinceUs = 0;
-  double rate = 0;
-  uint32_t version = 0;
 };
 
 enum class EventKind : uint8_t { kLocalEnd, kFlowEnd, kArrival };

@@ -11,9 +11,10 @@ namespace {
 
 TEST(FairShare, SharesByTheNarrowestLink) {
   // Flows 0 and 1 share link 0 of 10; flow 1 also crosses link 1 of 2 with flow 2.
-  FairShare share(
-      {{.capacity = 10, .flows = {{0, 1}, {1, 1}}}, {.capacity = 2, .flows = {{1, 1}, {2, 1}}}},
-      {{.most = 100, .links = {0}}, {.most = 100, .links = {0, 1}}, {.most = 100, .links = {1}}});
+  FairShare share({10, 2});
+  share.add({.most = 100, .crossings = {{.link = 0}}});
+  share.add({.most = 100, .crossings = {{.link = 0}, {.link = 1}}});
+  share.add({.most = 100, .crossings = {{.link = 1}}});
   for (const int32_t flow : {0, 1, 2}) share.start(flow);
   share.update();
   EXPECT_DOUBLE_EQ(share.rate(1), 1);
@@ -26,9 +27,29 @@ TEST(FairShare, SharesByTheNarrowestLink) {
   EXPECT_DOUBLE_EQ(share.rate(2), 0);
 }
 
+TEST(FairShare, WhatIsRemovedMakesRoomAndItsNumberIsGivenAgain) {
+  FairShare share({9});
+  for (int flow = 0; flow < 3; ++flow) {
+    share.add({.most = 100, .crossings = {{.link = 0}}});
+    share.start(flow);
+  }
+  share.update();
+  EXPECT_DOUBLE_EQ(share.rate(2), 3);
+  share.remove(1);
+  share.update();
+  EXPECT_DOUBLE_EQ(share.rate(0), 4.5);
+  EXPECT_DOUBLE_EQ(share.rate(2), 4.5);
+  EXPECT_EQ(share.add({.most = 1, .crossings = {{.link = 0, .count = 2}}}), 1);
+  share.start(1);
+  share.update();
+  EXPECT_DOUBLE_EQ(share.rate(1), 1);
+  EXPECT_DOUBLE_EQ(share.rate(2), 3.5);
+}
+
 TEST(FairShare, ClassesCountAsOftenAsTheyCross) {
-  FairShare share({{.capacity = 12, .flows = {{0, 3}, {1, 1}}}},
-                  {{.most = 100, .links = {0}}, {.most = 1, .links = {0}}});
+  FairShare share({12});
+  share.add({.most = 100, .crossings = {{.link = 0, .count = 3}}});
+  share.add({.most = 1, .crossings = {{.link = 0}}});
   share.start(0);
   share.start(1);
   share.update();

@@ -1,272 +1,277 @@
 #include "sim/trace.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <tuple>
+#include <queue>
 #include <utility>
+
+#include "sim/fluid.h"
+#include "sim/trace_order.h"
 
 namespace tutti::sim {
 namespace {
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
+constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
+constexpr double kSameTimeUs = 1e-9;
 
-// Steps that can only run together: those of a collective, or the two ends of a transfer.
-struct Meeting {
-  const TraceStep* first = nullptr;
-  const TraceCall* call = nullptr;
-  std::vector<int32_t> steps;
-  size_t wanted = 0;  // how many
-  size_t come = 0;
-  double startUs = 0;  // when the last of them has come
-};
-
+// Event by event: steps begin when what they wait for has ended, calls when all their ranks have
+// come. A call first takes what it takes besides its bytes, launch and latency; then its bytes move
+// as flows that share every link with those of the other calls under way.
 class TraceRun {
  public:
   TraceRun(const Cluster& cluster, const Trace& trace, const Timing& timing)
-      : cluster_(cluster), trace_(trace), timing_(timing), timers_(trace.groups.size()) {}
+      : cluster_(cluster),
+        trace_(trace),
+        timing_(timing),
+        groups_(trace.groups.size()),
+        fluid_(capacitiesOf(cluster, timing)) {}
 
   Result<TraceTimes> run() {
+    TUTTI_TRY_ASSIGN(order_, orderOf(trace_));
     const size_t count = trace_.steps.size();
     times_.spans.resize(count);
     times_.ways.resize(count);
-    open_.resize(count);
-    after_.resize(count);
-    meetingsOf_.resize(count);
-    missing_.resize(count);
-    hasCome_.resize(count);
-    findPlaces();
-    joinSteps();
-    TUTTI_TRY(meet());
-    for (size_t step = 0; step < count; ++step)
-      missing_[step] = static_cast<int32_t>(meetingsOf_[step].size());
+    times_.linkBytes.resize(static_cast<size_t>(cluster_.linkCount()));
+    hasBegun_.resize(count);
+    calls_.resize(order_.meetings.size());
+    for (const std::vector<int32_t>& each : order_.meetingsOf)
+      underWay_.push_back(static_cast<int32_t>(each.size()));
     for (size_t step = 0; step < count; ++step) {
-      if (open_[step] == 0) ready_.push_back(static_cast<int32_t>(step));
+      if (order_.waitsFor[step] == 0) toBegin_.push_back(static_cast<int32_t>(step));
     }
-    while (!ready_.empty()) {
-      const int32_t step = ready_.back();
-      ready_.pop_back();
-      TUTTI_TRY(come(step));
-    }
+    TUTTI_TRY(play());
     TUTTI_TRY(checkAllEnded());
     return std::move(times_);
   }
 
  private:
+  enum class EventKind : uint8_t { kStepEnd, kMove, kMoved, kCallEnd };
+  struct Event {
+    double us = 0;
+    uint64_t order = 0;  // ties go in the order of making, so runs repeat
+    EventKind kind = EventKind::kStepEnd;
+    int32_t which = 0;     // step; flow, when it has moved; else meeting
+    uint32_t version = 0;  // of the flow
+    bool operator>(const Event& other) const {
+      return us != other.us ? us > other.us : order > other.order;
+    }
+  };
+  // A meeting's call.
+  struct Call {
+    size_t come = 0;
+    double bytes = 0;   // on the wire, of each of its flows
+    double moveUs = 0;  // what they take alone
+    const LinkUse* use = nullptr;
+  };
+  struct Group {
+    std::unique_ptr<CallTimer> timer;
+    std::vector<int32_t> links;  // of the timer's cluster: their numbers in the whole
+  };
+
+  // The cluster's links; then, of each rank, what all its sends together take, and its receives.
+  static std::vector<double> capacitiesOf(const Cluster& cluster, const Timing& timing) {
+    std::vector<double> made;
+    for (int32_t link = 0; link < cluster.linkCount(); ++link)
+      made.push_back(cluster.gbPerSecond(link) * kBytesPerUs *
+                     (cluster.isNetworkLink(link) ? kNetworkShare : 1));
+    const CallPrices prices = cluster.hasGpus() ? pricesFor(timing.system, Collective::kSend,
+                                                            "direct", graph::Protocol::kSimple)
+                                                : cpuPrices(Collective::kSend, "direct");
+    for (int32_t rank = 0; rank < cluster.rankCount(); ++rank) {
+      const double own = prices.gbPerSecond * kBytesPerUs * cluster.speedOf(Rank{rank});
+      made.insert(made.end(), 2, own);
+    }
+    return made;
+  }
+
   const TraceStep& step(int32_t number) const { return trace_.steps[static_cast<size_t>(number)]; }
   TraceTimes::Span& span(int32_t number) { return times_.spans[static_cast<size_t>(number)]; }
+  const TraceMeeting& meeting(int32_t number) const {
+    return order_.meetings[static_cast<size_t>(number)];
+  }
+  Call& call(int32_t number) { return calls_[static_cast<size_t>(number)]; }
 
-  void findPlaces() {
-    placeIn_.resize(trace_.groups.size());
-    for (size_t group = 0; group < trace_.groups.size(); ++group) {
-      const auto& ranks = trace_.groups[group].ranks;
-      for (size_t place = 0; place < ranks.size(); ++place)
-        placeIn_[group][ranks[place]] = Rank{static_cast<int32_t>(place)};
-    }
+  // ---- time ----------------------------------------------------------------------------------
+
+  void push(Event event) {
+    event.order = nextOrder_++;
+    events_.push(event);
   }
 
-  // What each step waits for of its own rank: what it names, and the one before on its stream.
-  void joinSteps() {
-    std::map<std::pair<Rank, int32_t>, int32_t> last;
-    for (int32_t number = 0; number < static_cast<int32_t>(trace_.steps.size()); ++number) {
-      const TraceStep& each = step(number);
-      const auto wait = [&](int32_t before) {
-        after_[static_cast<size_t>(before)].push_back(number);
-        ++open_[static_cast<size_t>(number)];
-      };
-      for (const int32_t before : each.after) wait(before);
-      if (each.stream == TraceStep::kNoStream) continue;
-      const auto [at, isFirst] = last.try_emplace({each.rank, each.stream}, number);
-      if (!isFirst) wait(std::exchange(at->second, number));
-    }
-  }
-
-  // The calls of a communicator meet in the order in which each rank makes them.
-  Status meet() {
-    std::map<std::pair<int32_t, Rank>, size_t> collectives;  // group, rank: called so far
-    std::map<std::pair<int32_t, size_t>, int32_t> known;     // group, number of the call
-    for (int32_t number = 0; number < static_cast<int32_t>(trace_.steps.size()); ++number) {
-      for (const TraceCall& call : step(number).calls) {
-        TUTTI_TRY(checkMember(number, call));
-        if (isTransfer(call.shape.collective)) {
-          TUTTI_TRY(pair(number, call));
-          continue;
-        }
-        const size_t order = collectives[{call.group, step(number).rank}]++;
-        const auto [at, isNew] =
-            known.try_emplace({call.group, order}, static_cast<int32_t>(meetings_.size()));
-        if (isNew)
-          meetings_.push_back({.first = &step(number),
-                               .call = &call,
-                               .steps = {},
-                               .wanted = groupOf(call).ranks.size(),
-                               .come = 0,
-                               .startUs = 0});
-        TUTTI_TRY(add(at->second, number, call));
+  Status play() {
+    TUTTI_TRY(settle());
+    while (!events_.empty()) {
+      now_ = events_.top().us;
+      while (!events_.empty() && events_.top().us <= now_ + kSameTimeUs) {
+        const Event event = events_.top();
+        events_.pop();
+        handle(event);
       }
+      TUTTI_TRY(settle());
     }
     return {};
   }
 
-  const TraceGroup& groupOf(const TraceCall& call) const {
-    return trace_.groups[static_cast<size_t>(call.group)];
-  }
-
-  Status checkMember(int32_t number, const TraceCall& call) const {
-    if (placeIn_[static_cast<size_t>(call.group)].contains(step(number).rank)) return {};
-    return invalidArgument("{}: rank {} is not in the group {}", step(number).place,
-                           index(step(number).rank), groupOf(call).name);
-  }
-
-  Status add(int32_t meeting, int32_t number, const TraceCall& call) {
-    Meeting& met = meetings_[static_cast<size_t>(meeting)];
-    const plan::CallShape& first = met.call->shape;
-    plan::CallShape same = call.shape;
-    if (!hasRoot(same.collective)) same.peer = first.peer;
-    if (!isReduction(same.collective)) same.op = first.op;
-    if (same != first) {
-      return invalidArgument(
-          "{}: rank {} calls {} of {} {} in the group {}, where rank {} calls {} of {} {} ({})",
-          step(number).place, index(step(number).rank), name(same.collective), same.count,
-          name(same.type), groupOf(call).name, index(met.first->rank), name(first.collective),
-          first.count, name(first.type), met.first->place);
+  void handle(const Event& event) {
+    switch (event.kind) {
+      case EventKind::kStepEnd: endStep(event.which); return;
+      case EventKind::kMove: move(event.which); return;
+      case EventKind::kMoved:
+        if (!fluid_.isCurrent(event.which, event.version)) return;
+        fluid_.remove(event.which);
+        endCall(callOfFlow_[static_cast<size_t>(event.which)]);
+        return;
+      case EventKind::kCallEnd: endCall(event.which); return;
     }
-    met.steps.push_back(number);
-    meetingsOf_[static_cast<size_t>(number)].push_back(meeting);
+  }
+
+  Status settle() {
+    while (!toBegin_.empty()) {
+      const int32_t step = toBegin_.back();
+      toBegin_.pop_back();
+      TUTTI_TRY(beginStep(step));
+    }
+    fluid_.settle(now_, [this](int32_t flow, double endUs, uint32_t version) {
+      push({.us = endUs, .kind = EventKind::kMoved, .which = flow, .version = version});
+    });
     return {};
   }
 
-  Status pair(int32_t number, const TraceCall& call) {
-    const Rank self = placeIn_[static_cast<size_t>(call.group)].at(step(number).rank);
-    const bool isSend = call.shape.collective == Collective::kSend;
-    if (call.shape.peer == self) return {};
-    const auto ends = isSend ? std::tuple(call.group, self, call.shape.peer)
-                             : std::tuple(call.group, call.shape.peer, self);
-    auto& [sent, received] = transfers_[ends];
-    size_t& mine = isSend ? sent : received;
-    auto& list = pairs_[ends];
-    if (mine == list.size()) {
-      list.push_back(static_cast<int32_t>(meetings_.size()));
-      meetings_.push_back({.first = &step(number),
-                           .call = &call,
-                           .steps = {},
-                           .wanted = 2,
-                           .come = 0,
-                           .startUs = 0});
-    }
-    const int32_t meeting = list[mine++];
-    Meeting& met = meetings_[static_cast<size_t>(meeting)];
-    const auto bytesOf = [](const plan::CallShape& shape) {
-      return shape.count * sizeOf(shape.type);
-    };
-    if (bytesOf(met.call->shape) != bytesOf(call.shape)) {
-      return invalidArgument("{}: rank {} {}s {} bytes, its peer has {} ({})", step(number).place,
-                             index(step(number).rank), isSend ? "send" : "receive",
-                             bytesOf(call.shape), bytesOf(met.call->shape), met.first->place);
-    }
-    met.steps.push_back(number);
-    meetingsOf_[static_cast<size_t>(number)].push_back(meeting);
-    return {};
-  }
+  // ---- steps ---------------------------------------------------------------------------------
 
-  // The step comes to its meetings. Where it is the last, those that miss no other one go.
-  Status come(int32_t number) {
-    const auto& own = meetingsOf_[static_cast<size_t>(number)];
-    hasCome_[static_cast<size_t>(number)] = true;
-    if (own.empty()) return end(number, span(number).readyUs);
-    for (const int32_t at : own) {
-      Meeting& meeting = meetings_[static_cast<size_t>(at)];
-      meeting.startUs = std::max(meeting.startUs, span(number).readyUs);
-      if (++meeting.come < meeting.wanted) continue;
-      for (const int32_t each : meeting.steps) {
-        if (--missing_[static_cast<size_t>(each)] == 0) TUTTI_TRY(end(each, startOf(each)));
-      }
+  Status beginStep(int32_t number) {
+    const auto i = static_cast<size_t>(number);
+    hasBegun_[i] = true;
+    span(number).readyUs = span(number).startUs = now_;
+    if (order_.meetingsOf[i].empty()) {
+      const double us = step(number).computeUs / cluster_.speedOf(step(number).rank);
+      push({.us = now_ + us, .kind = EventKind::kStepEnd, .which = number});
+      return {};
+    }
+    for (const int32_t each : order_.meetingsOf[i]) {
+      if (++call(each).come == meeting(each).wanted) TUTTI_TRY(beginCall(each));
     }
     return {};
   }
 
-  double startOf(int32_t number) const {
-    double start = 0;
-    for (const int32_t at : meetingsOf_[static_cast<size_t>(number)])
-      start = std::max(start, meetings_[static_cast<size_t>(at)].startUs);
-    return start;
-  }
-
-  Status end(int32_t number, double start) {
-    TUTTI_TRY_ASSIGN(const double us, durationOf(number));
-    TraceTimes::Span& own = span(number);
-    own.startUs = start;
-    own.endUs = start + us;
-    times_.us = std::max(times_.us, own.endUs);
+  void endStep(int32_t number) {
+    span(number).endUs = now_;
+    times_.us = std::max(times_.us, now_);
     ++endedCount_;
-    for (const int32_t next : after_[static_cast<size_t>(number)]) {
-      span(next).readyUs = std::max(span(next).readyUs, own.endUs);
-      if (--open_[static_cast<size_t>(next)] == 0) ready_.push_back(next);
+    for (const int32_t next : order_.after[static_cast<size_t>(number)]) {
+      if (--order_.waitsFor[static_cast<size_t>(next)] == 0) toBegin_.push_back(next);
     }
+  }
+
+  // ---- calls ---------------------------------------------------------------------------------
+
+  Status beginCall(int32_t number) {
+    const TraceMeeting& met = meeting(number);
+    TUTTI_TRY_ASSIGN(Group * group, groupOf(met.call->group));
+    const Rank self = order_.placeIn[static_cast<size_t>(met.call->group)].at(met.first->rank);
+    TUTTI_TRY_ASSIGN(const CallTimer::Cost* cost, group->timer->costWithUse(met.call->shape, self));
+    for (const int32_t each : met.steps) {
+      span(each).startUs = now_;
+      span(each).aloneUs = std::max(span(each).aloneUs, cost->us);
+      times_.ways[static_cast<size_t>(each)] = cost->way;
+    }
+    const uint64_t bytes = plan::vectorBytes(met.call->shape, group->timer->cluster().rankCount());
+    if (cost->use == nullptr || cost->use->crossings.empty() || cost->bytesUs <= 0) {
+      push({.us = now_ + cost->us, .kind = EventKind::kCallEnd, .which = number});
+      return {};
+    }
+    call(number).use = cost->use;
+    call(number).moveUs = cost->bytesUs;
+    call(number).bytes =
+        cost->use->flowBytes * static_cast<double>(bytes) * wireFactor(cost->method->protocol);
+    push({.us = now_ + cost->us - cost->bytesUs, .kind = EventKind::kMove, .which = number});
     return {};
   }
 
-  Result<double> durationOf(int32_t number) {
-    const TraceStep& each = step(number);
-    if (each.calls.empty()) return each.computeUs / cluster_.speedOf(each.rank);
-    double collectives = 0, sends = 0, receives = 0;
-    for (const TraceCall& call : each.calls) {
-      TUTTI_TRY_ASSIGN(CallTimer * timer, timerOf(call.group));
-      const Rank self = placeIn_[static_cast<size_t>(call.group)].at(each.rank);
-      TUTTI_TRY_ASSIGN(const CallTimer::Cost* cost, timer->costOf(call.shape, self));
-      times_.ways[static_cast<size_t>(number)] = cost->way;
-      const Collective collective = call.shape.collective;
-      (collective == Collective::kSend   ? sends
-       : collective == Collective::kRecv ? receives
-                                         : collectives) += cost->us;
+  // Its bytes go under way.
+  void move(int32_t number) {
+    const Call& own = call(number);
+    const TraceMeeting& met = meeting(number);
+    const std::vector<int32_t>& links = groups_[static_cast<size_t>(met.call->group)].links;
+    FairShare::Flow flow{.most = own.bytes / own.moveUs};
+    for (const LinkUse::Crossing& each : own.use->crossings) {
+      const int32_t link = links[static_cast<size_t>(each.link)];
+      if (link < 0) continue;
+      flow.crossings.push_back({link, each.flows});
+      times_.linkBytes[static_cast<size_t>(link)] += own.bytes * each.flows;
     }
-    return collectives + std::max(sends, receives);
+    addEnds(met, own, flow);
+    const int32_t made = fluid_.add(std::move(flow));
+    if (static_cast<size_t>(made) >= callOfFlow_.size())
+      callOfFlow_.resize(static_cast<size_t>(made) + 1);
+    callOfFlow_[static_cast<size_t>(made)] = number;
+    fluid_.start(made, own.bytes, now_);
   }
 
-  Result<CallTimer*> timerOf(int32_t group) {
-    auto& timer = timers_[static_cast<size_t>(group)];
-    if (timer == nullptr) {
-      TUTTI_TRY_ASSIGN(Cluster part,
-                       cluster_.part(trace_.groups[static_cast<size_t>(group)].ranks));
-      TUTTI_TRY_ASSIGN(timer, CallTimer::make(std::move(part), timing_));
+  // A rank that sends to many at once does not send faster for it.
+  void addEnds(const TraceMeeting& met, const Call& own, FairShare::Flow& flow) const {
+    const plan::CallShape& shape = met.call->shape;
+    if (shape.collective != Collective::kSend && shape.collective != Collective::kRecv) return;
+    const double bytes = static_cast<double>(shape.count * sizeOf(shape.type));
+    for (const int32_t each : met.steps) {
+      const bool isFirst = each == met.steps.front();
+      const bool isSender = isFirst == (shape.collective == Collective::kSend);
+      const int32_t ofRank = cluster_.linkCount() + 2 * index(step(each).rank);
+      flow.crossings.push_back({ofRank + (isSender ? 0 : 1), bytes / own.bytes});
     }
-    return timer.get();
+  }
+
+  void endCall(int32_t number) {
+    for (const int32_t each : meeting(number).steps) {
+      if (--underWay_[static_cast<size_t>(each)] == 0) endStep(each);
+    }
+  }
+
+  Result<Group*> groupOf(int32_t number) {
+    Group& group = groups_[static_cast<size_t>(number)];
+    if (group.timer == nullptr) {
+      TUTTI_TRY_ASSIGN(Cluster part,
+                       cluster_.part(trace_.groups[static_cast<size_t>(number)].ranks));
+      group.links = part.linksIn(cluster_);
+      TUTTI_TRY_ASSIGN(group.timer, CallTimer::make(std::move(part), timing_));
+    }
+    return &group;
   }
 
   Status checkAllEnded() const {
     if (endedCount_ == trace_.steps.size()) return {};
     for (size_t number = 0; number < trace_.steps.size(); ++number) {
-      if (!hasCome_[number]) continue;
-      for (const int32_t at : meetingsOf_[number]) {
-        const Meeting& meeting = meetings_[static_cast<size_t>(at)];
-        if (meeting.come == meeting.wanted) continue;
+      if (!hasBegun_[number]) continue;
+      for (const int32_t at : order_.meetingsOf[number]) {
+        const TraceMeeting& met = meeting(at);
+        const size_t come = calls_[static_cast<size_t>(at)].come;
+        if (come == met.wanted) continue;
         const TraceStep& waiting = trace_.steps[number];
         return invalidArgument(
             "{}: rank {} waits for ever in {} of the group {}: {} of {} ranks come there",
-            waiting.place, index(waiting.rank), name(meeting.call->shape.collective),
-            groupOf(*meeting.call).name, meeting.come, meeting.wanted);
+            waiting.place, index(waiting.rank), name(met.call->shape.collective),
+            trace_.groups[static_cast<size_t>(met.call->group)].name, come, met.wanted);
       }
     }
-    const auto stuck = std::ranges::find_if(open_, [](int32_t open) { return open > 0; });
+    const auto stuck = std::ranges::find_if(order_.waitsFor, [](int32_t open) { return open > 0; });
     return invalidArgument("{}: the step waits for itself, by what it is to come after",
-                           step(static_cast<int32_t>(stuck - open_.begin())).place);
+                           step(static_cast<int32_t>(stuck - order_.waitsFor.begin())).place);
   }
 
   const Cluster& cluster_;
   const Trace& trace_;
   const Timing timing_;
-  std::vector<std::unique_ptr<CallTimer>> timers_;        // by group, made at first use
-  std::vector<std::map<Rank, Rank>> placeIn_;             // by group
-  std::vector<std::vector<int32_t>> after_, meetingsOf_;  // by step
-  std::vector<int32_t> open_;                             // by step: what it still waits for
-  std::vector<int32_t> missing_;  // by step: its meetings that are not complete
-  std::vector<bool> hasCome_;     // by step
-  std::vector<Meeting> meetings_;
-  std::map<std::tuple<int32_t, Rank, Rank>, std::pair<size_t, size_t>> transfers_;
-  std::map<std::tuple<int32_t, Rank, Rank>, std::vector<int32_t>> pairs_;
-  std::vector<int32_t> ready_;
+  TraceOrder order_;
+  std::vector<Group> groups_;      // made at first use
+  std::vector<Call> calls_;        // by meeting
+  std::vector<int32_t> underWay_;  // by step: its meetings that have not ended
+  std::vector<bool> hasBegun_;     // by step
+  Fluid fluid_;                    // the calls whose bytes move
+  std::vector<int32_t> callOfFlow_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<int32_t> toBegin_;
+  uint64_t nextOrder_ = 0;
+  double now_ = 0;
   size_t endedCount_ = 0;
   TraceTimes times_;
 };

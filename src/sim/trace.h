@@ -1,6 +1,7 @@
 // What the ranks of a program do, and when on a described cluster: computation and calls, in order
-// on their streams, each after what it depends on. Calls of other communicators at the same time do
-// not slow each other down: each takes what it takes alone (closed_form.h). Pure.
+// on their streams, each after what it depends on. Calls under way at the same time share the links
+// that they have in common max-min fairly; alone each takes what it takes in closed form
+// (closed_form.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -51,9 +52,11 @@ struct TraceTimes {
     double readyUs = 0;  // its stream and what it depends on are done
     double startUs = 0;  // the others have come, too
     double endUs = 0;
+    double aloneUs = 0;  // of a call: what it would take with nothing else on its links
   };
   std::vector<Span> spans;
   std::vector<std::string> ways;  // by step: how a collective is done, "" for others
+  std::vector<double> linkBytes;  // by link of the cluster: what all calls put on it
   double us = 0;                  // until the last step has ended
 };
 

@@ -103,6 +103,61 @@ TEST(Trace, TransfersOfABatchRunBesideEachOther) {
   EXPECT_THAT(faultOf(apart), HasSubstr("waits for ever in Send"));
 }
 
+// Two communicators of the same ranks, a call of each at the same time, on streams of their own.
+std::string beside(const std::string& one, const std::string& other) {
+  return one + R"(,"stream":"a"})" + "\n" + other + R"(,"stream":"b"})";
+}
+
+TEST(Trace, CallsUnderWayShareTheirLinks) {
+  const std::string head = R"({"group":"p","ranks":[0,4]})"
+                           "\n"
+                           R"({"group":"q","ranks":[0,4]})"
+                           "\n";
+  const std::string call = R"({"call":"all_gather","count":100000000,"group":)";
+  const double one = alone(head + call + R"("p"})");
+  const Trace trace = traceOf(head + beside(call + R"("p")", call + R"("q")"));
+  const TraceTimes both = timesOf(trace);
+  // Nearly all of it is bytes over the same ports.
+  EXPECT_NEAR(both.us / one, 2, 0.02);
+  for (const TraceTimes::Span& span : both.spans) EXPECT_NEAR(span.aloneUs, one, 1e-6);
+  const double most = std::ranges::max(both.linkBytes);
+  EXPECT_NEAR(most / 2e8, 1, 0.1) << "a rank's block of each, and LL128's flags if any";
+}
+
+TEST(Trace, WhatLeavesALinkGivesItBack) {
+  const std::string head = R"({"group":"p","ranks":[0,4]})"
+                           "\n"
+                           R"({"group":"q","ranks":[0,4]})"
+                           "\n";
+  const std::string call = R"({"call":"all_gather","type":"uint8","group":)";
+  const auto sized = [&](const char* group, int64_t count) {
+    return call + fmt::format(R"("{}","count":{})", group, count);
+  };
+  const double small = alone(head + sized("p", 100'000'000) + "}");
+  const double large = alone(head + sized("q", 300'000'000) + "}");
+  const TraceTimes times =
+      timesOf(traceOf(head + beside(sized("p", 100'000'000), sized("q", 300'000'000))));
+  EXPECT_NEAR(times.spans[0].endUs / small, 2, 0.02);
+  EXPECT_NEAR(times.us / (small + large), 1, 0.01);
+}
+
+TEST(Trace, CallsOnOtherLinksDoNotSlowEachOther) {
+  const std::string head = R"({"group":"node","consecutive":4})"
+                           "\n";
+  const std::string in = kReduce + R"(,"group":"node")";
+  const double one = alone(head + in + R"(,"ranks":[0,1,2,3]})");
+  EXPECT_NEAR(alone(head + in + "}"), one, 1e-9);
+}
+
+// Bytes that one rank sends to three take three times as long as to one, whatever the links.
+TEST(Trace, ARankSendsToManyNoFaster) {
+  const std::string send = R"({"call":"send","rank":0,"batch":1,"count":100000000,"peer":)";
+  const std::string receive = R"({"call":"recv","count":100000000,"peer":0,"batch":1,"rank":)";
+  std::string all;
+  for (const char* peer : {"1", "2", "3"}) all += send + peer + "}\n" + receive + peer + "}\n";
+  EXPECT_NEAR(alone(all) / alone(send + "1}\n" + receive + "1}"), 3, 0.15);
+}
+
 TEST(Trace, AListIsAsGoodAsLines) {
   const std::string lines = kReduce + "}\n" + R"({"compute_us":3})";
   const std::string list = "[" + kReduce + "},\n" + R"({"compute_us":3}])";

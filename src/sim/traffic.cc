@@ -62,6 +62,11 @@ uint64_t wireBytes(Protocol protocol, uint64_t bytes) {
   return bytes;
 }
 
+double wireFactor(Protocol protocol) {
+  constexpr uint64_t kWhole = 120'000;  // whole lines of any protocol
+  return static_cast<double>(wireBytes(protocol, kWhole)) / static_cast<double>(kWhole);
+}
+
 size_t slotBytes(Protocol protocol) {
   switch (protocol) {
     case Protocol::kLl: return kLlSlotBytes;

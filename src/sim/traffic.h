@@ -53,6 +53,8 @@ plan::Agreement agreementOf(const Cluster& cluster, std::string_view algorithms)
 
 // Bytes on the wire for so many of data: flags of LL (8 for 8) and LL128 (8 for 120) ride along.
 uint64_t wireBytes(graph::Protocol protocol, uint64_t bytes);
+// The same for each byte of a long message.
+double wireFactor(graph::Protocol protocol);
 size_t slotBytes(graph::Protocol protocol);
 
 // One rank on one channel.

@@ -9,7 +9,7 @@ set -euo pipefail
 packages_for() {
   case "$1" in
     build) echo g++ cmake ninja-build make pkg-config libsodium-dev libfmt-dev libcli11-dev \
-                libhwloc-dev libpugixml-dev libyaml-dev nlohmann-json3-dev libfabric-dev ;;
+                libhwloc-dev libpugixml-dev libyaml-dev nlohmann-json3-dev libfabric-dev libibverbs-dev ;;
     test) packages_for build
           echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin iproute2
           echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with

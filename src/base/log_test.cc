@@ -377,10 +377,10 @@ TEST_F(LogTest, SettingsDecideLevelSubsystemsAndTimes) {
 
 TEST_F(LogTest, SetUpTellsWhatIsWrongAndWhatWasSet) {
   setUp(settingsOf({"NCCL_DEBUG=INFO", "NCCL_DEBUG_FILE=" + file_, "NCCL_BUFFSIZE=abc",
-                    "NCCL_IB_HCA=x", "NCCL_SHM_DISABLE=1"}));
+                    "NCCL_IB_ECE_ENABLE=x", "NCCL_SHM_DISABLE=1"}));
   EXPECT_THAT(content(), HasSubstr("NCCL WARN NCCL_BUFFSIZE=abc (environment): wanted a number"));
   EXPECT_THAT(content(), HasSubstr("NCCL INFO NCCL_SHM_DISABLE set by environment to 1\n"));
-  EXPECT_THAT(content(), HasSubstr("NCCL_IB_HCA set by environment to x has no effect"));
+  EXPECT_THAT(content(), HasSubstr("NCCL_IB_ECE_ENABLE set by environment to x has no effect"));
 }
 
 TEST_F(LogTest, AWrongLevelIsToldThoughLoggingIsOff) {

@@ -9,7 +9,7 @@ using enum SettingType;
 
 constexpr std::string_view kNoGpu =
     "no part of this library reads it: its GPU kernels choose for themselves";
-constexpr std::string_view kNoVerbs = "there is no InfiniBand or RoCE transport yet";
+constexpr std::string_view kNoVerbs = "links over InfiniBand and RoCE do not go by it";
 constexpr std::string_view kNoNetwork = "links between hosts do not go by it";
 constexpr std::string_view kNoPlugins = "plugins of this kind are not loaded";
 constexpr std::string_view kNoRings = "NCCL_GRAPH_FILE gives channels by hand";
@@ -108,8 +108,9 @@ constexpr SettingInfo kTable[] = {
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
     {"NCCL_NET", kText, "", "", "",
-     "The network between hosts, by name, and no other: Socket, ofi (libfabric), or a plug-in's "
-     "name. Unset: the first plug-in that works, or sockets."},
+     "The network between hosts, by name, and no other: Socket, IB (InfiniBand and RoCE), ofi "
+     "(libfabric), or a plug-in's name. Unset: the first plug-in that works, else IB, else "
+     "sockets."},
     {"NCCL_NET_PLUGIN", kText, "", "", "",
      "Network plug-ins (versions 6 to 11), a list: each a path, libNAME.so, or NAME for "
      "libnccl-net-NAME.so; STATIC_PLUGIN: in the program; none: do not look for libnccl-net.so. "
@@ -117,6 +118,52 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_OFI_PROVIDER", kText, "", "", "",
      "With NCCL_NET=ofi: which of libfabric's providers, as fi_info names them (tcp, efa, psm3, "
      "verbs); unset: libfabric's first choice."},
+    {"NCCL_IB_DISABLE", kInteger, "", "0", "0..1", "1: no InfiniBand and RoCE."},
+    {"NCCL_IB_HCA", kText, "", "", "",
+     "Adapters to use, by how their names begin, with :port if one is meant: mlx5_0:1,mlx5_2. = in "
+     "front: exact names; ^ in front: all but these."},
+    {"NCCL_IB_GID_INDEX", kInteger, "", "-1", "-1..255",
+     "Entry of the port's GID table; -1: on RoCE the best by the three settings below, on "
+     "InfiniBand 0."},
+    {"NCCL_IB_ADDR_FAMILY", kChoice, "", "", "AF_INET|AF_INET6",
+     "RoCE: address family of the GID; unset: IPv4 if there is one."},
+    {"NCCL_IB_ADDR_RANGE", kText, "", "", "", "RoCE: GIDs of this subnet only: 10.1.0.0/16."},
+    {"NCCL_IB_ROCE_VERSION_NUM", kInteger, "", "auto", "auto|1..2",
+     "RoCE version of the GID; auto: 2 if there is one."},
+    {"NCCL_IB_TIMEOUT", kInteger, "", "20", "1..31",
+     "How long an adapter waits for the other's acknowledgement: 4.096 us * 2^n."},
+    {"NCCL_IB_RETRY_CNT", kInteger, "", "7", "0..7",
+     "How often it sends anew before the link fails."},
+    {"NCCL_IB_PKEY", kInteger, "", "0", "0..65535", "Entry of the port's table of partitions."},
+    {"NCCL_IB_SL", kInteger, "", "0", "0..15", "Service level on InfiniBand."},
+    {"NCCL_IB_TC", kInteger, "", "0", "0..255", "Traffic class (RoCE: DSCP * 4) of payloads."},
+    {"NCCL_IB_FIFO_TC", kInteger, "", "-1", "-1..255",
+     "Traffic class of what receivers say; -1: NCCL_IB_TC."},
+    {"NCCL_IB_USE_INLINE", kInteger, "", "1", "0..1",
+     "0: messages of up to 64 bytes lie in memory for the adapter to read, too, rather than in the "
+     "request."},
+    {"NCCL_IB_ADAPTIVE_ROUTING", kInteger, "", "auto", "auto|0..1",
+     "Whether packets may overtake each other: a message's end then goes behind its bytes. auto: "
+     "on "
+     "InfiniBand."},
+    {"NCCL_IB_AR_THRESHOLD", kInteger, "bytes", "8192", "0..4294967295",
+     "Only messages longer than this do so."},
+    {"NCCL_IB_QPS_PER_CONNECTION", kInteger, "", "1", "1..32",
+     "Queue pairs of a link on each port, for networks that spread load by flow (32 on all ports "
+     "at most). The receiver's counts."},
+    {"NCCL_IB_SPLIT_DATA_ON_QPS", kInteger, "", "0", "0..1",
+     "1: every message goes over all of them; 0: over one on each port, in turns."},
+    {"NCCL_IB_PCI_RELAXED_ORDERING", kInteger, "", "2", "0..2",
+     "0: an adapter's writes reach memory in order, also where that is slower. 1, 2: payloads may "
+     "overtake each other where the system supports it."},
+    {"NCCL_IB_MERGE_NICS", kInteger, "", "1", "0..1",
+     "1: ports of one card act as one adapter, over which each message is split."},
+    {"NCCL_IB_MERGE_VFS", kInteger, "", "1", "0..1",
+     "1: virtual functions count as the card that they are of."},
+    {"NCCL_NET_MERGE_LEVEL", kChoice, "", "PORT", "PORT|LOC", "LOC: no ports act as one."},
+    {"NCCL_IB_RETURN_ASYNC_EVENTS", kInteger, "", "1", "0..1",
+     "1: a port that stays down for TUTTI_TIMEOUT_MS, and adapters and queue pairs that fail, end "
+     "their links; 0: that is only told, and links end when a message fails."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
      "Memory of one link between two ranks; four times that in a communicator of several hosts. "
      "More helps large messages until it leaves the cache. "
@@ -238,7 +285,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_NET_OVERHEAD", "cost of a network message, ns", kNoNetwork),
     idle("NCCL_NET_SHARED_BUFFERS", "send and receive share buffers", kNoNetwork),
     idle("NCCL_NET_SHARED_COMMS", "channels share connections", kNoNetwork),
-    idle("NCCL_NET_MERGE_LEVEL", "which NICs act as one", kNoNetwork),
     idle("NCCL_NET_FORCE_MERGE", "NICs that must act as one", kNoNetwork),
     idle("NCCL_NET_OPTIONAL_RECV_COMPLETION", "skip waiting for small receives", kNoNetwork),
     idle("NCCL_NETDEVS_POLICY", "how NICs are handed out", kNoNetwork),
@@ -249,30 +295,9 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_GDRCOPY_SYNC_ENABLE", "GDRCopy for synchronisation", kNoGpu),
     idle("NCCL_GDRCOPY_FLUSH_ENABLE", "GDRCopy for flushes", kNoGpu),
     idle("NCCL_GDR_FLUSH_DISABLE", "no flush after a NIC wrote", kNoGpu),
-    idle("NCCL_IB_DISABLE", "no InfiniBand", kNoVerbs),
-    idle("NCCL_IB_HCA", "adapters to use", kNoVerbs),
-    idle("NCCL_IB_GID_INDEX", "entry of the GID table", kNoVerbs),
-    idle("NCCL_IB_ADDR_FAMILY", "address family of the GID", kNoVerbs),
-    idle("NCCL_IB_ADDR_RANGE", "address range of the GID", kNoVerbs),
-    idle("NCCL_IB_ROCE_VERSION_NUM", "RoCE version of the GID", kNoVerbs),
     idle("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "GID for routable LIDs", kNoVerbs),
-    idle("NCCL_IB_TIMEOUT", "time-out of a queue pair", kNoVerbs),
-    idle("NCCL_IB_RETRY_CNT", "retries of a queue pair", kNoVerbs),
-    idle("NCCL_IB_PKEY", "partition key", kNoVerbs),
-    idle("NCCL_IB_SL", "service level", kNoVerbs),
-    idle("NCCL_IB_TC", "traffic class", kNoVerbs),
-    idle("NCCL_IB_FIFO_TC", "traffic class of control messages", kNoVerbs),
-    idle("NCCL_IB_USE_INLINE", "inline control messages", kNoVerbs),
-    idle("NCCL_IB_AR_THRESHOLD", "bytes from which on routing adapts", kNoVerbs),
-    idle("NCCL_IB_ADAPTIVE_ROUTING", "adaptive routing", kNoVerbs),
-    idle("NCCL_IB_QPS_PER_CONNECTION", "queue pairs of a connection", kNoVerbs),
-    idle("NCCL_IB_SPLIT_DATA_ON_QPS", "split messages over them", kNoVerbs),
     idle("NCCL_IB_CUDA_SUPPORT", "old name of NCCL_NET_GDR_LEVEL", kNoVerbs),
-    idle("NCCL_IB_PCI_RELAXED_ORDERING", "relaxed PCIe ordering", kNoVerbs),
-    idle("NCCL_IB_MERGE_VFS", "virtual functions act as one NIC", kNoVerbs),
-    idle("NCCL_IB_MERGE_NICS", "ports act as one NIC", kNoVerbs),
     idle("NCCL_IB_WARN_RAIL_LOCAL", "warn when rails mix", kNoVerbs),
-    idle("NCCL_IB_RETURN_ASYNC_EVENTS", "adapter events end the run", kNoVerbs),
     idle("NCCL_IB_ECE_ENABLE", "enhanced connection establishment", kNoVerbs),
     idle("NCCL_IB_DATA_DIRECT", "data-direct adapters", kNoVerbs),
     idle("NCCL_IB_MQP_RETRY_ALL", "retry queue pair changes", kNoVerbs),

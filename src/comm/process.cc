@@ -87,6 +87,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                              .network = settings_.text("NCCL_NET"),
                                              .plugins = settings_.text("NCCL_NET_PLUGIN"),
                                              .ofiProvider = settings_.text("TUTTI_OFI_PROVIDER"),
+                                             .verbs = net::verbsOptions(settings_),
                                              .timeout = timeoutOf(settings_)},
                                  .timeout = timeoutOf(settings_)});
   bundles_ = openBundles(settings_);

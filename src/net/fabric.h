@@ -14,7 +14,7 @@
 namespace tutti::net {
 
 // How a lane's two ends find each other; opaque, travels over an authenticated connection.
-using LaneHandle = std::array<std::byte, 128>;
+using LaneHandle = std::array<std::byte, 256>;
 
 // One end of a one-way lane: what one end posts in some order, the other receives in that order.
 // One thread at a time; nothing blocks; errors are final. They are made, not logged: whoever owns
@@ -49,12 +49,16 @@ class Lane {
 class LaneListener {
  public:
   virtual const LaneHandle& handle() const = 0;
+  // What the dialing end answers, once. Before, accept() gives no lane where it needs that.
+  virtual void hear(const LaneHandle& /*answer*/) {}
   virtual Result<std::unique_ptr<Lane>> accept() = 0;
   virtual ~LaneListener() = default;
 };
 class LaneDialer {
  public:
   virtual Result<std::unique_ptr<Lane>> connect() = 0;
+  // What the listening end is to hear, once there is a lane here; zeros: nothing.
+  virtual LaneHandle answer() const { return {}; }
   virtual ~LaneDialer() = default;
 };
 

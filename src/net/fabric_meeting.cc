@@ -9,7 +9,7 @@ namespace {
 using Word = Mail::Word;
 
 constexpr size_t kMaxLanes = 1 + kMaxPayloadLanes;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 struct Offer {
   uint32_t version = kVersion;
@@ -20,8 +20,12 @@ struct Offer {
   std::array<char, 64> fabric{};  // its name, zero-terminated
   std::array<LaneHandle, kMaxLanes> handles{};
 };
-constexpr size_t kMaxLetterBytes = 1024;
-static_assert(sizeof(Offer) <= kMaxLetterBytes);
+struct Answer {
+  uint64_t maxMessageBytes = 0;
+  std::array<LaneHandle, kMaxLanes> answers{};
+};
+constexpr size_t kMaxLetterBytes = 2048;
+static_assert(sizeof(Offer) <= kMaxLetterBytes && sizeof(Answer) <= kMaxLetterBytes);
 
 template <typename T>
 std::span<const std::byte> bytesOf(const T& value) {
@@ -214,7 +218,9 @@ class SenderMeeting final : public Meeting {
       return answerNo(fmt::format("{} does not connect to {} in time", options_.fabric->caps().name,
                                   options_.peer));
     }
-    mail_.send(Word::kYes, bytesOf(static_cast<uint64_t>(lanes_.maxMessageBytes)));
+    Answer answer{.maxMessageBytes = lanes_.maxMessageBytes};
+    for (size_t i = 0; i < dialers_.size(); ++i) answer.answers[i] = dialers_[i]->answer();
+    mail_.send(Word::kYes, bytesOf(answer));
     stage_ = Stage::kAnswer;
     return false;
   }
@@ -332,13 +338,14 @@ class ReceiverMeeting final : public Meeting {
       listeners_.clear();
       return true;
     }
-    uint64_t maxMessageBytes = 0;
-    if (letter->word != Word::kYes || !read(*letter, maxMessageBytes) ||
-        maxMessageBytes < kLabelSlotBytes ||
-        maxMessageBytes > options_.fabric->caps().maxMessageBytes) {
+    Answer answer;
+    if (letter->word != Word::kYes || !read(*letter, answer) ||
+        answer.maxMessageBytes < kLabelSlotBytes ||
+        answer.maxMessageBytes > options_.fabric->caps().maxMessageBytes) {
       return Status(Code::kRemoteError, fmt::format("{} gives a garbled answer", options_.peer));
     }
-    lanes_.maxMessageBytes = static_cast<size_t>(maxMessageBytes);
+    for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->hear(answer.answers[i]);
+    lanes_.maxMessageBytes = static_cast<size_t>(answer.maxMessageBytes);
     fabricDeadline_ = options_.clock.now() + options_.patience;
     stage_ = Stage::kAccept;
     return false;

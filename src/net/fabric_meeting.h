@@ -1,7 +1,7 @@
 // How two processes make the lanes of a link: over the control connection, in turns.
 //
 //   receiver  offer: its fabric's name, limits, a handle a lane    or  no: why not
-//   sender    yes: its limits, once it is through to all lanes     or  no: why not
+//   sender    yes: its limits, an answer a lane, once it has all   or  no: why not
 //   receiver  yes, once it has accepted all lanes                  or  no: why not
 //
 // After the first no both sides go on without the fabric: the control connection carries the link's

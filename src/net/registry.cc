@@ -11,6 +11,9 @@
 #endif
 #include "net/plugin/plugin_fabric.h"
 #include "net/socket/socket_provider.h"
+#ifdef TUTTI_VERBS
+#include "net/verbs/verbs_fabric.h"
+#endif
 
 namespace tutti::net {
 namespace {
@@ -39,6 +42,10 @@ class Finder {
     if (isSame(options_.network, "socket")) return sockets("NCCL_NET=Socket");
     for (const std::string& entry : entriesOf(options_.plugins)) {
       if (std::unique_ptr<Fabric> fabric = tryPlugin(entry))
+        return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
+    }
+    if (isWanted("IB")) {
+      if (std::unique_ptr<Fabric> fabric = tryVerbs())
         return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
     }
     if (options_.network.empty()) return sockets(reasons_);
@@ -71,6 +78,18 @@ class Finder {
     if (fabric.ok()) return std::move(fabric).value();
     log::warn("{} ({}): it is not used", fabric.status().message(), library->source);
     return decline(fabric.status().message());
+  }
+
+  std::unique_ptr<Fabric> tryVerbs() {
+    if (options_.verbs.isDisabled) return decline("NCCL_IB_DISABLE=1");
+#ifdef TUTTI_VERBS
+    Result<std::unique_ptr<Fabric>> fabric = verbs::open(options_.verbs, *options_.rng);
+    if (fabric.ok()) return std::move(fabric).value();
+    if (fabric.status().code() == Code::kInvalidUsage) log::warn("{}", fabric.status().message());
+    return decline(fabric.status().message());
+#else
+    return decline("this build has no InfiniBand: libibverbs's headers were not there");
+#endif
   }
 
   std::unique_ptr<Fabric> tryOfi() {

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "net/net.h"
+#include "net/verbs_options.h"
 
 namespace tutti::net {
 
@@ -17,6 +18,7 @@ struct NetworkOptions {
   std::string network{};                      // NCCL_NET; empty: whatever there is, or sockets
   std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
   std::string ofiProvider{};                  // TUTTI_OFI_PROVIDER
+  VerbsOptions verbs{};                       // NCCL_IB_*
   std::chrono::milliseconds timeout{10'000};  // a peer that acknowledges nothing for so long is
                                               // gone
   Clock* clock = &steadyClock();

@@ -6,65 +6,19 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "processes.h"
+#include "network_ranks.h"
 
 namespace tutti::conformance {
 namespace {
-
-using Settings = std::vector<std::string>;
 
 std::string pluginOf(int version) {
   return std::string("NCCL_NET_PLUGIN=" TUTTI_FAKE_NETS "/libnccl-net-fake")
       .append(std::to_string(version))
       .append(".so");
 }
-
-std::string temporary(const std::string& name) {
-  return testing::TempDir() + "tutti_networks_" + std::to_string(::getpid()) + "_" + name;
-}
-
-// What ranks on hosts of their own did and logged.
-struct Outcome {
-  std::vector<int> codes;
-  std::string log;
-  bool isGood() const { return codes == std::vector<int>(codes.size(), 0); }
-  size_t count(const std::string& part) const {
-    size_t number = 0;
-    for (size_t at = 0; (at = log.find(part, at)) != std::string::npos; at += part.size()) ++number;
-    return number;
-  }
-};
-
-Outcome run(const std::string& body, const std::string& hosts, const Settings& settings,
-            const Settings& ofRank0 = {}) {
-  const auto all = [&](int rank) {
-    Settings variables = {"NCCL_SOCKET_IFNAME=lo", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=NET",
-                          "NCCL_DEBUG_FILE=" + temporary("log." + std::to_string(rank)),
-                          std::string("NCCL_HOSTID=net-") + hosts[static_cast<size_t>(rank)]};
-    variables.insert(variables.end(), settings.begin(), settings.end());
-    if (rank == 0) variables.insert(variables.end(), ofRank0.begin(), ofRank0.end());
-    return variables;
-  };
-  Outcome outcome;
-  const auto rankCount = static_cast<int>(hosts.size());
-  outcome.codes = runProcesses(body, rankCount, all);
-  std::stringstream text;
-  for (int rank = 0; rank < rankCount; ++rank) {
-    const std::string file = temporary("log." + std::to_string(rank));
-    text << std::ifstream(file).rdbuf();
-    std::filesystem::remove(file);
-  }
-  outcome.log = text.str();
-  return outcome;
-}
-
-constexpr const char* kAllCollectives = "HostRanks.DISABLED_AllCollectives";
-constexpr const char* kAllReduce = "NetworkRanks.DISABLED_AllReduce";
-constexpr const char* kFailingAllReduce = "NetworkRanks.DISABLED_AllReduceThatFails";
 
 // Short payloads, and long ones that go over all adapters.
 ncclResult_t allReduceOften(ncclComm_t comm, int rankCount, int rank) {

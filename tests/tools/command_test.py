@@ -76,8 +76,8 @@ class Settings(unittest.TestCase):
         result = run("settings")
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stdout, r"TUTTI_TIMEOUT_MS +10000 +default")
-        self.assertNotIn("NCCL_IB_HCA", result.stdout)
-        self.assertIn("NCCL_IB_HCA", run("settings", "--all").stdout)
+        self.assertNotIn("NCCL_IB_ECE_ENABLE", result.stdout)
+        self.assertIn("NCCL_IB_ECE_ENABLE", run("settings", "--all").stdout)
 
     def test_a_mistyped_name_exits_1_with_what_was_meant(self):
         result = run("settings", env={"NCCL_DEBUGG": "INFO"})
@@ -91,9 +91,9 @@ class Settings(unittest.TestCase):
         self.assertRegex(result.stdout, r"TUTTI_TIMEOUT_MS +10000 +default")
 
     def test_what_has_no_effect_says_so_and_is_no_fault(self):
-        result = run("settings", env={"NCCL_IB_HCA": "mlx5_0"})
+        result = run("settings", env={"NCCL_IB_ECE_ENABLE": "0"})
         self.assertEqual(result.returncode, 0)
-        self.assertRegex(result.stdout, r"NCCL_IB_HCA +mlx5_0 +environment +\(no effect: ")
+        self.assertRegex(result.stdout, r"NCCL_IB_ECE_ENABLE +0 +environment +\(no effect: ")
 
     def test_json_tells_value_source_and_complaints(self):
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:

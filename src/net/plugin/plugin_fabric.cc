@@ -196,7 +196,7 @@ class PluginListener final : public LaneListener {
   alignas(16) LaneHandle handle_{};
   void* listener_ = nullptr;
 };
-static_assert(sizeof(LaneHandle) == abi::kHandleBytes);
+static_assert(sizeof(LaneHandle) >= abi::kHandleBytes);
 
 // A plug-in may keep its state of connecting in the handle.
 template <int kVersion>

@@ -1,0 +1,62 @@
+// Ranks on hosts of their own (NCCL_HOSTID), for tests of the networks between them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "processes.h"
+
+namespace tutti::conformance {
+
+using Settings = std::vector<std::string>;
+
+inline std::string temporary(const std::string& name) {
+  return testing::TempDir() + "tutti_networks_" + std::to_string(::getpid()) + "_" + name;
+}
+
+// What ranks on hosts of their own did and logged.
+struct Outcome {
+  std::vector<int> codes;
+  std::string log;
+  bool isGood() const { return codes == std::vector<int>(codes.size(), 0); }
+  size_t count(const std::string& part) const {
+    size_t number = 0;
+    for (size_t at = 0; (at = log.find(part, at)) != std::string::npos; at += part.size()) ++number;
+    return number;
+  }
+};
+
+inline Outcome run(const std::string& body, const std::string& hosts, const Settings& settings,
+                   const Settings& ofRank0 = {}) {
+  const auto all = [&](int rank) {
+    Settings variables = {"NCCL_SOCKET_IFNAME=lo", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=NET",
+                          "NCCL_DEBUG_FILE=" + temporary("log." + std::to_string(rank)),
+                          std::string("NCCL_HOSTID=net-") + hosts[static_cast<size_t>(rank)]};
+    variables.insert(variables.end(), settings.begin(), settings.end());
+    if (rank == 0) variables.insert(variables.end(), ofRank0.begin(), ofRank0.end());
+    return variables;
+  };
+  Outcome outcome;
+  const auto rankCount = static_cast<int>(hosts.size());
+  outcome.codes = runProcesses(body, rankCount, all);
+  std::stringstream text;
+  for (int rank = 0; rank < rankCount; ++rank) {
+    const std::string file = temporary("log." + std::to_string(rank));
+    text << std::ifstream(file).rdbuf();
+    std::filesystem::remove(file);
+  }
+  outcome.log = text.str();
+  return outcome;
+}
+
+// What they run; the bodies are in hosts_test.cc and networks_test.cc.
+inline constexpr const char* kAllCollectives = "HostRanks.DISABLED_AllCollectives";
+inline constexpr const char* kAllReduce = "NetworkRanks.DISABLED_AllReduce";
+inline constexpr const char* kFailingAllReduce = "NetworkRanks.DISABLED_AllReduceThatFails";
+
+}  // namespace tutti::conformance

@@ -1,0 +1,141 @@
+// Collectives between hosts over InfiniBand and RoCE, as far as there are any without adapters:
+// over the libibverbs of tests/fakes/verbs, which the ranks find by its soname.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "network_ranks.h"
+
+#ifdef TUTTI_FAKE_VERBS
+namespace tutti::conformance {
+namespace {
+
+using testing::HasSubstr;
+
+// Two cards, one with two ports, described in a file.
+class Verbs : public testing::Test {
+ protected:
+  Verbs() : path_(temporary("verbs")) {
+    std::filesystem::create_directories(path_ + ".sys");
+    std::ofstream file(path_);
+    for (int i = 0; i < 3; ++i) {
+      const std::string name = "mlx5_" + std::to_string(i);
+      const std::string place = path_ + ".sys/" + name;
+      std::filesystem::create_directories(place);
+      std::filesystem::create_symlink(
+          i < 2 ? "../../0000:17:00." + std::to_string(i) : "../../0000:3b:00.0",
+          place + "/device");
+      file << "device " << name << ' ' << place << " 64\nport 1 active ib 64 2 " << 5 + i
+           << "\ngid 0 ib fe80::" << 5 + i << '\n';
+    }
+  }
+  ~Verbs() override {
+    std::filesystem::remove(path_);
+    std::filesystem::remove_all(path_ + ".sys");
+  }
+
+  Settings with(const Settings& more = {}) const {
+    Settings settings = {"LD_LIBRARY_PATH=" TUTTI_FAKE_VERBS, "FAKE_VERBS_DEVICES=" + path_};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return settings;
+  }
+
+ private:
+  const std::string path_;
+};
+
+class VerbsLayouts : public Verbs, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, VerbsLayouts, testing::Values("01", "001", "0110"),
+                         [](const auto& layout) { return "h" + layout.param; });
+
+TEST_P(VerbsLayouts, CarryAllCollectives) {
+  const Outcome outcome = run(kAllCollectives, GetParam(), with());
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over IB: 2 adapters: mlx5_0:1"), GetParam().size())
+      << outcome.log;
+  EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
+TEST_F(Verbs, ObeysItsSettings) {
+  const Outcome outcome =
+      run(kAllReduce, "012",
+          with({"NCCL_NET=IB", "NCCL_IB_HCA==mlx5_0:1,mlx5_2", "NCCL_IB_QPS_PER_CONNECTION=4",
+                "NCCL_IB_SPLIT_DATA_ON_QPS=1", "NCCL_IB_ADAPTIVE_ROUTING=0", "NCCL_IB_USE_INLINE=0",
+                "NCCL_IB_TC=106", "NCCL_NET_MERGE_LEVEL=LOC"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("mlx5_1:1: NCCL_IB_HCA==mlx5_0:1,mlx5_2"), 3u) << outcome.log;
+}
+
+TEST_F(Verbs, KeepsAllAdaptersBusyAlike) {
+  const Outcome outcome = run(kAllReduce, "01", with({"NCCL_NET_MERGE_LEVEL=LOC"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("3 adapters"), 2u) << outcome.log;
+}
+
+TEST_F(Verbs, GivesWayWhereItIsDisabledOrAbsent) {
+  for (const auto& [settings, reason] : std::vector<std::pair<Settings, std::string>>{
+           {with({"NCCL_IB_DISABLE=1"}), "over sockets: NCCL_IB_DISABLE=1"},
+           {with({"NCCL_IB_HCA=other"}), "over sockets: InfiniBand has no port to use"},
+           {{"LD_LIBRARY_PATH=" TUTTI_FAKE_VERBS}, "has no port to use: no adapter"},
+           {with({"NCCL_NET=Socket"}), "over sockets: NCCL_NET=Socket"}}) {
+    const Outcome outcome = run(kAllReduce, "01", settings);
+    EXPECT_TRUE(outcome.isGood()) << outcome.log;
+    EXPECT_EQ(outcome.count(reason), 2u) << reason << '\n' << outcome.log;
+  }
+}
+
+TEST_F(Verbs, ThatIsAskedForAndMissingIsAnError) {
+  const Outcome outcome =
+      run(kFailingAllReduce, "01",
+          with({"NCCL_NET=IB", "NCCL_IB_HCA=other", "TEST_MESSAGE=mlx5_2:1: NCCL_IB_HCA=other"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST_F(Verbs, OfOneRankOnlyIsNotUsed) {
+  const Outcome outcome = run(kAllReduce, "01", {"LD_LIBRARY_PATH=" TUTTI_FAKE_VERBS}, with());
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_GE(outcome.count("goes over sockets"), 1u) << outcome.log;
+}
+
+TEST_F(Verbs, ThatFailsAtTheStartIsToldAndSocketsTakeItsPlace) {
+  for (const auto& [order, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"fail open", "ibv_open_device of mlx5_0"},
+           {"fail pd", "ibv_alloc_pd of mlx5_0"},
+           {"fail cq", "ibv_create_cq of mlx5_0:1"},
+           {"fail qp", "ibv_create_qp of mlx5_0:1"},
+           {"fail reg", "ulimit -l"},
+           {"fail rtr", "ibv_modify_qp to RTR of mlx5_"},
+           {"fail rts", "ibv_modify_qp to RTS of mlx5_"}}) {
+    const Outcome outcome =
+        run(kAllReduce, "01", with({"FAKE_VERBS=" + order, "TUTTI_TIMEOUT_MS=4000"}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_GE(outcome.count(reason), 2u) << order << '\n' << outcome.log;
+  }
+}
+
+TEST_F(Verbs, ThatFailsLaterEndsTheCallsOfAllRanks) {
+  for (const auto& [order, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"fail send 30", "ibv_post_send of mlx5_"},
+           {"fail recv 30", "ibv_post_recv of mlx5_"},
+           {"complete 60 12", "transport retry counter exceeded"},
+           {"complete 60 10", "remote access error"},
+           {"event 60 device-fatal", "failed or was removed"},
+           {"event 60 qp-fatal", "local work queue catastrophic error"},
+           {"event 60 port-error", "has been down for"}}) {
+    const Outcome outcome =
+        run(kFailingAllReduce, "01", with({"FAKE_VERBS=" + order, "TUTTI_TIMEOUT_MS=2000"}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr(reason)) << order;
+  }
+}
+
+TEST_F(Verbs, SurvivesAPortThatComesBack) {
+  const Outcome outcome = run(kAllReduce, "01", with({"FAKE_VERBS=event 60 flap"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_GE(outcome.count("is back"), 2u) << outcome.log;
+}
+
+}  // namespace
+}  // namespace tutti::conformance
+#endif

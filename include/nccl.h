@@ -27,10 +27,10 @@
  *              from the other ranks' calls, or is not supported. Every other error belongs to the
  *              communicator, which can then only be aborted (or shrunk with NCCL_SHRINK_ABORT).
  *              ncclGetLastError says which rank, which value and which setting.
- *   Support    this release answers ncclInvalidUsage, and says so in the text, to
- *              ncclGroupSimulateEnd and the device API's calls. Registration is a hint that CPU
- *              ranks have no use for: it is checked and kept, and changes nothing; their windows
- *              are NULL. splitShare and shrinkShare are accepted; nothing is shared.
+ *   Support    this release answers ncclInvalidUsage, and says so in the text, to the device API's
+ *              calls. Registration is a hint that CPU ranks have no use for: it is checked and
+ * kept, and changes nothing; their windows are NULL. splitShare and shrinkShare are accepted;
+ *              nothing is shared.
  *   Outputs    are written only on ncclSuccess (a new communicator also on ncclInProgress).
  */
 #ifndef NCCL_H_

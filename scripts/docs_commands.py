@@ -2,22 +2,30 @@
 """Checks the commands of the documentation: indented lines of README.md, CONTRIBUTING.md, python/README.md and docs/*.md.
 
     docs_commands.py FOLDER_OF_TUTTI
+    docs_commands.py --python PYTHON [PYTHON_WITH_TORCH]
 
 Those that begin with `$` run, in a shell with that folder first on the PATH, and must exit with 0 within two minutes; a line
 that ends with a backslash goes on in the next. Of others, which build for minutes, need root or stand for a user's own program,
-what they name is there: targets of make, presets, scripts and subcommands with their options.
+what they name is there: targets of make, presets, scripts and subcommands with their options. Those that begin with `cc` or
+LD_PRELOAD are run by tests/package, which has what they need.
+
+With --python, the blocks marked `python` run: each as a program of its own, on two ranks, by the first interpreter or, where
+it imports torch, by the second, if there is one. PYTHONPATH has the package.
 """
 
 import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = re.compile(r"^    \$ ((?:.*\\\n)*.+)$", re.MULTILINE)
-NAMING = re.compile(r"^    ((?:make|cmake|ctest|python3?|scripts/\S+|tutti)(?: .*|))$", re.MULTILINE)
+NAMING = re.compile(r"^(?:    |\| `)((?:make|cmake|ctest|python3?|scripts/\S+|tutti)(?: [^`\n]*|))(?:` \|.*)?$", re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def pages():
@@ -53,7 +61,32 @@ def named(line, environment):
                     if not (ROOT / each).exists()]
 
 
+def run_blocks(pythons):
+    """How many blocks of Python ran, were left out, and failed."""
+    ran = left_out = failed = 0
+    for page in pages():
+        for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+            needs_torch = re.search(r"\bimport .*\btorch\b", block) is not None
+            if needs_torch and len(pythons) < 2:
+                left_out += 1
+                continue
+            with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8") as script:
+                script.write(block)
+                script.flush()
+                python = shlex.quote(pythons[1 if needs_torch else 0])
+                complaints = run(f"{python} -m tutti run -n 2 {script.name}", {**os.environ, "TUTTI_DEVICE": "host"})
+            ran += 1
+            for complaint in complaints:
+                failed += 1
+                print(f"{page.relative_to(ROOT)}:\n{block}{complaint}")
+    return ran, left_out, failed
+
+
 def main():
+    if len(sys.argv) > 2 and sys.argv[1] == "--python":
+        ran, left_out, failed = run_blocks(sys.argv[2:])
+        print(f"docs: {ran} blocks of Python run, {left_out} left out for want of torch, {failed} complaints")
+        sys.exit(1 if failed or not ran else 0)
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     environment = {**os.environ, "PATH": f"{sys.argv[1]}:{os.environ['PATH']}", "TUTTI_DEVICE": "host", "NO_COLOR": "1"}

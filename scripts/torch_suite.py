@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs torch's own tests of torch.distributed with Gloo and with tutti in Gloo's place, and compares.
+"""Runs torch's own tests of torch.distributed with Gloo and with tutti in Gloo's place, and compares: prints a table.
 
     scripts/torch_suite.py [--world 3] [--match TEXT] [--out FILE.json]
 
@@ -12,11 +12,34 @@ import argparse
 import json
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import unittest
+
+
+class Verdicts(unittest.TextTestResult):
+    """Also writes each test's verdict to the file OUTCOMES."""
+
+    def told(self, test, verdict):
+        with open(os.environ["OUTCOMES"], "a", encoding="utf-8") as file:
+            file.write(f"{test._testMethodName} {verdict}\n")
+
+    def addSuccess(self, test):  # noqa: N802, unittest's names
+        super().addSuccess(test)
+        self.told(test, "ok")
+
+    def addSkip(self, test, reason):  # noqa: N802
+        super().addSkip(test, reason)
+        self.told(test, "skipped")
+
+    def addFailure(self, test, err):  # noqa: N802
+        super().addFailure(test, err)
+        self.told(test, "failed")
+
+    def addError(self, test, err):  # noqa: N802
+        super().addError(test, err)
+        self.told(test, "error")
 
 
 def run_child(under):
@@ -54,6 +77,11 @@ def run_child(under):
 
         distributed_test.get_profiling_event = of_tutti
 
+        # Torch takes what has Gloo's name for Gloo, and reads the number of its threads where it would stand; a test wants 2.
+        parallel = distributed_test.nn.parallel.DistributedDataParallel
+        logged = parallel._get_ddp_logging_data
+        parallel._get_ddp_logging_data = lambda self: {**logged(self), "gloo_num_threads": 2}
+
     class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
@@ -61,7 +89,7 @@ def run_child(under):
             self._start_processes(multiprocessing.get_context("fork").Process)
 
     sys.modules["__main__"].Suite = Suite
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[1:]], verbosity=2)
+    unittest.main(argv=sys.argv, testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Verdicts))
 
 
 def outcomes(under, arguments):
@@ -70,18 +98,26 @@ def outcomes(under, arguments):
         command += ["-k", arguments.match]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "SUITE_UNDER": under, "BACKEND": "gloo", "WORLD_SIZE": str(arguments.world),
-                       "TEMP_DIR": folder, "OMP_NUM_THREADS": "1", "TUTTI_DEVICE": "host", "INIT_METHOD": "env://"}
+                       "TEMP_DIR": folder, "OUTCOMES": f"{folder}/outcomes", "OMP_NUM_THREADS": "1",
+                       "TUTTI_DEVICE": "host", "INIT_METHOD": "env://"}
         with open(f"{arguments.log}.{under}", "w", encoding="utf-8") as log:
             subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=3600, check=False)
-    with open(f"{arguments.log}.{under}", encoding="utf-8", errors="replace") as log:
-        text = log.read()
-    told = {}
-    # A test's line begins with its name; what its ranks print may stand between that and the verdict.
-    parts = re.split(r"^(test_\w+) \([\w.<>]+\)", text.split("\n=====")[0], flags=re.MULTILINE)
-    for name, rest in zip(parts[1::2], parts[2::2]):
-        verdict = re.search(r"(?:\.\.\. |^)(ok|skipped|FAIL|ERROR)\b", rest, re.MULTILINE)
-        told.setdefault(name, verdict.group(1) if verdict else "no verdict")
-    return told
+        with open(f"{folder}/outcomes", encoding="utf-8") as file:
+            return dict(line.split() for line in file)
+
+
+def table(told):
+    """How many of each verdict, as Markdown, and where the two differ."""
+    verdicts = ("ok", "skipped", "failed", "error")
+    lines = ["| | " + " | ".join(verdicts) + " |", "| --- |" + " ---: |" * len(verdicts)]
+    for under, each in told.items():
+        lines.append(f"| {under} | " + " | ".join(str(list(each.values()).count(verdict)) for verdict in verdicts) + " |")
+    names = sorted(told["gloo"].keys() | told["tutti"].keys())
+    differing = [name for name in names if told["gloo"].get(name) != told["tutti"].get(name)]
+    if differing:
+        lines += ["", "| test | gloo | tutti |", "| --- | --- | --- |"]
+        lines += [f"| {name} | {told['gloo'].get(name)} | {told['tutti'].get(name)} |" for name in differing]
+    return "\n".join(lines)
 
 
 def main():
@@ -91,21 +127,13 @@ def main():
     parser.add_argument("--out", help="writes the outcomes as JSON")
     parser.add_argument("--log", default="build/torch-suite", help="prefix of the logs")
     arguments = parser.parse_args()
+    os.makedirs(os.path.dirname(os.path.abspath(arguments.log)), exist_ok=True)
     told = {under: outcomes(under, arguments) for under in ("gloo", "tutti")}
-    names = sorted(told["gloo"].keys() | told["tutti"].keys())
-    for under, each in told.items():
-        counts = {verdict: list(each.values()).count(verdict) for verdict in sorted(set(each.values()))}
-        print(f"{under}: {counts}")
-    worse = [name for name in names if told["gloo"].get(name) == "ok" and told["tutti"].get(name) != "ok"]
-    better = [name for name in names if told["gloo"].get(name) in ("FAIL", "ERROR") and told["tutti"].get(name) == "ok"]
-    for title, which in (("pass with Gloo alone", worse), ("pass with tutti alone", better)):
-        print(f"{title}: {len(which)}")
-        for name in which:
-            print(f"  {name}: gloo {told['gloo'].get(name)}, tutti {told['tutti'].get(name)}")
+    print(table(told))
     if arguments.out:
         with open(arguments.out, "w", encoding="utf-8") as file:
             json.dump(told, file, indent=1)
-    sys.exit(1 if worse else 0)
+    sys.exit(1 if any(told["tutti"].get(name) != "ok" for name, verdict in told["gloo"].items() if verdict == "ok") else 0)
 
 
 if __name__ == "__main__":

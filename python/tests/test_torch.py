@@ -23,6 +23,16 @@ def compiled():
     assert result.returncode == 0, result.stderr
 
 
+def test_another_compiler_makes_another_module(monkeypatch):
+    from tutti.torch import _build
+    monkeypatch.delenv("CXX", raising=False)
+    plain = _build._folder()
+    monkeypatch.setenv("CXX", "g++ -fsanitize=address")
+    assert _build._folder() != plain
+    monkeypatch.setenv("CXX", "")
+    assert _build._folder() == plain
+
+
 @pytest.fixture(scope="module", params=[1, 2, 4])
 def outcome(request):
     """What every case came to, by name, run by as many ranks."""
@@ -112,6 +122,34 @@ except RuntimeError as error:
     os._exit(0)
 """, TUTTI_TIMEOUT_MS="5000")
     assert re.search(r"after [0-5]\.\d: .*receives from rank 1", output), output
+
+
+def test_ranks_that_call_different_sizes_are_told(loose_processes):
+    output = loose_processes(2, FRAME + """
+try:
+    dist.all_reduce(torch.ones(10 + rank))
+except RuntimeError as error:
+    print(f"rank {rank} is told: {error}", flush=True)
+os._exit(0)
+""", TUTTI_TIMEOUT_MS="5000")
+    for rank in (0, 1):
+        assert f"rank {rank} is told: " in output, output
+    assert len(re.findall("0  AllReduce +10 ", output)) == len(re.findall("1  AllReduce +11 ", output)) == 2, output
+
+
+def test_an_exception_in_one_rank_ends_the_others(loose_processes):
+    output = loose_processes(3, FRAME + """
+if rank == 1:
+    raise ZeroDivisionError
+try:
+    dist.all_reduce(tensor)
+except RuntimeError as error:
+    print(f"rank {rank} after {time.monotonic() - started:.1f}: {error}", flush=True)
+os._exit(0)
+""", TUTTI_TIMEOUT_MS="5000")
+    assert "ZeroDivisionError" in output, output
+    for rank in (0, 2):
+        assert re.search(rf"rank {rank} after [0-9]\.\d: .*all_reduce.*rank 1", output), output
 
 
 INTERRUPTED = """

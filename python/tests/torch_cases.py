@@ -406,6 +406,32 @@ def case_groups():
     dist.barrier()
 
 
+def case_split_and_merge():
+    world = dist.group.WORLD
+    if not hasattr(world, "merge_remote_group"):
+        return  # older than torch 2.9
+    timeout = datetime.timedelta(seconds=40)
+    backend = world._get_backend(torch.device("cpu"))
+    first = (size + 1) // 2
+    lower = world.split_group(list(range(first)), timeout=timeout, group_name="lower")
+    assert (lower is not None) == (rank < first)
+    if lower is not None:
+        assert (lower.rank(), lower.size()) == (rank, first)
+        tensor = torch.ones(3)
+        lower.allreduce([tensor]).wait()
+        equal(tensor, first)
+        options = lower._get_backend(torch.device("cpu")).options
+        assert (options.group_name, options._timeout) == ("lower", timeout)
+    merged = world.merge_remote_group(dist.PrefixStore("merged", dist.distributed_c10d._get_default_store()), size, timeout)
+    tensor = torch.ones(3)
+    merged.allreduce([tensor]).wait()
+    equal(tensor, size)
+    before = backend.options._timeout
+    world.set_timeout(timeout)
+    assert backend.options._timeout == timeout
+    world.set_timeout(before)
+
+
 def case_sparse():
     indices = torch.tensor([[rank, size]])
     tensor = torch.sparse_coo_tensor(indices, torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (size + 1, 2))
@@ -431,6 +457,10 @@ def case_monitored_barrier():
 def case_refusals():
     raises(Exception, "parse", dist.broadcast, torch.eye(3).to_sparse(), src=0)
     raises(Exception, "wanted", dist.all_gather, [torch.empty(4)] * size, torch.empty(5))
+    raises(Exception, "type", dist.all_gather, [torch.empty(4, dtype=torch.int32)] * size, torch.empty(4))
+    group = dist.group.WORLD
+    if hasattr(group, "_get_backend"):  # torch 1 refuses such tensors itself, and so does the whole group of torch 2
+        raises(Exception, "device meta", group._get_backend(torch.device("cpu")).allreduce, [torch.empty(4, device="meta")])
     tensor = torch.ones(1)
     dist.all_reduce(tensor)  # nobody was left behind
     equal(tensor, size)

@@ -103,6 +103,9 @@ constexpr SettingInfo kTable[] = {
      "What hops, messages and bytes take on this machine, as tutti tune measured it: algorithms of "
      "CPU ranks are chosen by these prices instead of the built-in ones. Must agree on all "
      "ranks."},
+    {"TUTTI_TORCH_CACHE", kPath, "", "", "",
+     "Where the Python package keeps the backend for torch.distributed that it compiled. Empty: "
+     "tutti in XDG_CACHE_HOME, or else in ~/.cache."},
     {"NCCL_TUNER_PLUGIN", kText, "", "", "",
      "A tuner plug-in (versions 2 to 5) that may overrule the choice of algorithms of CPU ranks: a "
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "

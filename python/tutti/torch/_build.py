@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -42,10 +43,15 @@ def _headers() -> pathlib.Path:
     raise ImportError(f"no tutti/host.h: looked in {home / 'include'} and /usr/lib/tutti/include")
 
 
+def _asked_compiler() -> list[str]:
+    """CXX with its options. Nothing when unset: what was compiled stays good when the compiler is taken off the machine."""
+    return shlex.split(os.environ.get("CXX", ""))
+
+
 def _folder() -> pathlib.Path:
     """A place for this torch, this Python and these sources."""
     digest = hashlib.sha256()
-    for each in (torch.__version__, torch.__file__, sys.version, *_FLAGS):
+    for each in (torch.__version__, torch.__file__, sys.version, *_FLAGS, *_asked_compiler()):
         digest.update(each.encode() + b"\0")
     for path in [*_sources(), *sorted((_HERE / "csrc").glob("*.h")), _headers() / "nccl.h", _headers() / "tutti/host.h"]:
         digest.update(path.read_bytes())
@@ -55,14 +61,14 @@ def _folder() -> pathlib.Path:
 
 
 def _command(unit: pathlib.Path, target: pathlib.Path) -> list[str]:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    compiler = _asked_compiler() or [found for found in (shutil.which("c++"), shutil.which("g++")) if found][:1]
     if not compiler:
         raise ImportError("tutti.torch must be compiled once, and there is no C++ compiler: install g++, or set CXX")
     # Not by torch.utils.cpp_extension, which prints what it thinks of the machine's CUDA when it is imported.
     home = pathlib.Path(torch.__file__).parent
     includes = [_headers(), home / "include", home / "include/torch/csrc/api/include", sysconfig.get_paths()["include"]]
     libraries = [path for path in (home / "lib",) if path.is_dir()]
-    return [*compiler.split(), *_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+    return [*compiler, *_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
             f"-I{_HERE / 'csrc'}", *(argument for path in includes for argument in ("-isystem", str(path))),
             str(unit), "-o", str(target), *(f"-L{path}" for path in libraries),
             *(f"-Wl,-rpath,{path}" for path in libraries), "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", "-ldl"]

@@ -35,6 +35,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("leave", &Warden::leave, Released());
 
   py::class_<ProcessGroup, Base, c10::intrusive_ptr<ProcessGroup>>(module, "ProcessGroupTutti")
+#if TUTTI_TORCH_HAS_SPLIT
+      .def_property_readonly("options", &ProcessGroup::getBackendOptions)
+#endif
       .def("close", &ProcessGroup::close, Released());
 
   module.def(

@@ -180,4 +180,15 @@ void Staged::giveBack() {
   if (use_ != Use::kRead && !flat_.is_same(tensor_)) tensor_.copy_(flat_);
 }
 
+std::vector<Staged> stagedOf(const std::vector<at::Tensor>& tensors, Staged::Use use) {
+  std::vector<Staged> staged;
+  staged.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) staged.emplace_back(tensor, use);
+  return staged;
+}
+
+void giveBack(std::vector<Staged>& staged) {
+  for (Staged& each : staged) each.giveBack();
+}
+
 }  // namespace tutti::pytorch

@@ -57,5 +57,7 @@ class Staged {
   const Use use_;
   at::Tensor flat_;
 };
+std::vector<Staged> stagedOf(const std::vector<at::Tensor>& tensors, Staged::Use use);
+void giveBack(std::vector<Staged>& staged);
 
 }  // namespace tutti::pytorch

@@ -67,6 +67,13 @@ void ProcessGroup::look(Instant now) {
 
 void ProcessGroup::interrupt(bool any) { lane_->interrupt(any); }
 
+void ProcessGroup::setTimeout(Milliseconds timeout) {
+  timeout_.store(timeout, std::memory_order_relaxed);
+#if TUTTI_TORCH_HAS_SPLIT
+  options_->timeout = timeout;
+#endif
+}
+
 void ProcessGroup::checkRank(const char* what, int64_t rank) const {
   if (rank >= 0 && rank < size_) return;
   throw std::invalid_argument(std::string(what) + " is " + std::to_string(rank) + ", wanted 0 to " +
@@ -137,25 +144,30 @@ WorkPointer ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptio
                 });
 }
 
+void ProcessGroup::foldAll(const Operation& operation, const Tensors& tensors,
+                           const c10d::ReduceOp& op,
+                           const std::function<void(size_t)>& foldOne) const {
+  const auto isTheLibrarys = [&](size_t i) {
+    return foldOf(tensors[i].scalar_type(), op).has_value();
+  };
+  Group group(*library_);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (isTheLibrarys(i)) foldOne(i);
+  group.end(operation.title());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (!isTheLibrarys(i)) foldOne(i);
+}
+
 WorkPointer ProcessGroup::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   checkTensors("all_reduce_coalesced's tensor", tensors);
   for (const at::Tensor& tensor : tensors) checkFold(tensor.scalar_type(), options.reduceOp);
   return submit({c10d::OpType::ALLREDUCE_COALESCED, "tutti:all_reduce", tensors, tensors}, options,
                 [this, tensors, op = options.reduceOp](Operation& self) {
-                  std::vector<Staged> staged;
-                  Group group(*library_);
-                  for (const at::Tensor& tensor : tensors) {
-                    staged.emplace_back(tensor, Staged::Use::kReadWrite);
-                    if (foldOf(tensor.scalar_type(), op))
-                      reduceInPlace(self, staged.back().flat(), op);
-                  }
-                  group.end(self.title());
-                  for (size_t i = 0; i < tensors.size(); ++i) {
-                    if (!foldOf(tensors[i].scalar_type(), op))
-                      reduceInPlace(self, staged[i].flat(), op);
-                    staged[i].giveBack();
-                  }
+                  std::vector<Staged> staged = stagedOf(tensors, Staged::Use::kReadWrite);
+                  foldAll(self, tensors, op,
+                          [&](size_t i) { reduceInPlace(self, staged[i].flat(), op); });
+                  giveBack(staged);
                 });
 }
 
@@ -240,10 +252,8 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
 
 void ProcessGroup::exchange(const Operation& operation, const Tensors& outputs,
                             const Tensors& inputs) const {
-  std::vector<Staged> to;
-  std::vector<Staged> from;
-  for (const at::Tensor& tensor : outputs) to.emplace_back(tensor, Staged::Use::kWrite);
-  for (const at::Tensor& tensor : inputs) from.emplace_back(tensor, Staged::Use::kRead);
+  std::vector<Staged> to = stagedOf(outputs, Staged::Use::kWrite);
+  const std::vector<Staged> from = stagedOf(inputs, Staged::Use::kRead);
   const ncclComm_t comm = communicator_->handle();
   Group group(*library_);
   for (int peer = 0; peer < size_; ++peer) {
@@ -255,7 +265,7 @@ void ProcessGroup::exchange(const Operation& operation, const Tensors& outputs,
       check(library_->recv(in.data, in.count, in.type, peer, comm, nullptr), operation);
   }
   group.end(operation.title());
-  for (Staged& each : to) each.giveBack();
+  giveBack(to);
 }
 
 WorkPointer ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -313,16 +323,13 @@ WorkPointer ProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tens
               inputs[i].numel() * size_);
   return submit({c10d::OpType::_ALLGATHER_BASE, "tutti:all_gather", inputs, outputs}, options,
                 [this, outputs, inputs](Operation& self) {
-                  std::vector<Staged> from;
-                  std::vector<Staged> to;
+                  const std::vector<Staged> from = stagedOf(inputs, Staged::Use::kRead);
+                  std::vector<Staged> to = stagedOf(outputs, Staged::Use::kWrite);
                   Group group(*library_);
-                  for (size_t i = 0; i < inputs.size(); ++i) {
-                    from.emplace_back(inputs[i], Staged::Use::kRead);
-                    to.emplace_back(outputs[i], Staged::Use::kWrite);
-                    gatherInto(self, to.back().flat(), from.back().flat());
-                  }
+                  for (size_t i = 0; i < inputs.size(); ++i)
+                    gatherInto(self, to[i].flat(), from[i].flat());
                   group.end(self.title());
-                  for (Staged& each : to) each.giveBack();
+                  giveBack(to);
                 });
 }
 
@@ -336,21 +343,12 @@ WorkPointer ProcessGroup::reduce_scatter_tensor_coalesced(
   }
   return submit({c10d::OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter", inputs, outputs},
                 options, [this, outputs, inputs, op = options.reduceOp](Operation& self) {
-                  std::vector<Staged> from;
-                  std::vector<Staged> to;
-                  Group group(*library_);
-                  for (size_t i = 0; i < inputs.size(); ++i) {
-                    from.emplace_back(inputs[i], Staged::Use::kRead);
-                    to.emplace_back(outputs[i], Staged::Use::kWrite);
-                    if (foldOf(outputs[i].scalar_type(), op))
-                      reduceScatterInto(self, to[i].flat(), from[i].flat(), op);
-                  }
-                  group.end(self.title());
-                  for (size_t i = 0; i < inputs.size(); ++i) {
-                    if (!foldOf(outputs[i].scalar_type(), op))
-                      reduceScatterInto(self, to[i].flat(), from[i].flat(), op);
-                    to[i].giveBack();
-                  }
+                  const std::vector<Staged> from = stagedOf(inputs, Staged::Use::kRead);
+                  std::vector<Staged> to = stagedOf(outputs, Staged::Use::kWrite);
+                  foldAll(self, outputs, op, [&](size_t i) {
+                    reduceScatterInto(self, to[i].flat(), from[i].flat(), op);
+                  });
+                  giveBack(to);
                 });
 }
 #endif

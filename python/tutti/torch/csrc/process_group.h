@@ -26,6 +26,10 @@ using Base = c10d::Backend;
 using Base = c10d::ProcessGroup;
 #endif
 
+// Since torch 2.9 groups are also split and merged through their backends.
+#define TUTTI_TORCH_HAS_SPLIT \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 9))
+
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 // Calls may come from any thread; those of one thread keep their order, as on all ranks they must.
@@ -95,6 +99,19 @@ class ProcessGroup final : public Base, public Watched {
   void startCoalescing() { coalescing_.start(); }
   WorkPointer endCoalescing() { return c10::make_intrusive<Batch>(coalescing_.end()); }
 
+  void setTimeout(Milliseconds timeout);
+#if TUTTI_TORCH_HAS_SPLIT
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<Base::Options> getBackendOptions() override;
+  // A group of some of this one's ranks, which alone wait for each other; null for the other ranks.
+  c10::intrusive_ptr<Base> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                 const std::vector<int>& ranks,
+                                 const c10::intrusive_ptr<Base::Options>& options) override;
+  c10::intrusive_ptr<Base> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                 const c10::intrusive_ptr<Base::Options>& options, const int& rank,
+                                 const int& size) override;
+#endif
+
   // Ends everything that is under way on this rank; later calls fail with the reason.
   void close(const std::string& reason);
 
@@ -116,7 +133,7 @@ class ProcessGroup final : public Base, public Watched {
   WorkPointer receive(c10d::OpType type, const at::Tensor& tensor, int from, int tag);
   WorkPointer allreduceSparse(Tensors& tensors, const c10d::AllreduceOptions& options);
   Milliseconds timeoutOf(Milliseconds asked) const {
-    return asked == c10d::kUnsetTimeout ? timeout_ : asked;
+    return asked == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : asked;
   }
   void checkRank(const char* what, int64_t rank) const;
   struct Rooted {
@@ -133,6 +150,9 @@ class ProcessGroup final : public Base, public Watched {
   void check(ncclResult_t result, const Operation& operation) const;
   void reduceInPlace(const Operation& operation, const at::Tensor& tensor,
                      const c10d::ReduceOp& op) const;
+  // foldOne(i) for each tensor: in one group where the library folds such elements, then the rest.
+  void foldAll(const Operation& operation, const Tensors& tensors, const c10d::ReduceOp& op,
+               const std::function<void(size_t)>& foldOne) const;
   void gatherInto(const Operation& operation, const at::Tensor& flatOutput,
                   const at::Tensor& input) const;
   void reduceScatterInto(const Operation& operation, const at::Tensor& flatOutput,
@@ -143,13 +163,18 @@ class ProcessGroup final : public Base, public Watched {
   const std::shared_ptr<const Library> library_;
   const std::shared_ptr<Warden> warden_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  const Milliseconds timeout_;
+  std::atomic<Milliseconds> timeout_;  // relaxed: of calls that begin later
   const int process_;
   // Shared with the lane, whose abort needs it.
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Lane> lane_;
   const std::unique_ptr<PointToPoint> messages_;
   Coalescing coalescing_;
+#if TUTTI_TORCH_HAS_SPLIT
+  // Shared with Python, which reads and names the group in it.
+  const c10::intrusive_ptr<Base::Options> options_ =
+      c10::make_intrusive<Base::Options>("tutti", timeoutOf(c10d::kUnsetTimeout));
+#endif
   std::atomic<uint64_t> callCount_{0};
   std::atomic<uint64_t> barrierCount_{0};  // of monitored barriers
 };

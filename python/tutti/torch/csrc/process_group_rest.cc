@@ -10,9 +10,9 @@ namespace tutti::pytorch {
 c10::intrusive_ptr<Operation> ProcessGroup::makeMessage(c10d::OpType type, const char* title,
                                                         const at::Tensor& tensor) {
   checkProcess();
-  return c10::make_intrusive<Operation>(rank_,
-                                        Operation::Call{type, title, {tensor}, {tensor}, timeout_},
-                                        warden_->signals(), nullptr);
+  return c10::make_intrusive<Operation>(
+      rank_, Operation::Call{type, title, {tensor}, {tensor}, timeoutOf(c10d::kUnsetTimeout)},
+      warden_->signals(), nullptr);
 }
 
 WorkPointer ProcessGroup::send(Tensors& tensors, int to, int tag) {
@@ -108,6 +108,30 @@ WorkPointer ProcessGroup::allreduceSparse(Tensors& tensors, const c10d::Allreduc
                   tensor.copy_(sum);
                 });
 }
+
+#if TUTTI_TORCH_HAS_SPLIT
+c10::intrusive_ptr<Base::Options> ProcessGroup::getBackendOptions() { return options_; }
+
+c10::intrusive_ptr<Base> ProcessGroup::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                             const std::vector<int>& ranks,
+                                             const c10::intrusive_ptr<Base::Options>& options) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+  if (mine == ranks.end()) return nullptr;
+  return merge(store, options, static_cast<int>(mine - ranks.begin()),
+               static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<Base> ProcessGroup::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                             const c10::intrusive_ptr<Base::Options>& options,
+                                             const int& rank, const int& size) {
+  checkProcess();
+  auto group = create(library_, warden_,
+                      {.store = store, .rank = rank, .size = size, .timeout = options->timeout});
+  group->options_->group_name = options->group_name;
+  group->options_->global_ranks_in_group = options->global_ranks_in_group;
+  return group;
+}
+#endif
 
 // By the store alone, so that it tells who is missing whatever state the ranks' collectives are in.
 // The texts are those that users of torch's own backends know.

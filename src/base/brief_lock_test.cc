@@ -25,6 +25,27 @@ TEST(BriefLock, LetsOneThreadInAtATime) {
   EXPECT_EQ(count, 80'000);
 }
 
+// The first thread has a way of its own, which ends while it may be inside.
+TEST(BriefLock, AnotherThreadComesWhileTheFirstIsInAndOut) {
+  for (int round = 0; round < 200; ++round) {
+    BriefLock lock;
+    std::atomic<bool> hasBegun{false};
+    int count = 0;
+    const auto add = [&] {
+      for (int times = 0; times < 500; ++times) {
+        std::lock_guard guard(lock);
+        ++count;
+        hasBegun = true;
+      }
+    };
+    std::thread first(add);
+    while (!hasBegun) std::this_thread::yield();
+    add();
+    first.join();
+    EXPECT_EQ(count, 1000);
+  }
+}
+
 TEST(BriefLock, OutlastsALongHolder) {
   BriefLock lock;
   lock.lock();

@@ -48,6 +48,11 @@ void allowFences() { ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EX
 
 bool fenceOthers() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0; }
 
+bool canFenceOthers() {
+  static const bool can = (allowFences(), fenceOthers());
+  return can;
+}
+
 void sleepOn(const FutexPoint& point, Nanoseconds bound) {
   const timespec timeout = toTimespec(std::max(bound, Nanoseconds{0}));
   ::syscall(SYS_futex, futexOf(*point.word), FUTEX_WAIT, static_cast<uint32_t>(point.seen),

@@ -77,6 +77,9 @@ void allowFences();
 // microseconds. False: the kernel has no such thing (before Linux 4.16, or forbidden by a sandbox).
 bool fenceOthers();
 
+// Whether fenceOthers() fences this process's threads, from the first call on, which allows it.
+bool canFenceOthers();
+
 // Sleeps while the word's low half equals the seen one's, at most `bound`. May end early.
 void sleepOn(const FutexPoint& point, Nanoseconds bound);
 

@@ -1,6 +1,7 @@
 // Handles for objects that a C caller holds: an index and a generation packed into a pointer-sized
 // value, never an address. A stale, foreign or made-up handle is found out by a look-up that
-// touches only the table. Look-up takes no lock.
+// touches only the table. Look-up takes no lock, and no locked instruction in the first thread that
+// looks a slot's handles up.
 #pragma once
 
 #include <array>
@@ -9,6 +10,8 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+
+#include "base/owner_way.h"
 
 namespace tutti {
 
@@ -20,6 +23,7 @@ class HandleTable {
     // sees all they did. A generation wraps after 2^20 reuses of one slot (what the handle can
     // hold). One word, because generation and pins must be checked together.
     std::atomic<uint64_t> state{0};
+    OwnerWay way;               // its owner's pins; the gate is the generation
     std::shared_ptr<T> object;  // shared by the table and whoever removed it
     uint32_t nextFree = 0;
   };
@@ -29,17 +33,25 @@ class HandleTable {
   // user-space pointer has.
   explicit HandleTable(uint8_t kind) : kind_(kind | 0x80u) {}
 
-  // Keeps the object from being destroyed while in scope. Empty when the handle is not valid.
+  // Keeps the object from being destroyed while in scope. Empty when the handle is not valid. Of
+  // the thread that made it.
   class Pin {
    public:
     Pin() = default;
-    Pin(Pin&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+    Pin(Pin&& other) noexcept
+        : slot_(std::exchange(other.slot_, nullptr)), isOwners_(other.isOwners_) {}
     Pin& operator=(Pin&& other) noexcept {
       std::swap(slot_, other.slot_);
+      std::swap(isOwners_, other.isOwners_);
       return *this;
     }
     ~Pin() {
-      if (slot_ != nullptr) slot_->state.fetch_sub(1, std::memory_order_acq_rel);
+      if (slot_ == nullptr) return;
+      if (isOwners_) {
+        slot_->way.leave();
+      } else {
+        slot_->state.fetch_sub(1, std::memory_order_acq_rel);
+      }
     }
     explicit operator bool() const { return slot_ != nullptr; }
     T* operator->() const { return slot_->object.get(); }
@@ -48,8 +60,9 @@ class HandleTable {
 
    private:
     friend class HandleTable;
-    explicit Pin(Slot* slot) : slot_(slot) {}
+    Pin(Slot* slot, bool isOwners) : slot_(slot), isOwners_(isOwners) {}
     Slot* slot_ = nullptr;
+    bool isOwners_ = false;
   };
 
   // Returns nullptr when all kMaxHandles are in use.
@@ -67,11 +80,10 @@ class HandleTable {
   Pin pin(void* handle) {
     Slot* slot = find(handle);
     if (slot == nullptr) return {};
-    uint64_t state = slot->state.load(std::memory_order_relaxed);
-    while (matches(state, handle)) {
-      if (slot->state.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel))
-        return Pin(slot);
-    }
+    if (!slot->way.isMine()) return pinAmongOthers(*slot, handle);
+    slot->way.enter();
+    if (matches(slot->state.load(std::memory_order_acquire), handle)) return Pin(slot, true);
+    slot->way.leave();
     return {};
   }
 
@@ -84,15 +96,20 @@ class HandleTable {
     uint64_t state = slot->state.load(std::memory_order_relaxed);
     while (matches(state, handle)) {
       if (slot->state.compare_exchange_weak(state, state + (uint64_t{1} << 32),
-                                            std::memory_order_acq_rel))
+                                            std::memory_order_seq_cst)) {
+        slot->way.fence();
         return slot->object;
+      }
     }
     return nullptr;
   }
 
   // True once nobody has the removed handle's object pinned.
   bool isUnpinned(void* handle) {
-    return (find(handle)->state.load(std::memory_order_acquire) & 0xffffffffu) == 0;
+    const Slot* slot = find(handle);
+    if (slot == nullptr) return true;
+    return (slot->state.load(std::memory_order_acquire) & 0xffffffffu) == 0 &&
+           !slot->way.isInside();
   }
 
   // Returns the removed handle's slot. REQUIRES: isUnpinned(handle).
@@ -113,6 +130,15 @@ class HandleTable {
   static constexpr uint64_t kGenerationMask = (1u << 20) - 1;
   using Block = std::array<Slot, kBlock>;
 
+  Pin pinAmongOthers(Slot& slot, void* handle) {
+    uint64_t state = slot.state.load(std::memory_order_relaxed);
+    while (matches(state, handle)) {
+      if (!slot.state.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) continue;
+      slot.way.tryOwn();
+      return Pin(&slot, false);
+    }
+    return {};
+  }
   void* pack(uint32_t which, uint64_t generation) const {
     return reinterpret_cast<void*>((uint64_t{kind_} << 40) |
                                    ((generation & kGenerationMask) << 20) | (uint64_t{which} << 4) |

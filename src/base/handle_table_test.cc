@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -116,6 +117,26 @@ TEST(HandleTable, APinKeepsTheObjectWhileItIsBeingRemoved) {
   EXPECT_TRUE(table.isUnpinned(handle));
   table.retire(handle);
   EXPECT_EQ(alive, 0);
+}
+
+// A thread's first pin of a slot counts among all threads' pins, its later ones among its own.
+TEST(HandleTable, EachOfAThreadsPinsKeepsTheObject) {
+  std::atomic<int> alive{0};
+  Table table(0x01);
+  void* handle = table.insert(std::make_shared<Counted>(alive));
+  Table::Pin first = table.pin(handle);
+  Table::Pin second = table.pin(handle);
+  std::optional<Table::Pin> third = table.pin(handle);
+  std::thread([&] { EXPECT_EQ(table.pin(handle)->value(), 0); }).join();
+  const std::shared_ptr<Counted> removed = table.remove(handle);
+  EXPECT_FALSE(table.pin(handle));
+  third.reset();
+  EXPECT_FALSE(table.isUnpinned(handle));
+  first = {};
+  EXPECT_FALSE(table.isUnpinned(handle));
+  second = {};
+  EXPECT_TRUE(table.isUnpinned(handle));
+  table.retire(handle);
 }
 
 TEST(HandleTable, IsFullAtItsLimitAndTakesMoreAfterARemoval) {

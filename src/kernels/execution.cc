@@ -31,17 +31,16 @@ void StepScratch::reserve(size_t operands) {
   forms.resize(operands);
 }
 
-void Execution::start(const Binding& binding) {
-  binding_ = binding;
-  binding_.scratch->reserve(binding.program->operandLimit());
+void Execution::start() {
+  binding_.scratch->reserve(binding_.program->operandLimit());
   piece_ = 0;
   pieceOffset_ = 0;
   step_ = 0;
-  refers_ = binding.program->isDirect() || (binding.program->mayRefer() && binding.refers);
+  refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
-  isPlain_ = !refers_ && binding.shared == nullptr && !binding.agrees;
+  isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees;
   hasCopied_ = false;
-  flags_ = binding.agrees ? wire::kAgrees : 0;
+  flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
   joint_ = {};
 }

@@ -69,7 +69,13 @@ struct Binding {
 
 class Execution {
  public:
-  void start(const Binding& binding);
+  void start(const Binding& binding) {
+    binding_ = binding;
+    start();
+  }
+  // The same with what has been written there: a copy just after would wait for the writes.
+  Binding& binding() { return binding_; }
+  void start();
 
   // kDone once, after the last step. kInvalidUsage when a message belongs to another call. Looks up
   // to so many times for what the step at hand waits for (device::Task::looks).

@@ -30,8 +30,8 @@ class Links {
     auto& link = links_[{index(from), index(to)}];
     if (link == nullptr) {
       link = std::make_unique<Link>();
-      const size_t bytes = roundUp(wire::linkBytes(geometry_), wire::kCacheLineBytes);
-      link->memory.reset(static_cast<std::byte*>(std::aligned_alloc(wire::kCacheLineBytes, bytes)));
+      const size_t bytes = roundUp(wire::linkBytes(geometry_), kCacheLineBytes);
+      link->memory.reset(static_cast<std::byte*>(std::aligned_alloc(kCacheLineBytes, bytes)));
       std::uninitialized_fill_n(link->memory.get(), bytes, std::byte{0});
       link->sender.view = link->receiver.view = wire::viewLink(link->memory.get(), geometry_);
       // What may be read or written there is by the kernel.

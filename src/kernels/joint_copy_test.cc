@@ -24,7 +24,7 @@ class JointCopyTest : public testing::TestWithParam<bool> {
   JointCopyTest() {
     const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
     const size_t bytes = wire::linkBytes(geometry);
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(wire::kCacheLineBytes, bytes)));
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kCacheLineBytes, bytes)));
     std::uninitialized_fill_n(memory_.get(), bytes, std::byte{0});
     sender_.view = receiver_.view = wire::viewLink(memory_.get(), geometry);
     sender_.isReceiverHere = receiver_.isSenderHere = GetParam();

@@ -214,7 +214,8 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   if (plan == nullptr) return prepare({&call, 1});
   const uint64_t recorded = record(call, mark.sequence);
   kernels::Execution execution;
-  execution.start(bind(call, plan->own, mark.signature));
+  bind(call, plan->own, mark.signature, execution.binding());
+  execution.start();
   if (endsWithin(execution, looks)) {
     parts_.recorder->end(recorded, observe::EntryState::kDone);
     watch_.advanced();
@@ -238,16 +239,16 @@ uint64_t Launcher::record(const Call& call, uint64_t sequence) {
                                  .sequence = sequence});
 }
 
-kernels::Binding Launcher::bind(const Call& call, const BoundVariant& variant, uint32_t signature) {
-  kernels::Binding binding{.program = &*variant.program,
-                           .input = static_cast<const std::byte*>(call.input),
-                           .output = static_cast<std::byte*>(call.output),
-                           .preScale = call.preScale,
-                           .signature = signature,
-                           .scratch = &scratch_};
+void Launcher::bind(const Call& call, const BoundVariant& variant, uint32_t signature,
+                    kernels::Binding& binding) {
+  binding.program = &*variant.program;
+  binding.input = static_cast<const std::byte*>(call.input);
+  binding.output = static_cast<std::byte*>(call.output);
+  binding.preScale = call.preScale;
+  binding.signature = signature;
+  binding.scratch = &scratch_;
   if (call.preScaleAddress != nullptr)
     std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
-  return binding;
 }
 
 void Launcher::cancel(device::Task* task) {

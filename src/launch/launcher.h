@@ -193,7 +193,9 @@ class Launcher final : public Runner {
   Operation::Mark nextMark(const BoundPlan& plan);
   BoundPlan* findRunnableAtOnce(const Call& call);
   uint64_t record(const Call& call, uint64_t sequence);
-  kernels::Binding bind(const Call& call, const BoundVariant& variant, uint32_t signature);
+  // Into a new binding.
+  void bind(const Call& call, const BoundVariant& variant, uint32_t signature,
+            kernels::Binding& binding);
   void markDone(uint64_t number);
   void finish(Operation& operation, Status status);
 

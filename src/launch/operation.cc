@@ -249,7 +249,8 @@ void Operation::chooseVariant(Run& run) {
 void Operation::begin(Run& run) {
   const Call& call = run.call;
   const BoundVariant& variant = *run.variant;
-  kernels::Binding binding = launcher_.bind(call, variant, run.signature);
+  kernels::Binding binding;
+  launcher_.bind(call, variant, run.signature, binding);
   binding.agrees = run.turn.agrees;
   if (&variant != &run.plan->own) binding.signature ^= variant.plan.signature;
   if (variant.plan.isDirect && call.shape.collective == Collective::kAllToAll &&

@@ -31,7 +31,7 @@ constexpr size_t kKernelMinPieceBytes = 64_KiB;
 // scheduler a rank.
 size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing) {
   if (piecing.isCrowded) return piecing.slotBytes;
-  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), wire::kCacheLineBytes);
+  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), kCacheLineBytes);
   const size_t least = piecing.isOneHost ? kMinPieceBytes : kMinPieceBytesBetweenHosts;
   return std::clamp<size_t>(wanted, std::min<size_t>(least, piecing.slotBytes), piecing.slotBytes);
 }
@@ -44,7 +44,7 @@ size_t kernelPieceBytes(size_t chunkBytes, const Piecing& piecing) {
 }
 
 size_t directPieceBytes(size_t chunkBytes) {
-  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), wire::kCacheLineBytes);
+  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), kCacheLineBytes);
   return std::clamp(wanted, kDirectMinBytes, kDirectMaxPieceBytes);
 }
 

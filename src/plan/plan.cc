@@ -136,9 +136,8 @@ constexpr uint32_t kSlotCount = 8;
 }  // namespace
 
 wire::LinkGeometry linkGeometry(size_t bufferBytes) {
-  const size_t slotBytes =
-      std::clamp<size_t>(roundUp(bufferBytes / kSlotCount, wire::kCacheLineBytes),
-                         wire::kCacheLineBytes, wire::kMaxSlotBytes);
+  const size_t slotBytes = std::clamp<size_t>(roundUp(bufferBytes / kSlotCount, kCacheLineBytes),
+                                              kCacheLineBytes, wire::kMaxSlotBytes);
   return {.slotCount = kSlotCount, .slotBytes = static_cast<uint32_t>(slotBytes)};
 }
 

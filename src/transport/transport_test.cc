@@ -89,7 +89,7 @@ TEST_P(AnyTransport, IsTheOneForThePair) {
 TEST_P(AnyTransport, MakesZeroedAlignedLinks) {
   const Listening listening = at(other()).listen(left(), right(), kGeometry).value();
   const wire::LinkView& view = listening.end->view();
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(view.control) % wire::kCacheLineBytes, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(view.control) % kCacheLineBytes, 0u);
   EXPECT_EQ(view.geometry.slotCount, kGeometry.slotCount);
   EXPECT_EQ(view.geometry.slotBytes, kGeometry.slotBytes);
   const auto* bytes = reinterpret_cast<const unsigned char*>(view.control);

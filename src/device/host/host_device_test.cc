@@ -429,8 +429,8 @@ TEST(HostEvents, MeasureTheTimeBetweenThem) {
 class Links {
  public:
   explicit Links(size_t count) {
-    memory_ = std::make_unique<std::byte[]>(count * kBytes + wire::kCacheLineBytes);
-    auto start = roundUp(reinterpret_cast<uintptr_t>(memory_.get()), wire::kCacheLineBytes);
+    memory_ = std::make_unique<std::byte[]>(count * kBytes + kCacheLineBytes);
+    auto start = roundUp(reinterpret_cast<uintptr_t>(memory_.get()), kCacheLineBytes);
     for (size_t i = 0; i < count; ++i)
       views_.push_back(wire::viewLink(reinterpret_cast<void*>(start + i * kBytes), kGeometry));
   }

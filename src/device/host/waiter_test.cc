@@ -30,8 +30,8 @@ class LinkMemory {
   const wire::LinkView& view() const { return view_; }
 
  private:
-  struct alignas(wire::kCacheLineBytes) Line {
-    std::array<std::byte, wire::kCacheLineBytes> bytes{};
+  struct alignas(kCacheLineBytes) Line {
+    std::array<std::byte, kCacheLineBytes> bytes{};
   };
   std::vector<Line> lines_;
   wire::LinkView view_;

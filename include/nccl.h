@@ -28,9 +28,8 @@
  *              communicator, which can then only be aborted (or shrunk with NCCL_SHRINK_ABORT).
  *              ncclGetLastError says which rank, which value and which setting.
  *   Support    this release answers ncclInvalidUsage, and says so in the text, to the device API's
- *              calls. Registration is a hint that CPU ranks have no use for: it is checked and
- * kept, and changes nothing; their windows are NULL. splitShare and shrinkShare are accepted;
- *              nothing is shared.
+ *              calls that make what kernels use. Registration is a hint: it is checked and kept,
+ *              and changes nothing. splitShare and shrinkShare are accepted; nothing is shared.
  *   Outputs    are written only on ncclSuccess (a new communicator also on ncclInProgress).
  */
 #ifndef NCCL_H_

@@ -93,6 +93,13 @@ theirs() {
 }
 first() { inside sh -c 'ldd /opt/check/threads | sed -n "s/.*=> \(.*libnccl[^ ]*\).*/\1/p"'; }
 expect() { [[ $(first) == "$1" ]] || fail "libnccl.so.2 is $(first), wanted $1"; echo "libnccl.so.2 is $1"; }
+# line OPTION: the command line of docs/PACKAGES.md with update-alternatives and this option.
+line() {
+  local command
+  command=$(sed -n "s/^    \(update-alternatives $1 .*\)/\1/p" "$source/docs/PACKAGES.md")
+  [[ -n $command ]] || fail "docs/PACKAGES.md has no update-alternatives $1"
+  inside sh -ec "$command" >/dev/null
+}
 our_library=/usr/lib/tutti/lib/libnccl.so.2
 their_library=${libraries#/usr}/libnccl.so.2  # /lib leads to /usr/lib
 step "beside NVIDIA's packages, which come second"
@@ -101,12 +108,10 @@ theirs libnccl2
 theirs libnccl-dev
 get /opt/check/libnccl2.deb /opt/check/libnccl-dev.deb
 expect "$their_library"
-inside update-alternatives --set tutti-nccl /usr/lib/tutti/ld.so.conf.first >/dev/null
-inside ldconfig
+line --set
 expect $our_library
 inside sh -ec 'cd /opt/check && ./threads 3'
-inside update-alternatives --auto tutti-nccl >/dev/null
-inside ldconfig
+line --auto
 expect "$their_library"
 step "and which come first"
 inside apt-get purge -y -qq tutti libtutti-dev libtutti-nccl2 >/dev/null 2>&1

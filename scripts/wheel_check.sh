@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
 # Builds the Python wheel, installs it into a fresh virtual environment and uses it there:
 #   scripts/wheel_check.sh [PYTHON]
-# Needs a package index for scikit-build-core, NumPy and pytest; exits 77 where there is none. Where PYTHON has torch, that
-# is lent to the environment, and the PyTorch example runs, too: torch.distributed over CPU ranks with the wheel's backend.
+# Needs a package index for scikit-build-core, NumPy and pytest; exits 77 where there is none. Where PYTHON (the system's if
+# it has torch, else python3) has torch, that is lent to the environment, and the PyTorch example runs, too:
+# torch.distributed over CPU ranks with the wheel's backend.
 set -euo pipefail
-python=${1:-python3}
+python=${1:-}
+if [[ -z $python ]]; then # the one of the two that has torch
+  for each in /usr/bin/python3 python3; do
+    python=$each
+    ! "$each" -c 'import torch, venv, ensurepip' 2>/dev/null || break
+  done
+fi
 source=$(realpath "$(dirname "$0")/..")
 work=$(mktemp -d /tmp/tutti-wheel.XXXXXX)
 trap 'rm -rf "$work"' EXIT

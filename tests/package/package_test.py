@@ -89,6 +89,19 @@ class InstalledTree(Folder):
             with self.subTest(name=name):
                 self.compile_with_pkg_config(name)
 
+    @needs("pkg-config")
+    def test_the_lines_of_the_pages_that_compile_and_start_a_program_run(self):
+        shutil.copy(SOURCE / "examples/one_thread.c", self.folder / "app.c")
+        (self.folder / "tutti").symlink_to(self.home)
+        env = {"HOME": str(self.folder), "PKG_CONFIG_PATH": str(self.home / "lib/pkgconfig")}
+        text = "".join((SOURCE / page).read_text(encoding="utf-8") for page in ("README.md", "docs/PACKAGES.md"))
+        lines = re.findall(r"^    ((?:cc|LD_PRELOAD=\S+) .*)$", text, re.MULTILINE)
+        self.assertGreaterEqual(len(lines), 3)
+        for line in lines:
+            with self.subTest(line=line):
+                run("bash", "-ec", line, env=env, cwd=self.folder)
+                run("./app", env={"LD_LIBRARY_PATH": str(self.home / "lib")}, cwd=self.folder)
+
     def test_a_project_builds_with_each_cmake_package(self):
         for package in ("NCCL", "tutti"):
             with self.subTest(package=package):

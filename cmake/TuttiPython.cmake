@@ -81,7 +81,7 @@ endif()
 if(python_with_numpy)
   add_test(NAME docs.python COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/scripts/docs_commands.py --python
            ${python_with_numpy} ${python_with_torch})
-  set_tests_properties(docs.python PROPERTIES TIMEOUT 600 RESOURCE_LOCK torch_cache
+  set_tests_properties(docs.python PROPERTIES TIMEOUT 900 RESOURCE_LOCK torch_cache
     ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host;OMP_NUM_THREADS=1;TUTTI_TORCH_CACHE=${CMAKE_BINARY_DIR}/torch-cache")
 else()
   add_test(NAME docs.python COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with numpy found")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Fits the simulator's time constants to measured calls and prints them as rows of src/plan/device_constants.txt.
+"""Fits the simulator's time constants to measured calls and prints them as lines of src/plan/device_constants.txt.
 
-  scripts/sim_calibrate.py docs/results/2026-11-21-gpu-measured.csv
+  scripts/sim_calibrate.py docs/results/2026-11-22-gpu-measured.csv
 
-A line of the file: system,collective,ranks,mode,bytes,us,run. For each system and collective three protocols, each with
-three prices, none negative: fixed + hop x hops + bytes x factor / rate, where hops and factor are those of the
-algorithm. A call takes the cheapest. Fitted to mode "graph" by relative least squares; where one protocol takes over
-from another is searched among the measured sizes. "eager" adds what its shortest calls take longer, at least.
+A line of the file: system,collective,ranks,mode,bytes,us,run. For each system, collective and number of ranks three
+protocols, each with three prices, none negative: fixed + hop x hops + bytes x factor / rate, where hops and factor are
+those of the algorithm. A call takes the cheapest. Fitted to mode "graph" by relative least squares; where one protocol
+takes over from another is searched among the measured sizes. What a hop costs is how much longer more ranks take.
+"eager" adds what its shortest calls take longer, at least. Runs named "library" are left to judge by.
 """
 import csv
 import itertools
@@ -24,6 +25,8 @@ ALGORITHMS = {
 # A hop is at least a flag from GPU to GPU, which was measured by itself on the same machine.
 LEAST_HOP_US = 0.66
 PROTOCOLS = ("LL", "LL128", "Simple")
+# A run of another program, not fitted to.
+JUDGE = "library"
 
 
 def algorithm(system, collective, protocol):
@@ -46,24 +49,23 @@ def hops_and_factor(collective, name, n):
 
 
 def solve(rows, values):
-    """Least squares, non-negative: the best of all subsets of the three columns."""
+    """Least squares of fixed and per MB, non-negative, where each hop takes the least."""
     values = [v - LEAST_HOP_US * r[1] for r, v in zip(rows, values)]
     best = None
-    for size in (3, 2, 1):
-        for columns in itertools.combinations(range(3), size):
-            a = [[sum(r[i] * r[j] for r in rows) for j in columns] + [sum(r[i] * v for r, v in zip(rows, values))]
-                 for i in columns]
-            x = gauss(a)
-            # Bytes always cost something: a price of 0 would be an infinite rate elsewhere.
-            if x is None or min(x) < 0 or 2 not in columns or x[-1] <= 0:
-                continue
-            full = [0.0, 0.0, 0.0]
-            for c, v in zip(columns, x):
-                full[c] = v
-            error = sum((sum(p * q for p, q in zip(r, full)) - v) ** 2 for r, v in zip(rows, values))
-            if best is None or error < best[0] - 1e-12:
-                best = error, full
-    return [best[1][0], best[1][1] + LEAST_HOP_US, best[1][2]] if best else None
+    # Bytes always cost something: a price of 0 would be an infinite rate elsewhere.
+    for columns in ((0, 2), (2,)):
+        a = [[sum(r[i] * r[j] for r in rows) for j in columns] + [sum(r[i] * v for r, v in zip(rows, values))]
+             for i in columns]
+        x = gauss(a)
+        if x is None or min(x) < 0 or x[-1] <= 0:
+            continue
+        full = [0.0, 0.0, 0.0]
+        for c, v in zip(columns, x):
+            full[c] = v
+        error = sum((sum(p * q for p, q in zip(r, full)) - v) ** 2 for r, v in zip(rows, values))
+        if best is None or error < best[0] - 1e-12:
+            best = error, full
+    return [best[1][0], LEAST_HOP_US, best[1][2]] if best else None
 
 
 def gauss(a):
@@ -108,46 +110,73 @@ def fit(system, collective, samples):
     return best[1]
 
 
-def main():
-    with open(sys.argv[1], newline="", encoding="utf-8") as file:
-        table = [(r["system"], r["collective"], int(r["ranks"]), r["mode"], int(r["bytes"]), float(r["us"]), r["run"])
-                 for r in csv.DictReader(file)]
-    keys = list(dict.fromkeys((r[0], r[1]) for r in table))
-    eager = {}
-    fitted = {}
-    for system, collective in keys:
-        mine = [r for r in table if r[:2] == (system, collective)]
-        graph = [(r[2], r[4], r[5]) for r in mine if r[3] == "graph" and r[6] == "kernels"]
-        graph += [(r[2], r[4], r[5] - 1.0) for r in mine if r[3] == "eager" and r[4] > 64 << 20]
-        fitted[system, collective] = fit(system, collective, graph)
-    errors = []
-    for system in dict.fromkeys(k[0] for k in keys):
-        ours = [r for r in table if r[0] == system and r[3] == "eager" and r[6] == "kernels" and r[4] <= 64 << 10]
-        more = statistics.median(r[5] - predict(r[0], r[1], fitted[r[0], r[1]], r[2], r[4]) for r in ours)
-        floor = statistics.median(r[5] for r in ours)
-        # Whether the host bounds short calls: a sum or a floor, whichever explains them better.
-        sums = [abs((predict(r[0], r[1], fitted[r[0], r[1]], r[2], r[4]) + more) / r[5] - 1) for r in ours]
-        floors = [abs(max(predict(r[0], r[1], fitted[r[0], r[1]], r[2], r[4]) + 1, floor) / r[5] - 1) for r in ours]
-        eager[system] = (more, 0.0) if sum(sums) <= sum(floors) else (1.0, floor)
-        print(f"launch {system} more_us {eager[system][0]:.1f} least_us {eager[system][1]:.1f}")
-    for (system, collective), prices in fitted.items():
-        for k, (fixed, hop, per_mb) in enumerate(prices):
-            rate = 1e3 / per_mb if per_mb > 0 else 0
-            priced = "Send" if collective == "SendRecv" else collective
-            print(f"call {system} {priced} {algorithm(system, collective, k)} {PROTOCOLS[k]} "
-                  f"fixed_us {fixed:.2f} hop_us {hop:.2f} gb_s {rate:.1f}")
+def share_hops(system, collective, fitted):
+    """Moves what more ranks take longer from the fixed price to that of a hop; no call takes another time for it."""
+    for k in range(3):
+        hops = {n: features(system, collective, k, n, 0)[1] for n in fitted}
+        waits = {n: fitted[n][k][0] + fitted[n][k][1] * hops[n] for n in fitted}
+        low, high = min(fitted), max(fitted)
+        if hops[high] == hops[low]:
+            continue
+        slope = (waits[high] - waits[low]) / (hops[high] - hops[low])
+        hop = max(LEAST_HOP_US, min([slope] + [waits[n] / hops[n] for n in fitted]))
+        for n in fitted:
+            fitted[n][k][:2] = [waits[n] - hop * hops[n], hop]
+
+
+def launch_of(system, table, predicted):
+    """Whether the host bounds short calls: a sum or a floor, whichever explains them better."""
+    ours = [r for r in table if r[0] == system and r[3] == "eager" and r[6] != JUDGE and r[4] <= 64 << 10]
+    more = statistics.median(r[5] - predicted(r) for r in ours)
+    floor = statistics.median(r[5] for r in ours)
+    sums = [abs((predicted(r) + more) / r[5] - 1) for r in ours]
+    floors = [abs(max(predicted(r) + 1, floor) / r[5] - 1) for r in ours]
+    return (more, 0.0) if sum(sums) <= sum(floors) else (1.0, floor)
+
+
+def report(table, predicted, launch):
     groups = {}
-    for system, collective, n, mode, size, us, run in table:
-        t = predict(system, collective, fitted[system, collective], n, size)
-        if mode == "eager":
-            more, floor = eager[system]
+    for row in table:
+        t = predicted(row)
+        if row[3] == "eager":
+            more, floor = launch[row[0]]
             t = max(t + more, floor)
-        groups.setdefault((system, mode, run), []).append((t / us - 1, collective, n, size))
+        groups.setdefault((row[0], row[3], row[6]), []).append((t / row[5] - 1, row[1], row[2], row[4]))
     for key, found in groups.items():
         worst = max(found, key=lambda f: abs(f[0]))
         over = sum(abs(f[0]) > 0.25 for f in found)
         print(f"# {key}: {len(found)} cells, median {statistics.median(abs(f[0]) for f in found):.1%}, worst {worst}, "
               f"{over} over 25 %")
+
+
+def main():
+    with open(sys.argv[1], newline="", encoding="utf-8") as file:
+        table = [(r["system"], r["collective"], int(r["ranks"]), r["mode"], int(r["bytes"]), float(r["us"]), r["run"])
+                 for r in csv.DictReader(file)]
+    fitted = {}
+    for system, collective in dict.fromkeys((r[0], r[1]) for r in table):
+        mine = [r for r in table if r[:2] == (system, collective) and r[6] != JUDGE]
+        of_ranks = {}
+        for n in sorted({r[2] for r in mine}):
+            samples = [(n, r[4], r[5]) for r in mine if r[2] == n and r[3] == "graph"]
+            samples += [(n, r[4], r[5] - 1.0) for r in mine if r[2] == n and r[3] == "eager" and r[4] > 64 << 20]
+            of_ranks[n] = fit(system, collective, samples)
+        share_hops(system, collective, of_ranks)
+        fitted[system, collective] = of_ranks
+
+    def predicted(row):
+        return predict(row[0], row[1], fitted[row[0], row[1]][row[2]], row[2], row[4])
+
+    launch = {system: launch_of(system, table, predicted) for system in dict.fromkeys(r[0] for r in table)}
+    for system, (more, floor) in launch.items():
+        print(f"launch {system} more_us {more:.1f} least_us {floor:.1f}")
+    for (system, collective), of_ranks in fitted.items():
+        for n, prices in of_ranks.items():
+            for k, (fixed, hop, per_mb) in enumerate(prices):
+                priced = "Send" if collective == "SendRecv" else collective
+                print(f"call {system} {priced} {algorithm(system, collective, k)} {PROTOCOLS[k]} ranks {n} "
+                      f"fixed_us {fixed:.2f} hop_us {hop:.2f} gb_s {1e3 / per_mb:.4g}")
+    report(table, predicted, launch)
 
 
 main()

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "sim/choice.h"
 #include "tools/collective_option.h"
@@ -143,6 +144,45 @@ Result<std::vector<Compared>> compare(std::span<const Measured> measured,
   return compared;
 }
 
+namespace {
+
+// Calls that are further off than was wanted, each with all that was measured of it: where runs
+// differ by as much among themselves, no time fits them all.
+void printOver(std::span<const Compared> compared) {
+  using Key = std::tuple<std::string, std::string, std::string, int32_t, uint64_t>;
+  std::map<Key, std::vector<const Compared*>> calls;
+  for (const Compared& each : compared) {
+    const Measured& row = each.measured;
+    calls[{std::string(nameOf(row.system)), std::string(nameOf(row.launch)),
+           std::string(name(row.collective)), row.ranks, row.bytes}]
+        .push_back(&each);
+  }
+  constexpr double kWanted = .25;
+  const auto isOver = [](const Compared* each) { return std::abs(each->error()) > kWanted; };
+  bool isFirst = true;
+  for (const auto& [key, cells] : calls) {
+    if (std::ranges::none_of(cells, isOver)) continue;
+    if (std::exchange(isFirst, false))
+      fmt::print(
+          "\nover 25 %, with all runs of the call\n  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10}  {}\n",
+          "", "", "", "RANKS", "BYTES", "SIM us", "MEASURED us");
+    const auto& [system, launch, collective, ranks, bytes] = key;
+    std::string text;
+    double least = cells.front()->measured.us, most = least;
+    for (const Compared* each : cells) {
+      text += fmt::format(" {:.4g}", each->measured.us);
+      least = std::min(least, each->measured.us);
+      most = std::max(most, each->measured.us);
+    }
+    if (cells.size() > 1)
+      text += fmt::format(", runs differ by {:.0f} %", 100 * (most / least - 1));
+    fmt::print("  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10.1f} {}\n", system, launch, collective, ranks,
+               sizeName(bytes), cells.front()->us, text);
+  }
+}
+
+}  // namespace
+
 void printCompared(std::span<const Compared> compared) {
   using Key = std::tuple<std::string, std::string, std::string>;
   std::map<Key, std::vector<const Compared*>> groups;
@@ -177,6 +217,7 @@ void printCompared(std::span<const Compared> compared) {
     }
     fmt::print("\n");
   }
+  printOver(compared);
 }
 
 void printComparedJson(std::span<const Compared> compared) {

@@ -68,9 +68,10 @@ std::string write(const GpuConstants& gpu) {
     text += fmt::format("launch {} more_us {:.4g} least_us {:.4g}\n", nameOf(system),
                         gpu.eager[place(system)].moreUs, gpu.eager[place(system)].leastUs);
   for (const CallPrices& each : gpu.calls)
-    text += fmt::format("call {} {} {} {} fixed_us {:.4g} hop_us {:.4g} gb_s {:.4g}\n",
+    text += fmt::format("call {} {} {} {} ranks {} fixed_us {:.4g} hop_us {:.4g} gb_s {:.4g}\n",
                         nameOf(each.system), name(each.collective), each.algorithm,
-                        graph::nameOf(each.protocol), each.fixedUs, each.hopUs, each.gbPerSecond);
+                        graph::nameOf(each.protocol), each.rankCount, each.fixedUs, each.hopUs,
+                        each.gbPerSecond);
   return text;
 }
 
@@ -277,6 +278,10 @@ class TuningParser {
     if (found == kProtocols.end())
       return fault(fmt::format("\"{}\": wanted LL, LL128 or Simple", shown(protocol)));
     prices.protocol = *found;
+    double ranks = 0;
+    TUTTI_TRY(parseFigure(words, "ranks", ranks));
+    prices.rankCount = static_cast<int32_t>(ranks);
+    if (prices.rankCount < 2) return fault("ranks: wanted 2 or more");
     TUTTI_TRY(parseRates(words, prices));
     tuning_.gpu->calls.push_back(prices);
     return {};

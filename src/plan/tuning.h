@@ -41,12 +41,13 @@ std::string_view nameOf(System system);
 enum class Launch : uint8_t { kEager, kGraph };
 std::string_view nameOf(Launch launch);
 
-// Prices of one algorithm with one protocol.
+// Prices of one algorithm with one protocol, as measured with so many ranks of a host.
 struct CallPrices {
   System system = System::kTutti;
   Collective collective = Collective::kAllReduce;  // kSend: send and receive
   std::string_view algorithm = "";                 // static storage
   graph::Protocol protocol = graph::Protocol::kSimple;
+  int32_t rankCount = 2;
   double fixedUs = 0;      // a call, replayed in a graph
   double hopUs = 0;        // a message that waits for the one before, inside a node
   double gbPerSecond = 0;  // data that a rank sends, all its channels together, inside a node

@@ -26,6 +26,7 @@ Tuning tuningOf() {
                                          .collective = Collective::kBroadcast,
                                          .algorithm = "ring",
                                          .protocol = graph::Protocol::kLl128,
+                                         .rankCount = 4,
                                          .fixedUs = 1,
                                          .hopUs = .5,
                                          .gbPerSecond = 300}}},
@@ -84,7 +85,10 @@ TEST(Tuning, IsRefusedWhereItGoesWrong) {
   const std::string gpu = first + "device gpu\n";
   EXPECT_THAT(refusal(gpu + "launch rccl"), HasSubstr("\"rccl\": wanted tutti or nccl"));
   EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL256"), HasSubstr("\"LL256\": wanted LL"));
-  EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL fixed_us 1 hop_us 1 gb_s 0"),
+  EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL fixed_us 1"), HasSubstr("wanted ranks"));
+  EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL ranks 1 fixed_us 1 hop_us 1 gb_s 1"),
+              HasSubstr("ranks: wanted 2 or more"));
+  EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL ranks 2 fixed_us 1 hop_us 1 gb_s 0"),
               HasSubstr("gb_s: wanted more than 0"));
 }
 

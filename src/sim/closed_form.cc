@@ -103,8 +103,10 @@ Estimate combine(const Cluster& cluster, const SimCall& call, const Method& meth
                      facts);
   const LaunchCost launch = launchCost(timing.system, timing.launch);
   const auto at = [&](graph::Protocol protocol) {
-    return combineAt(cluster, pricesFor(timing.system, call.collective, method.algorithm, protocol),
-                     launch, method.protocol, facts);
+    return combineAt(
+        cluster,
+        pricesFor({timing.system, call.collective, method.algorithm, protocol, facts.ranksPerNode}),
+        launch, method.protocol, facts);
   };
   if (timing.system == System::kTutti) return at(method.protocol);
   // What was measured of NCCL does not tell its protocols apart: prices are by range of sizes.
@@ -124,7 +126,8 @@ Result<Estimate> estimate(const Traffic& traffic, const Timing& timing) {
                   .messages = loads.messages,
                   .busiest = busiestOf(traffic.cluster(), loads),
                   .hops = hopsOf(traffic),
-                  .slowest = slowestRank(traffic)});
+                  .slowest = slowestRank(traffic),
+                  .ranksPerNode = traffic.cluster().mostRanksPerNode()});
 }
 
 namespace {
@@ -214,7 +217,8 @@ Result<LoadFacts> Estimator::factsOf(const SimCall& call, const Method& method) 
                   .messages = 0,
                   .busiest = busiestOf(cluster_, loads),
                   .hops = hopsOf(traffic),
-                  .slowest = slowestRank(traffic)};
+                  .slowest = slowestRank(traffic),
+                  .ranksPerNode = cluster_.mostRanksPerNode()};
   facts_[key] = facts;
   return facts;
 }

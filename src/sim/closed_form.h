@@ -48,6 +48,7 @@ struct LoadFacts {
   BusiestLink busiest{};
   Hops hops{};
   double slowest = 1;  // share of its speed at which the slowest rank works
+  int32_t ranksPerNode = 2;
 };
 Estimate combine(const Cluster& cluster, const SimCall& call, const Method& method,
                  const Timing& timing, const LoadFacts& facts);

@@ -96,8 +96,7 @@ Result<Cluster> Cluster::make(Parts parts) {
 }
 
 void Cluster::placeRanks(Placement placement) {
-  size_t most = 0;
-  for (const NodePlace& node : nodes_) most = std::max(most, node.ranks.size());
+  const auto most = static_cast<size_t>(mostRanksPerNode());
   const auto add = [&](size_t node, size_t local) {
     if (local >= nodes_[node].ranks.size()) return;
     nodes_[node].ranks[local] = Rank{rankCount()};
@@ -112,6 +111,12 @@ void Cluster::placeRanks(Placement placement) {
   for (size_t local = 0; local < most; ++local) {
     for (size_t node = 0; node < nodes_.size(); ++node) add(node, local);
   }
+}
+
+int32_t Cluster::mostRanksPerNode() const {
+  size_t most = 0;
+  for (const NodePlace& node : nodes_) most = std::max(most, node.ranks.size());
+  return static_cast<int32_t>(most);
 }
 
 double Cluster::gbPerSecond(int32_t link) const {

@@ -87,6 +87,7 @@ class Cluster {
   const std::string& name() const { return name_; }
   int32_t rankCount() const { return static_cast<int32_t>(placeOf_.size()); }
   int32_t nodeCount() const { return static_cast<int32_t>(nodes_.size()); }
+  int32_t mostRanksPerNode() const;
   bool hasGpus() const { return !kinds_.front().gpus.empty(); }
   const std::vector<NodeKind>& kinds() const { return kinds_; }
   const Network& network() const { return network_; }

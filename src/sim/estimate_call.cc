@@ -24,7 +24,8 @@ double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
       for (const auto protocol :
            {graph::Protocol::kLl, graph::Protocol::kLl128, graph::Protocol::kSimple}) {
         if (measuredOnly && !isPriced(kSystem, shape.collective, each.name, protocol)) continue;
-        const CallPrices& prices = pricesFor(kSystem, shape.collective, each.name, protocol);
+        const CallPrices& prices =
+            pricesFor({kSystem, shape.collective, each.name, protocol, ranks});
         const double us =
             prices.fixedUs + each.cost(ranks).hops * prices.hopUs +
             schedule::sentFactor(each, ranks) * bytes / (prices.gbPerSecond * kBytesPerUs);

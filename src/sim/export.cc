@@ -46,10 +46,11 @@ Result<uint32_t> tagOf(int32_t channel, int64_t place) {
 
 uint64_t calcNanoseconds(const FlowTable& table, const FlowStep& step) {
   const Traffic& traffic = table.traffic();
-  const CallPrices prices = traffic.cluster().hasGpus()
-                                ? pricesFor(System::kTutti, traffic.call().collective,
-                                            traffic.method().algorithm, traffic.method().protocol)
-                                : cpuPrices(traffic.call().collective, traffic.method().algorithm);
+  const CallPrices prices =
+      traffic.cluster().hasGpus()
+          ? pricesFor({System::kTutti, traffic.call().collective, traffic.method().algorithm,
+                       traffic.method().protocol, traffic.cluster().mostRanksPerNode()})
+          : cpuPrices(traffic.call().collective, traffic.method().algorithm);
   const double lane = prices.gbPerSecond / traffic.channelCount();  // bytes a nanosecond
   return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(step.bytes) / lane));
 }

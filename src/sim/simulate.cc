@@ -23,7 +23,8 @@ CallPrices usualPrices(const Traffic& traffic, const Timing& timing) {
   const Method& method = traffic.method();
   const Collective collective = traffic.call().collective;
   return traffic.cluster().hasGpus()
-             ? pricesFor(timing.system, collective, method.algorithm, method.protocol)
+             ? pricesFor({timing.system, collective, method.algorithm, method.protocol,
+                          traffic.cluster().mostRanksPerNode()})
              : cpuPrices(collective, method.algorithm);
 }
 

@@ -7,14 +7,20 @@ namespace {
 
 using graph::Protocol;
 
-const CallPrices* find(System system, Collective collective, std::string_view algorithm,
-                       Protocol protocol) {
-  const std::span<const CallPrices> known = gpuPrices();
-  const auto found = std::ranges::find_if(known, [&](const CallPrices& row) {
-    return row.system == system && row.collective == collective && row.protocol == protocol &&
-           (algorithm.empty() || row.algorithm == algorithm);
-  });
-  return found == known.end() ? nullptr : &*found;
+// Any algorithm where none is named.
+const CallPrices* find(const PriceKey& key) {
+  const CallPrices* best = nullptr;
+  for (const CallPrices& row : gpuPrices()) {
+    if (row.system != key.system || row.collective != key.collective ||
+        row.protocol != key.protocol || (!key.algorithm.empty() && row.algorithm != key.algorithm))
+      continue;
+    const bool isAbove = row.rankCount > key.rankCount;
+    const bool isNearer = best != nullptr && !isAbove && row.rankCount > best->rankCount;
+    const bool isLess =
+        best != nullptr && best->rankCount > key.rankCount && row.rankCount < best->rankCount;
+    if (best == nullptr || isNearer || isLess) best = &row;
+  }
+  return best;
 }
 
 // Receiving is the other half of sending; gathering and scattering are parts of an all-to-all.
@@ -39,15 +45,17 @@ Collective pricedAs(Collective collective) {
 std::span<const CallPrices> gpuPrices() { return plan::builtInGpu().calls; }
 
 bool isPriced(System system, Collective collective, std::string_view algorithm, Protocol protocol) {
-  return find(system, pricedAs(collective), algorithm, protocol) != nullptr;
+  return find({system, pricedAs(collective), algorithm, protocol}) != nullptr;
 }
 
-const CallPrices& pricesFor(System system, Collective collective, std::string_view algorithm,
-                            Protocol protocol) {
-  const Collective priced = pricedAs(collective);
-  if (const CallPrices* exact = find(system, priced, algorithm, protocol)) return *exact;
-  if (const CallPrices* like = find(system, priced, "", protocol)) return *like;
-  return *find(system, Collective::kAllReduce, "", protocol);
+const CallPrices& pricesFor(const PriceKey& key) {
+  PriceKey wanted = key;
+  wanted.collective = pricedAs(key.collective);
+  if (const CallPrices* exact = find(wanted)) return *exact;
+  wanted.algorithm = "";
+  if (const CallPrices* like = find(wanted)) return *like;
+  wanted.collective = Collective::kAllReduce;
+  return *find(wanted);
 }
 
 LaunchCost launchCost(System system, Launch launch) {

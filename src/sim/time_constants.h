@@ -3,6 +3,7 @@
 // and what is supposed. Plain values, any thread.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -19,9 +20,17 @@ using plan::System;
 
 std::span<const CallPrices> gpuPrices();
 
-// The row itself; else one of the collective and protocol; else one of all-reduce. Never none.
-const CallPrices& pricesFor(System system, Collective collective, std::string_view algorithm,
-                            graph::Protocol protocol);
+// What is asked of a call's prices.
+struct PriceKey {
+  System system = System::kTutti;
+  Collective collective = Collective::kAllReduce;
+  std::string_view algorithm = "";
+  graph::Protocol protocol = graph::Protocol::kSimple;
+  int32_t rankCount = 2;  // of a node
+};
+// Those of the algorithm; else of the collective and protocol; else of all-reduce. Of several
+// numbers of ranks the nearest that is not above; else the least. Never none.
+const CallPrices& pricesFor(const PriceKey& key);
 // Whether the first of these would be found.
 bool isPriced(System system, Collective collective, std::string_view algorithm,
               graph::Protocol protocol);

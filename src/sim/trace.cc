@@ -68,17 +68,26 @@ class TraceRun {
     std::vector<int32_t> links;  // of the timer's cluster: their numbers in the whole
   };
 
+  // GB/s of a rank's sends, in whichever communicator is fastest.
+  static double mostSent(const Cluster& cluster, const Timing& timing) {
+    if (!cluster.hasGpus()) return cpuPrices(Collective::kSend, "direct").gbPerSecond;
+    double most = 0;
+    for (const int32_t ranks : {1, cluster.mostRanksPerNode()})
+      most = std::max(most, pricesFor({timing.system, Collective::kSend, "direct",
+                                       graph::Protocol::kSimple, ranks})
+                                .gbPerSecond);
+    return most;
+  }
+
   // The cluster's links; then, of each rank, what all its sends together take, and its receives.
   static std::vector<double> capacitiesOf(const Cluster& cluster, const Timing& timing) {
     std::vector<double> made;
     for (int32_t link = 0; link < cluster.linkCount(); ++link)
       made.push_back(cluster.gbPerSecond(link) * kBytesPerUs *
                      (cluster.isNetworkLink(link) ? kNetworkShare : 1));
-    const CallPrices prices = cluster.hasGpus() ? pricesFor(timing.system, Collective::kSend,
-                                                            "direct", graph::Protocol::kSimple)
-                                                : cpuPrices(Collective::kSend, "direct");
+    const double most = mostSent(cluster, timing);
     for (int32_t rank = 0; rank < cluster.rankCount(); ++rank) {
-      const double own = prices.gbPerSecond * kBytesPerUs * cluster.speedOf(Rank{rank});
+      const double own = most * kBytesPerUs * cluster.speedOf(Rank{rank});
       made.insert(made.end(), 2, own);
     }
     return made;

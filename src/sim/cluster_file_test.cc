@@ -55,7 +55,7 @@ TEST(ClusterFile, ErrorsNameThePlace) {
   };
   const Row rows[] = {
       {"", "c.yaml:1:1: nothing in it"},
-      {"a: [", "c.yaml:2:1: no YAML"},
+      {"a: [", "c.yaml:1:5: no YAML"},
       {"cluster: x\n", "c.yaml:1:1: nodes is missing"},
       {"nodes: []\n", "c.yaml:1:8: nodes is a list"},
       {"nodes:\n  - count: 0\n", "c.yaml:2:12: count is 0, wanted a whole number from 1"},

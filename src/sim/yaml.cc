@@ -85,9 +85,19 @@ class YamlReader {
       event.isThere = true;
       return {};
     }
-    const auto at = positionOf(parser_.raw.problem_mark, limits_);
+    const topology::Position at = problemPosition();
     return invalidArgument("{}:{}:{}: no YAML: {}", *source_, at.line, at.column,
                            parser_.raw.problem != nullptr ? parser_.raw.problem : "unreadable");
+  }
+
+  // Where something is missing at the end, the parser names a line that is not there any more.
+  topology::Position problemPosition() const {
+    const auto lines = static_cast<size_t>(std::ranges::count(text_, '\n'));
+    if (parser_.raw.problem_mark.line <= lines)
+      return positionOf(parser_.raw.problem_mark, limits_);
+    const size_t lastLine = text_.rfind('\n') + 1;  // npos + 1 is 0
+    return {.line = static_cast<int32_t>(lines) + limits_.firstLine,
+            .column = static_cast<int32_t>(text_.size() - lastLine) + 1};
   }
 
   Status faultAt(const Event& event, std::string_view what) const {

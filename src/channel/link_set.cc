@@ -11,7 +11,8 @@ namespace {
 struct OfferMessage {
   uint32_t version = 1;
   uint32_t transportIndex = 0;
-  wire::LinkGeometry geometry;
+  uint32_t slotCount = 0;
+  uint32_t slotBytes = 0;
   transport::Offer offer{};
 };
 static_assert(sizeof(OfferMessage) == 16 + sizeof(transport::Offer));
@@ -24,6 +25,12 @@ bootstrap::Tag offerTag(Lane lane) {
 uint64_t linkKey(Rank peer, Lane lane, bool isOutgoing) {
   return (uint64_t{isOutgoing} << 40) | (uint64_t{static_cast<uint8_t>(lane)} << 32) |
          static_cast<uint32_t>(index(peer));
+}
+
+// A network's bound is the connection, not the slots.
+wire::LinkGeometry geometryFor(const transport::Transport& transport, wire::LinkGeometry agreed) {
+  if (!transport.caps().mapped) agreed.shortCount = 0;
+  return agreed;
 }
 
 }  // namespace
@@ -93,12 +100,13 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   TUTTI_TRY_ASSIGN(transport::Transport * transport, pick(from, self));
   TUTTI_TRY_ASSIGN(auto listening, transport->listen(parts_.peers[static_cast<size_t>(index(from))],
                                                      parts_.peers[static_cast<size_t>(index(self))],
-                                                     parts_.geometry));
+                                                     geometryFor(*transport, parts_.geometry)));
   OfferMessage message;
   for (size_t i = 0; i < parts_.transports.size(); ++i) {
     if (parts_.transports[i].get() == transport) message.transportIndex = static_cast<uint32_t>(i);
   }
-  message.geometry = parts_.geometry;
+  message.slotCount = parts_.geometry.slotCount;
+  message.slotBytes = parts_.geometry.slotBytes;
   message.offer = listening.offer;
   TUTTI_TRY(parts_.bootstrap.send(from, offerTag(lane), std::as_bytes(std::span(&message, 1))));
   link.transportName_ = transport->caps().name;
@@ -130,19 +138,20 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   }
   std::memcpy(&message, bytes.data(), sizeof message);
   if (message.version != 1 || message.transportIndex >= parts_.transports.size() ||
-      message.geometry.slotCount != parts_.geometry.slotCount ||
-      message.geometry.slotBytes != parts_.geometry.slotBytes) {
+      message.slotCount != parts_.geometry.slotCount ||
+      message.slotBytes != parts_.geometry.slotBytes) {
     return remoteError(
         "rank {} offers a link this rank cannot use: version {}, transport {}, {} slots of {} "
         "bytes; wanted {} of {}",
-        index(link.peer_), message.version, message.transportIndex, message.geometry.slotCount,
-        message.geometry.slotBytes, parts_.geometry.slotCount, parts_.geometry.slotBytes);
+        index(link.peer_), message.version, message.transportIndex, message.slotCount,
+        message.slotBytes, parts_.geometry.slotCount, parts_.geometry.slotBytes);
   }
   const Rank self = parts_.bootstrap.rank();
   transport::Transport& transport = *parts_.transports[message.transportIndex];
-  TUTTI_TRY_ASSIGN(auto end, transport.connect(parts_.peers[static_cast<size_t>(index(self))],
-                                               parts_.peers[static_cast<size_t>(index(link.peer_))],
-                                               message.geometry, message.offer));
+  TUTTI_TRY_ASSIGN(auto end,
+                   transport.connect(parts_.peers[static_cast<size_t>(index(self))],
+                                     parts_.peers[static_cast<size_t>(index(link.peer_))],
+                                     geometryFor(transport, parts_.geometry), message.offer));
   link.transportName_ = transport.caps().name;
   keep(link, std::move(end));
   const auto& receiver = parts_.peers[static_cast<size_t>(index(link.peer_))];

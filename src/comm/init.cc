@@ -155,7 +155,8 @@ wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
   const auto least = std::ranges::min_element(
       records, {}, [](const InitRecord& record) { return record.geometry.slotBytes; });
   const wire::LinkGeometry geometry{.slotCount = least->geometry.slotCount,
-                                    .slotBytes = least->geometry.slotBytes};
+                                    .slotBytes = least->geometry.slotBytes,
+                                    .shortCount = least->geometry.shortCount};
   return isOneHost(records) ? geometry : plan::acrossHosts(geometry);
 }
 

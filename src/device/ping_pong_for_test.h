@@ -67,9 +67,9 @@ class PingPongTask final : public Task {
 
  private:
   bool send() {
-    if (!wire::hasFreeSlot(out_)) return false;
     const uint32_t bytes = what_.out.geometry.slotBytes;
-    std::memset(what_.out.payload(out_.next, bytes), static_cast<int>(out_.next & 0xff), bytes);
+    if (!wire::hasFreeSlot(out_, bytes)) return false;
+    std::memset(wire::payloadToFill(out_, bytes), static_cast<int>(out_.next & 0xff), bytes);
     wire::publish(out_, bytes, static_cast<uint32_t>(out_.next));
     return true;
   }
@@ -78,7 +78,7 @@ class PingPongTask final : public Task {
     seen_ = what_.in.message(in_.next).mark.load(std::memory_order_acquire);
     if (!wire::hasMessage(in_)) return false;
     const std::byte expected{static_cast<unsigned char>(in_.next & 0xff)};
-    const std::byte* payload = what_.in.payload(in_.next, what_.in.geometry.slotBytes);
+    const std::byte* payload = wire::receivedPayload(in_, what_.in.geometry.slotBytes);
     for (size_t i = 0; i < what_.in.geometry.slotBytes; ++i) corrupt_ |= payload[i] != expected;
     corrupt_ |= what_.in.message(in_.next).signature != static_cast<uint32_t>(in_.next);
     wire::release(in_);

@@ -63,7 +63,7 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
       const size_t elements = std::min(program.pieceElements(), step.elements - before);
       Attempt attempt = isPlain_ ? tryShape(step, elements, looks) : Attempt::kUnfit;
       if (attempt == Attempt::kUnfit) {
-        if (!awaitReady(step, looks)) {
+        if (!awaitReady(step, elements, looks)) {
           offerLanding(step, elements * program.elementBytes());
           return done > 0 ? Progress::kAdvanced : Progress::kIdle;
         }
@@ -87,8 +87,8 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
 }
 
 // Looks while it may. The word that is missing is looked at alone until it is there.
-bool Execution::awaitReady(const BoundStep& step, uint32_t& looks) {
-  while (!isReady(step)) {
+bool Execution::awaitReady(const BoundStep& step, size_t elements, uint32_t& looks) {
+  while (!isReady(step, elements)) {
     do {
       if (!mayLookAgain(looks)) return false;
     } while (isStillBlocked());
@@ -100,7 +100,7 @@ bool Execution::awaitReady(const BoundStep& step, uint32_t& looks) {
 bool Execution::isStillBlocked() const {
   switch (blockage_.what) {
     case For::kMessage: return !wire::hasMessage(*blockage_.port);
-    case For::kSlot: return !wire::hasFreeSlot(*blockage_.port);
+    case For::kSlot: return !wire::hasFreeSlot(*blockage_.port, blockage_.bytes);
     case For::kDrain: return !wire::isDrained(*blockage_.port);
     case For::kBlocks: return !joint_.isAnswered();
     case For::kNothing: return false;
@@ -108,15 +108,16 @@ bool Execution::isStillBlocked() const {
   return false;
 }
 
-bool Execution::isReady(const BoundStep& step) {
+bool Execution::isReady(const BoundStep& step, size_t elements) {
   for (const BoundOperand& source : binding_.program->sources(step)) {
     if (source.place != Place::kLink || wire::hasMessage(*source.port)) continue;
     blockage_ = {.what = For::kMessage, .peer = source.peer, .port = source.port};
     return false;
   }
+  const size_t bytes = elements * binding_.program->elementBytes();
   for (const BoundOperand& link : binding_.program->links(step)) {
-    if (wire::hasFreeSlot(*link.port)) continue;
-    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = link.port};
+    if (wire::hasFreeSlot(*link.port, bytes)) continue;
+    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = link.port, .bytes = bytes};
     return false;
   }
   return true;
@@ -196,7 +197,7 @@ Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) 
   if (data.refers) {
     takeReference(port, at, data);
   } else {
-    binding_.scratch->sources[at] = wire::payloadOf(message, data.bytes);
+    binding_.scratch->sources[at] = wire::receivedPayload(port, data.bytes);
   }
   return {};
 }
@@ -231,7 +232,7 @@ void Execution::placeDestinations(const BoundStep& step, StepData& data) {
     return;
   }
   for (const BoundOperand& link : binding_.program->links(step))
-    scratch.destinations[data.localCount++] = link.port->view.payload(link.port->next, data.bytes);
+    scratch.destinations[data.localCount++] = wire::payloadToFill(*link.port, data.bytes);
 }
 
 // Logged by the caller, who may know what the other rank called.
@@ -352,7 +353,10 @@ void Execution::addWaits(device::WaitSet& waits) const {
     return;
   }
   if (blockage_.what != For::kMessage) {
-    waits.add({.word = &control.head, .seen = port.known, .sleeper = &control.senderSleeps});
+    const bool isLong = blockage_.isLong() && port.next - port.known <= port.view.mask;
+    waits.add({.word = isLong ? &control.longHead : &control.head,
+               .seen = isLong ? port.longKnown : port.known,
+               .sleeper = &control.senderSleeps});
     return;
   }
   std::atomic<uint64_t>& mark = port.view.message(port.next).mark;
@@ -376,8 +380,10 @@ wire::LinkFault Execution::awaitedFault() const {
   if (fault == wire::LinkFault::kNone) return fault;
   // The peer may have moved the link after our last poll, and then left. What it did before it
   // left is visible now.
-  const bool hasMoved =
-      isSender ? control.head.load(std::memory_order_acquire) != port.known : !isStillBlocked();
+  const bool hasMoved = isSender
+                            ? control.head.load(std::memory_order_acquire) != port.known ||
+                                  control.longHead.load(std::memory_order_acquire) != port.longKnown
+                            : !isStillBlocked();
   return hasMoved ? wire::LinkFault::kNone : fault;
 }
 

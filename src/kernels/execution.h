@@ -111,6 +111,8 @@ class Execution {
     For what = For::kNothing;
     int32_t peer = -1;
     wire::LinkPort* port = nullptr;
+    size_t bytes = 0;  // kSlot: of the message
+    bool isLong() const { return what == For::kSlot && port->view.isLong(bytes); }
     bool isSender() const { return what == For::kSlot || what == For::kDrain; }
   };
   // What one step works on; the pointers are in the scratch.
@@ -135,8 +137,8 @@ class Execution {
   }
   Result<Progress> runSteps(uint32_t looks);
   bool isStillBlocked() const;
-  bool awaitReady(const BoundStep& step, uint32_t& looks);
-  bool isReady(const BoundStep& step);
+  bool awaitReady(const BoundStep& step, size_t elements, uint32_t& looks);
+  bool isReady(const BoundStep& step, size_t elements);
   bool isDrained();
   void offerLanding(const BoundStep& step, size_t bytes);
   // Of a step of a frequent shape whose messages bring their payload. kUnfit: another step, or a

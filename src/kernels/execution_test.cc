@@ -73,6 +73,7 @@ struct Case {
   size_t count;
   uint32_t slotCount;
   bool mayRefer = false;
+  uint32_t shortCount = 0;
 };
 
 constexpr size_t kSlotBytes = 64;
@@ -92,7 +93,7 @@ class Cluster {
   explicit Cluster(const Case& c, uint32_t slotBytes = kSlotBytes)
       : case_(c),
         slotBytes_(slotBytes),
-        links_({.slotCount = c.slotCount, .slotBytes = slotBytes}) {
+        links_({.slotCount = c.slotCount, .slotBytes = slotBytes, .shortCount = c.shortCount}) {
     ranks_.resize(static_cast<size_t>(c.rankCount));
     for (int32_t rank = 0; rank < c.rankCount; ++rank) build(rank);
   }
@@ -251,6 +252,31 @@ TEST(Execution, RunsEveryAlgorithmInAnyInterleaving) {
               cluster.check();
             }
           }
+        }
+      }
+    }
+  }
+}
+
+// Short slots and long ones, of which a piece takes either.
+TEST(Execution, RunsOverLongSlots) {
+  SeededRng rng(20261122);
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
+      for (const size_t count : {size_t{700}, size_t{9000}}) {
+        SCOPED_TRACE(testing::Message()
+                     << name(algorithm.collective) << " " << algorithm.name << " count " << count);
+        Cluster cluster({.algorithm = &algorithm,
+                         .rankCount = 4,
+                         .root = 1,
+                         .count = count,
+                         .slotCount = 8,
+                         .shortCount = 32},
+                        3 * wire::kShortBytes);
+        for (int times = 0; times < 3; ++times) {
+          cluster.start();
+          ASSERT_TRUE(cluster.run(rng));
+          cluster.check();
         }
       }
     }

@@ -69,7 +69,7 @@ void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& se
     scratch.forms[at++] = form;
     if (bringsPayload(form)) {
       hasCopied_ = true;
-      scratch.destinations[data.localCount++] = port.view.payload(port.next, data.bytes);
+      scratch.destinations[data.localCount++] = wire::payloadToFill(port, data.bytes);
     } else {
       hasReferred_ = true;
     }
@@ -116,7 +116,7 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
   switch (message.kind) {
     case wire::MessageKind::kPayload:
       if (data.bytes > port.view.geometry.slotBytes) break;
-      binding_.scratch->sources[at] = wire::payloadOf(message, data.bytes);
+      binding_.scratch->sources[at] = wire::receivedPayload(port, data.bytes);
       return {};
     case wire::MessageKind::kReference:
       if (!fits || (!data.refers && !port.isSenderHere && !binding_.program->mayRefer())) break;

@@ -19,17 +19,17 @@ Execution::Attempt Execution::tryShape(const BoundStep& step, size_t elements, u
 Execution::Attempt Execution::trySend(const BoundStep& step, size_t elements, uint32_t& looks) {
   const BoundOperand& link = step.operands[1 + step.outputCount];
   wire::LinkPort& port = *link.port;
-  while (!wire::hasFreeSlot(port)) {
+  const size_t bytes = elements * binding_.program->elementBytes();
+  while (!wire::hasFreeSlot(port, bytes)) {
     if (mayLookAgain(looks)) continue;
-    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = &port};
+    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = &port, .bytes = bytes};
     return Attempt::kBlocked;
   }
-  const size_t bytes = elements * binding_.program->elementBytes();
   const std::byte* from = localAt(step.operands[0]);
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), from, bytes);
   // Last, since a receiver that looks between payload and mark takes the line away.
-  copyBytes(port.view.payload(port.next, bytes), from, bytes);
+  copyBytes(wire::payloadToFill(port, bytes), from, bytes);
   wire::publish(port, static_cast<uint32_t>(bytes), binding_.signature);
   return Attempt::kDone;
 }
@@ -46,7 +46,7 @@ Execution::Attempt Execution::tryMessage(const BoundOperand& link, size_t bytes,
   const wire::MessageHead& message = port.view.message(port.next);
   if (!wire::isPlain(message, bytes, binding_.signature)) [[unlikely]]
     return Attempt::kUnfit;
-  payload = wire::payloadOf(message, bytes);
+  payload = wire::receivedPayload(port, bytes);
   return Attempt::kDone;
 }
 

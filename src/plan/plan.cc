@@ -133,12 +133,18 @@ Choice advised(const CallShape& shape, const Agreement& agreement, Choice own,
 // stays inside a core's L2 cache.
 constexpr uint32_t kSlotCount = 8;
 
+// A root's short messages run ahead of readers that come late: broadcast of 256 B by 4 ranks on 2
+// CPUs took 0.65 us with 8 slots, 0.52 with 16, 0.38 with 32 (Intel Xeon VM, 2026-11-22).
+constexpr uint32_t kShortCount = 32;
+
 }  // namespace
 
 wire::LinkGeometry linkGeometry(size_t bufferBytes) {
   const size_t slotBytes = std::clamp<size_t>(roundUp(bufferBytes / kSlotCount, kCacheLineBytes),
                                               kCacheLineBytes, wire::kMaxSlotBytes);
-  return {.slotCount = kSlotCount, .slotBytes = static_cast<uint32_t>(slotBytes)};
+  return {.slotCount = kSlotCount,
+          .slotBytes = static_cast<uint32_t>(slotBytes),
+          .shortCount = slotBytes > wire::kShortBytes ? kShortCount : 0};
 }
 
 // A program moves piece after piece, so each waits for the trips of its messages, 15 us and more.

@@ -88,6 +88,11 @@ struct LinkControl {
   // a fence of its own (base/futex.h tells why one of them sees the other). With sequentially
   // consistent stores an 8-byte all-reduce of 2 ranks took a third longer.
   std::atomic<uint32_t> senderSleeps;
+  // The same for messages in long slots alone, where a link has some: 1 + the number of the last
+  // long slot given back, half of them at a time. Rules as for head; a sender that sleeps on it
+  // counts itself in senderSleeps, too. Head alone would not do: it is raised every so many
+  // messages, and who waits for a long slot may send none until then.
+  std::atomic<uint64_t> longHead;
   // SegmentLedger::makeAnswer for the last announcement. Written by the receiver with release when
   // it has mapped the segment or failed to, read by the sender with acquire while it waits for it,
   // which is at most once a message; the pair orders nothing but itself. No two questions in a row
@@ -108,7 +113,13 @@ static_assert(sizeof(LinkControl) == 2 * kCacheLineBytes);
 struct LinkGeometry {
   uint32_t slotCount = 0;  // a power of two
   uint32_t slotBytes = 0;  // payload bytes a slot holds; a multiple of the cache line
+  // 0: each slot holds any message. Else there are so many slots of kShortBytes, a power of two not
+  // below slotCount, and the slotCount long ones are lent to the messages that are longer: who only
+  // sends runs further ahead with short messages, and long ones still stay in a cache.
+  uint32_t shortCount = 0;
 };
+
+inline constexpr uint32_t kShortBytes = 4u << 10;
 
 inline constexpr uint32_t kMaxSlotCount = 1024;
 inline constexpr uint32_t kMaxSlotBytes = 16u << 20;
@@ -130,10 +141,20 @@ constexpr bool isValid(const LinkGeometry& geometry) {
          geometry.slotBytes <= kMaxSlotBytes && geometry.slotBytes % kCacheLineBytes == 0;
 }
 
-// Bytes of the whole link: control, then the slots, each a header line and its payload.
+// Messages that may be under way, and the bytes from one's header to the next one's.
+constexpr uint32_t ringCount(const LinkGeometry& geometry) {
+  return geometry.shortCount > 0 ? geometry.shortCount : geometry.slotCount;
+}
+constexpr size_t ringStride(const LinkGeometry& geometry) {
+  return sizeof(MessageHead) + (geometry.shortCount > 0 ? kShortBytes : geometry.slotBytes);
+}
+
+// Bytes of the whole link: control, the ring of slots, each a header line and its payload, and the
+// long slots, if any.
 constexpr size_t linkBytes(const LinkGeometry& geometry) {
-  return sizeof(LinkControl) +
-         size_t{geometry.slotCount} * (sizeof(MessageHead) + geometry.slotBytes);
+  const size_t longBytes =
+      geometry.shortCount > 0 ? size_t{geometry.slotCount} * geometry.slotBytes : 0;
+  return sizeof(LinkControl) + ringCount(geometry) * ringStride(geometry) + longBytes;
 }
 
 // One side's view of a link. Borrowed: the transport's LinkEnd owns the memory.
@@ -141,16 +162,29 @@ struct LinkView {
   LinkControl* control = nullptr;
   std::byte* slots = nullptr;
   LinkGeometry geometry;
+  uint32_t mask = 0;               // of a message's number: its place in the ring
+  size_t stride = 0;               // from one place in the ring to the next
+  std::byte* longSlots = nullptr;  // null: none
 
   MessageHead& message(uint64_t number) const {
-    const size_t which = number & (geometry.slotCount - 1);
-    return *reinterpret_cast<MessageHead*>(slots +
-                                           which * (sizeof(MessageHead) + geometry.slotBytes));
+    return *reinterpret_cast<MessageHead*>(slots + (number & mask) * stride);
   }
+  bool isLong(size_t bytes) const { return longSlots != nullptr && bytes > kShortBytes; }
+  std::byte* longSlot(uint64_t number) const {
+    return longSlots + (number & (geometry.slotCount - 1)) * geometry.slotBytes;
+  }
+  // Of a link without long slots.
   std::byte* payload(uint64_t number, size_t bytes) const {
     return payloadOf(message(number), bytes);
   }
 };
+
+// A message in a long slot says which in the first bytes of its inline payload.
+inline uint64_t longNumberOf(const MessageHead& message) {
+  uint64_t number = 0;
+  std::memcpy(&number, message.inlinePayload, sizeof number);
+  return number;
+}
 
 // Where the receiver of a link that a network carries wants its next message, so that it needs no
 // copy out of the slot.
@@ -175,6 +209,8 @@ struct LinkPort {
   uint64_t known = 0;    // sender: head as last read, so that the receiver's line is touched only
                          // when the ring looks full
   uint64_t drainTo = 0;  // sender: what head must reach before the memory of its references is free
+  uint64_t longNext = 0;   // sender: the long slot that is filled next
+  uint64_t longKnown = 0;  // sender: longHead as last read
 
   // Receiver: where references point to. In this process they are plain memory, else that
   // process's.
@@ -206,10 +242,25 @@ inline bool isJoint(const LinkView& view, const MessageHead& message) {
 // ---- the sender's side
 // -----------------------------------------------------------------------------------------------------
 
-inline bool hasFreeSlot(LinkPort& port) {
-  if (port.next - port.known < port.view.geometry.slotCount) return true;
-  port.known = port.view.control->head.load(std::memory_order_acquire);
-  return port.next - port.known < port.view.geometry.slotCount;
+inline bool hasFreeLongSlot(LinkPort& port) {
+  if (port.longNext - port.longKnown < port.view.geometry.slotCount) return true;
+  port.longKnown = port.view.control->longHead.load(std::memory_order_acquire);
+  return port.longNext - port.longKnown < port.view.geometry.slotCount;
+}
+
+// For a message with so many bytes of payload.
+inline bool hasFreeSlot(LinkPort& port, size_t bytes) {
+  if (port.next - port.known > port.view.mask) {
+    port.known = port.view.control->head.load(std::memory_order_acquire);
+    if (port.next - port.known > port.view.mask) return false;
+  }
+  return !port.view.isLong(bytes) || hasFreeLongSlot(port);
+}
+
+// Where the next message's payload goes. REQUIRES: hasFreeSlot().
+inline std::byte* payloadToFill(LinkPort& port, size_t bytes) {
+  if (port.view.isLong(bytes)) return port.view.longSlot(port.longNext);
+  return payloadOf(port.view.message(port.next), bytes);
 }
 
 // The first lines of the next slot are the receiver's from the last time round: have them back
@@ -219,8 +270,10 @@ inline void fetchNextSlot(const LinkPort& port, size_t bytes) {
   constexpr size_t kMost = 4_KiB;  // of longer ones the first have left the cache when the last
                                    // come
   MessageHead& next = port.view.message(port.next);
+  const bool isLong = port.view.isLong(bytes);
   const size_t payload = bytes <= kInlineBytes ? 0 : std::min(bytes, kMost);
-  fetchToWrite(reinterpret_cast<std::byte*>(&next), sizeof next + payload);
+  fetchToWrite(reinterpret_cast<std::byte*>(&next), sizeof next + (isLong ? 0 : payload));
+  if (isLong) fetchToWrite(port.view.longSlot(port.longNext), payload);
 }
 
 // Hands the next message, whose payload is in place, to the receiver.
@@ -231,10 +284,14 @@ inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
   message.signature = signature;
   message.kind = kind;
   message.flags = flags;
+  if (kind == MessageKind::kPayload && port.view.isLong(bytes)) {
+    std::memcpy(message.inlinePayload, &port.longNext, sizeof port.longNext);
+    ++port.longNext;
+  }
   message.mark.store(++port.next, std::memory_order_release);
   fetchNextSlot(port, kind == MessageKind::kPayload ? bytes : 0);
   // The ring looks full from now on: the look at head comes with the next message.
-  if (port.next - port.known == port.view.geometry.slotCount) __builtin_prefetch(port.view.control);
+  if (port.next - port.known > port.view.mask) __builtin_prefetch(port.view.control);
   wakeIfAnnounced(message.mark, port.view.control->receiverSleeps);
 }
 
@@ -323,14 +380,30 @@ inline void offerLanding(LinkPort& port, std::byte* memory, size_t bytes, uint32
   landing.wanted.store(port.next + 1, std::memory_order_release);
 }
 
+// The payload of the message that is there.
+inline const std::byte* receivedPayload(const LinkPort& port, size_t bytes) {
+  const MessageHead& message = port.view.message(port.next);
+  if (port.view.isLong(bytes)) return port.view.longSlot(longNumberOf(message));
+  return payloadOf(message, bytes);
+}
+
+inline void releaseLong(LinkPort& port, const MessageHead& message) {
+  const uint64_t next = longNumberOf(message) + 1;
+  if ((next & (releasedTogether(port.view.geometry.slotCount) - 1)) != 0) return;
+  LinkControl& control = *port.view.control;
+  control.longHead.store(next, std::memory_order_release);
+  wakeIfAnnounced(control.longHead, control.senderSleeps);
+}
+
 // Gives the slot of the message that was just read back to the sender: that of a reference at once,
 // others half a ring at a time. Each time costs the two sides an exchange of head's line: an 8-byte
 // all-reduce of 2 ranks took 0.40 us with each slot by itself, and takes 0.35 (2026-11-21).
 inline void release(LinkPort& port) {
-  const bool isReference = port.view.message(port.next).kind != MessageKind::kPayload;
+  const MessageHead& message = port.view.message(port.next);
+  const bool isReference = message.kind != MessageKind::kPayload;
+  if (!isReference && port.view.isLong(message.bytes)) releaseLong(port, message);
   ++port.next;
-  if ((port.next & (releasedTogether(port.view.geometry.slotCount) - 1)) != 0 && !isReference)
-    return;
+  if ((port.next & (releasedTogether(port.view.mask + 1) - 1)) != 0 && !isReference) return;
   LinkControl& control = *port.view.control;
   control.head.store(port.next, std::memory_order_release);
   wakeIfAnnounced(control.head, control.senderSleeps);
@@ -339,9 +412,15 @@ inline void release(LinkPort& port) {
 // Views memory of linkBytes(geometry) bytes, zeroed when new, aligned to a cache line.
 inline LinkView viewLink(void* memory, const LinkGeometry& geometry) {
   auto* bytes = static_cast<std::byte*>(memory);
+  std::byte* slots = bytes + sizeof(LinkControl);
+  const uint32_t count = ringCount(geometry);
+  const size_t stride = ringStride(geometry);
   return {.control = reinterpret_cast<LinkControl*>(bytes),
-          .slots = bytes + sizeof(LinkControl),
-          .geometry = geometry};
+          .slots = slots,
+          .geometry = geometry,
+          .mask = count - 1,
+          .stride = stride,
+          .longSlots = geometry.shortCount > 0 ? slots + count * stride : nullptr};
 }
 
 }  // namespace tutti::wire

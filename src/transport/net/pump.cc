@@ -263,7 +263,7 @@ Status SendPump::hear() {
 
 bool ReceivePump::move() {
   bool moved = false;
-  while (!hasEnded() && wire::hasFreeSlot(port_)) {
+  while (!hasEnded() && wire::hasFreeSlot(port_, 0)) {
     Result<Progress> progress = receiveOne();
     if (!progress.ok()) {
       end(wire::LinkFault::kLost, {.text = std::string(progress.status().message())});
@@ -322,7 +322,7 @@ void ReceivePump::decideGoal() {
 void ReceivePump::letGo() { hasLetGo_ = true; }
 
 Readiness ReceivePump::wants() {
-  return {.toReceive = wire::hasFreeSlot(port_) && !hasLetGo_, .toSend = false};
+  return {.toReceive = wire::hasFreeSlot(port_, 0) && !hasLetGo_, .toSend = false};
 }
 
 }  // namespace tutti::transport::net

@@ -187,7 +187,7 @@ class Link : public testing::Test {
   // for other things once the link's head has passed it.
   bool sendOne() {
     wire::LinkPort& port = sender_.port;
-    if (!wire::hasFreeSlot(port)) return false;
+    if (!wire::hasFreeSlot(port, 0)) return false;
     const uint64_t number = port.next;
     const uint32_t bytes = bytesOf(number);
     const auto signature = static_cast<uint32_t>(number);

@@ -2,9 +2,11 @@
 // processes, by numbers of ranks and sizes, with the choice and with each algorithm forced. A cell
 // is good when the choice took at most 1.1 times what the best forced algorithm did.
 //
-//   choice_bench [--rounds N] [--ranks 2,4,8] [--sizes 64,4096,...] [--collective NAME]
+//   choice_bench [--rounds N] [--ranks 2,4,8] [--sizes 64,4096,...] [--collective NAME] [--hosts N]
 //                [--times FILE] [--from FILE]... [--prices FILE] [--check FILE]...
 //
+// --hosts: processes that are so many hosts to each other, linked by sockets over loopback, each
+// host with its part of the CPUs, instead of threads and processes of one host.
 // --times: writes all times, a line each; --from: takes what was written so, on this or another
 // machine, instead of measuring; --prices: writes a file for TUTTI_TUNING_FILE, fitted to the
 // times; --check: how well prices fitted to the times, and the built-in ones, choose among the
@@ -20,12 +22,12 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bench/choice/measure.h"
-#include "plan/cost_model.h"
 #include "plan/device_constants.h"
+#include "plan/plan.h"
 #include "schedule/catalog.h"
 
 namespace tutti::bench {
@@ -37,6 +39,7 @@ struct Options {
   MeasureOptions measure{.sizes = {64, 512, 4096, 32768, 262144, 2097152}};
   std::vector<int32_t> rankCounts{2, 4, 8};
   std::string collective{};
+  int32_t hostCount = 1;
   std::string timesPath{};
   std::vector<std::string> fromPaths{};
   std::string pricesPath{};
@@ -70,6 +73,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.measure.sizes = parseList<uint64_t>(value);
     } else if (name == "--collective") {
       options.collective = value;
+    } else if (name == "--hosts") {
+      options.hostCount = std::max(std::atoi(value.c_str()), 1);
     } else if (name == "--times") {
       options.timesPath = value;
     } else if (name == "--from") {
@@ -99,8 +104,11 @@ std::vector<Block> blocksOf(const Options& options) {
     if (schedule::algorithms(collective).size() < 2) continue;
     if (!options.collective.empty() && options.collective != name(collective)) continue;
     for (const bool isThreads : {true, false}) {
-      for (const int32_t rankCount : options.rankCounts)
-        blocks.push_back({collective, isThreads, rankCount, usableCpus()});
+      if (isThreads && options.hostCount > 1) continue;
+      for (const int32_t rankCount : options.rankCounts) {
+        if (rankCount % options.hostCount == 0)
+          blocks.push_back({collective, isThreads, rankCount, usableCpus(), options.hostCount});
+      }
     }
   }
   return blocks;
@@ -111,14 +119,23 @@ struct Share {
   int cells = 0;
 };
 
-std::string_view kindOf(const Block& block) { return block.isThreads ? "threads" : "processes"; }
+// "threads", "processes", "hosts:2": processes of several hosts.
+std::string kindOf(const Block& block) {
+  if (block.hostCount > 1) return fmt::format("hosts:{}", block.hostCount);
+  return block.isThreads ? "threads" : "processes";
+}
+
+void setKind(Block& block, std::string_view kind) {
+  constexpr std::string_view kHosts = "hosts:";
+  block.isThreads = kind == "threads";
+  block.hostCount = 1;
+  if (kind.starts_with(kHosts))
+    std::from_chars(kind.data() + kHosts.size(), kind.data() + kind.size(), block.hostCount);
+}
 
 void printReport(const std::vector<CellTime>& times) {
-  using Key = std::tuple<Collective, bool, int32_t, uint64_t>;
-  std::map<Key, std::vector<const CellTime*>> cells;
-  for (const CellTime& each : times)
-    cells[{each.block.collective, each.block.isThreads, each.block.rankCount, each.bytes}]
-        .push_back(&each);
+  std::map<std::pair<Block, uint64_t>, std::vector<const CellTime*>> cells;
+  for (const CellTime& each : times) cells[{each.block, each.bytes}].push_back(&each);
   std::map<std::string, Share> shares;
   fmt::print("| collective | ranks | bytes | choice, us | best, us | best | times the best |\n");
   fmt::print("|---|---|---|---|---|---|---|\n");
@@ -161,57 +178,89 @@ void writeTimes(const std::string& path, const std::vector<CellTime>& times) {
 
 plan::CostTerms termsOf(const CellTime& time) {
   const Block& block = time.block;
-  return plan::countTerms(
-      *schedule::findAlgorithm(block.collective, time.rival),
-      {.rankCount = block.rankCount,
-       .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / block.cpuCount),
-       .bytes = time.bytes,
-       .readsPeers = block.isThreads,
-       .readsByKernel = !block.isThreads});
+  const schedule::Algorithm& algorithm = *schedule::findAlgorithm(block.collective, time.rival);
+  plan::CostedCall call{
+      .rankCount = block.rankCount,
+      .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / block.cpuCount),
+      .bytes = time.bytes,
+      .readsPeers = block.isThreads,
+      .readsByKernel = !block.isThreads && block.hostCount == 1};
+  if (block.hostCount == 1) return plan::countTerms(algorithm, call);
+  std::vector<int32_t> hostOf;
+  for (int32_t rank = 0; rank < block.rankCount; ++rank)
+    hostOf.push_back(rank * block.hostCount / block.rankCount);
+  call.slotBytes = plan::acrossHosts({.slotBytes = call.slotBytes}).slotBytes;
+  call.isOneHost = false;
+  call.crossings = plan::crossingsOf(algorithm, {.rankCount = block.rankCount}, hostOf);
+  return plan::countTerms(algorithm, call);
 }
 
-plan::CpuConstants fitTo(const std::vector<CellTime>& times, const Options& options) {
+struct Prices {
+  plan::CpuConstants cpu = plan::builtInCpu();
+  plan::SocketConstants sockets = plan::builtInSockets();
+};
+
+double predictUs(const Prices& prices, const CellTime& time) {
+  const plan::CostPrices* cpu = prices.cpu.pricesOf(
+      *schedule::findAlgorithm(time.block.collective, time.rival), time.block.isThreads);
+  if (cpu == nullptr) return 0;
+  const plan::CostTerms counts = termsOf(time);
+  return plan::predictUs(*cpu, counts) + plan::predictUs({.us = prices.sockets.us}, counts);
+}
+
+plan::Origin originOf(const Options& options) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  return {.machine = fmt::format("{} CPUs", usableCpus()),
+          .date = fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1,
+                              parts.tm_mday),
+          .how = options.fromPaths.empty()
+                     ? fmt::format("choice_bench, {} rounds", options.measure.rounds)
+                     : fmt::format("choice_bench, {} measurements", options.fromPaths.size())};
+}
+
+// CPU ranks' prices to the times of one host, where there are some; then the sockets' to what those
+// of several hosts take beside.
+plan::Tuning fitTo(const std::vector<CellTime>& times, const Options& options) {
+  plan::Tuning tuning;
   std::vector<plan::MeasuredCall> calls;
   for (const CellTime& each : times) {
-    if (each.rival == kChoice) continue;
+    if (each.rival == kChoice || each.block.hostCount > 1) continue;
     calls.push_back({.collective = each.block.collective,
                      .readsPeers = each.block.isThreads,
                      .algorithm = each.rival,
                      .sample = {.counts = termsOf(each), .us = each.us}});
   }
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  return {.origin = {.machine = fmt::format("{} CPUs", usableCpus()),
-                     .date = fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900,
-                                         parts.tm_mon + 1, parts.tm_mday),
-                     .how = options.fromPaths.empty()
-                                ? fmt::format("choice_bench, {} rounds", options.measure.rounds)
-                                : fmt::format("choice_bench, {} measurements",
-                                              options.fromPaths.size())},
-          .cpuCount = usableCpus(),
-          .prices = plan::fitAll(calls)};
+  if (!calls.empty())
+    tuning.cpu = {
+        .origin = originOf(options), .cpuCount = usableCpus(), .prices = plan::fitAll(calls)};
+  const Prices inside{.cpu = tuning.cpu.value_or(plan::builtInCpu()), .sockets = {}};
+  std::vector<plan::CostSample> crossing;
+  for (const CellTime& each : times) {
+    if (each.rival == kChoice || each.block.hostCount == 1) continue;
+    crossing.push_back(
+        {.counts = termsOf(each), .us = each.us, .knownUs = predictUs(inside, each)});
+  }
+  if (!crossing.empty())
+    tuning.sockets = {.origin = originOf(options), .us = plan::fitNetwork(crossing)};
+  return tuning;
 }
 
 // Which algorithm the prices name in each cell, and whether it is within 10 % of the best there.
-void printCheck(const std::string& label, const plan::CpuConstants& constants,
+void printCheck(const std::string& label, const Prices& prices,
                 const std::vector<CellTime>& times) {
-  using Key = std::tuple<Collective, bool, int32_t, int32_t, uint64_t>;
   struct Cell {
     double cheapest = 0;  // by the prices
     double us = 0;        // that one's time
     double best = 0;      // time of the best
   };
-  std::map<Key, Cell> cells;
+  std::map<std::pair<Block, uint64_t>, Cell> cells;
   for (const CellTime& each : times) {
     if (each.rival == kChoice) continue;
-    const Block& block = each.block;
-    const plan::CostPrices* prices =
-        constants.pricesOf(*schedule::findAlgorithm(block.collective, each.rival), block.isThreads);
-    if (prices == nullptr) continue;
-    const double predicted = plan::predictUs(*prices, termsOf(each));
-    Cell& cell =
-        cells[{block.collective, block.isThreads, block.rankCount, block.cpuCount, each.bytes}];
+    const double predicted = predictUs(prices, each);
+    if (predicted <= 0) continue;
+    Cell& cell = cells[{each.block, each.bytes}];
     if (cell.best == 0 || predicted < cell.cheapest) {
       cell.cheapest = predicted;
       cell.us = each.us;
@@ -220,8 +269,12 @@ void printCheck(const std::string& label, const plan::CpuConstants& constants,
   }
   const auto good = std::ranges::count_if(
       cells, [](const auto& each) { return each.second.us <= kGood * each.second.best; });
-  fmt::print("{}: {} of {} cells good, {:.1f} %\n", label, good, cells.size(),
-             100.0 * static_cast<double>(good) / static_cast<double>(cells.size()));
+  double lost = 0;
+  for (const auto& [key, cell] : cells) lost += cell.us / cell.best - 1;
+  fmt::print("{}: {} of {} cells good, {:.1f} %; {:.0f} % slower than the best on average\n", label,
+             good, cells.size(),
+             100.0 * static_cast<double>(good) / static_cast<double>(cells.size()),
+             100.0 * lost / static_cast<double>(cells.size()));
 }
 
 // Lines of other measurements, of algorithms that there are no more, are left out.
@@ -232,7 +285,7 @@ std::vector<CellTime> readTimes(const std::string& path) {
   CellTime each;
   while (file >> collective >> kind >> each.block.rankCount >> each.block.cpuCount >> each.bytes >>
          rival >> each.us) {
-    each.block.isThreads = kind == "threads";
+    setKind(each.block, kind);
     for (int i = 0; i < kCollectiveCount; ++i) {
       if (name(static_cast<Collective>(i)) == collective)
         each.block.collective = static_cast<Collective>(i);
@@ -270,13 +323,15 @@ int run(const Options& options) {
   }
   if (options.fromPaths.empty() && !measureAll(options, times)) return EXIT_FAILURE;
   if (options.fromPaths.size() <= 1) printReport(times);
-  const plan::CpuConstants constants = fitTo(times, options);
-  if (!options.pricesPath.empty())
-    std::ofstream(options.pricesPath) << plan::writeTuning({.cpu = constants});
+  const plan::Tuning tuning = fitTo(times, options);
+  if (!options.pricesPath.empty()) std::ofstream(options.pricesPath) << plan::writeTuning(tuning);
   for (const std::string& path : options.checkPaths) {
     const std::vector<CellTime> others = readTimes(path);
-    printCheck(path + ", fitted prices", constants, others);
-    printCheck(path + ", built-in prices", plan::builtInCpu(), others);
+    printCheck(path + ", fitted prices",
+               {.cpu = tuning.cpu.value_or(plan::builtInCpu()),
+                .sockets = tuning.sockets.value_or(plan::builtInSockets())},
+               others);
+    printCheck(path + ", built-in prices", {}, others);
   }
   return EXIT_SUCCESS;
 }

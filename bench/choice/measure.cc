@@ -165,6 +165,23 @@ class RankOfBlock {
   std::_Exit(EXIT_FAILURE);
 }
 
+// Makes this process one of so many hosts that share the machine: with a name and a part of the
+// CPUs of its own, linked to the others by sockets.
+void moveToHost(int32_t host, int32_t hostCount) {
+  ::setenv("NCCL_HOSTID", fmt::format("choice_bench {}", host).c_str(), 1);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  cpu_set_t usable, part;
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  CPU_ZERO(&part);
+  const int cpus = CPU_COUNT(&usable);
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable)) continue;
+    if (cpus < hostCount || seen * hostCount / cpus == host) CPU_SET(cpu, &part);
+    ++seen;
+  }
+  ::sched_setaffinity(0, sizeof part, &part);
+}
+
 // A child: these ranks as threads, the first of them in the child's own.
 [[noreturn]] void runChild(const Plan& plan, int32_t firstRank, int32_t rankCount) {
   ::alarm(kSecondsToGiveUp);
@@ -185,7 +202,11 @@ Status runRanks(const Plan& plan) {
   for (int32_t child = 0; child < children; ++child) {
     const pid_t id = ::fork();
     if (id < 0) return systemError("fork", "a rank", errno);
-    if (id == 0) runChild(plan, child * ranksEach, ranksEach);
+    if (id == 0) {
+      if (plan.block.hostCount > 1)
+        moveToHost(child * plan.block.hostCount / children, plan.block.hostCount);
+      runChild(plan, child * ranksEach, ranksEach);
+    }
     started.push_back(id);
   }
   Status status;

@@ -3,6 +3,7 @@
 // them alike.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,7 +18,11 @@ struct Block {
   Collective collective = Collective::kAllReduce;
   bool isThreads = false;  // ranks are threads of one process, else a process each
   int32_t rankCount = 2;
-  int32_t cpuCount = 1;  // that the ranks may use
+  int32_t cpuCount = 1;  // that the ranks may use, all together
+  // Above 1 the processes are so many hosts to each other: linked by sockets, each with its part of
+  // the CPUs.
+  int32_t hostCount = 1;
+  auto operator<=>(const Block&) const = default;
 };
 
 struct MeasureOptions {

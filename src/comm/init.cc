@@ -150,6 +150,15 @@ bool isOneHost(const std::vector<InitRecord>& records) {
   });
 }
 
+// By number; none where it is one.
+std::vector<int32_t> hostsOf(const std::vector<InitRecord>& records,
+                             const graph::MergedGraph& graph) {
+  std::vector<int32_t> hosts;
+  if (isOneHost(records)) return hosts;
+  for (const InitRecord& record : records) hosts.push_back(graph.nodeOf(Rank{record.peer.rank}));
+  return hosts;
+}
+
 // The least that a rank proposes.
 wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
   const auto least = std::ranges::min_element(
@@ -365,6 +374,7 @@ Status Communicator::agree() {
                             .readsPeers = reading == Reading::kAsOwn,
                             .readsByKernel = reading == Reading::kByKernel,
                             .isOneHost = isOneHost(records),
+                            .hostOf = hostsOf(records, graph_),
                             .ranksPerCpu = ranksPerCpu(cpus),
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};

@@ -20,7 +20,7 @@ Result<TuningFile> readTuningFile(const std::string& path) {
   // GPU ranks choose by the kernels' catalogue, and the simulator keeps to what the project knows.
   if (tuning->gpu || tuning->simulator)
     return invalidUsage(
-        "TUTTI_TUNING_FILE={}: has device {}; only device cpu is read here, so leave the other out",
+        "TUTTI_TUNING_FILE={}: has device {}; only cpu and sockets are read here, so leave it out",
         path, tuning->gpu ? "gpu" : "simulator");
   return TuningFile{.tuning = std::make_shared<const plan::Tuning>(std::move(tuning).value()),
                     .hash = hashOf(text.str())};

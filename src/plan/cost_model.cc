@@ -46,6 +46,9 @@ std::string_view nameOf(CostTerm term) {
     case CostTerm::kMessage: return "message";
     case CostTerm::kSlotMb: return "slot_mb";
     case CostTerm::kReferencedMb: return "referenced_mb";
+    case CostTerm::kNetHop: return "hop";
+    case CostTerm::kNetMessage: return "message";
+    case CostTerm::kNetMb: return "mb";
   }
   return "?";
 }
@@ -61,6 +64,15 @@ double referencedChunks(const schedule::Cost& cost, const Work& work, size_t chu
       static_cast<double>(std::max<size_t>(divideUp(chunkBytes, directPieceBytes(chunkBytes)), 1));
   const double chunks = work.of(cost.receivedMessages, static_cast<double>(cost.messages));
   return (chunks * (pieces - 1) + std::max<double>(chunks, cost.hops)) / pieces;
+}
+
+// A piece between hosts costs its program's trips, which the next piece's do not overlap with.
+void addCrossings(const CostedCall& call, double pieces, double chunkBytes, CostTerms& counts) {
+  const Crossings& crossings = call.crossings;
+  const double ofACpu = 2.0 * crossings.hostMessages * call.ranksPerCpu / crossings.hostRanks;
+  counts[place(CostTerm::kNetHop)] = crossings.hops * pieces;
+  counts[place(CostTerm::kNetMessage)] = std::max<double>(crossings.rankMessages, ofACpu) * pieces;
+  counts[place(CostTerm::kNetMb)] = crossings.hostMessages * chunkBytes / kMb;
 }
 
 }  // namespace
@@ -90,6 +102,7 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] = work.of(most, 2 * all) * pieces;
   counts[place(isReferenced ? CostTerm::kReferencedMb : CostTerm::kSlotMb)] =
       copies * static_cast<double>(call.bytes) / chunks * (mayGain ? kKernelReadShare : 1) / kMb;
+  addCrossings(call, pieces, static_cast<double>(call.bytes) / chunks, counts);
   return counts;
 }
 
@@ -123,14 +136,15 @@ CostTerms fitPrices(std::span<const CostSample> samples, const CostTerms* usual)
   // is convex.
   constexpr int kRounds = 2000;
   std::vector<Row> rows;
+  std::vector<double> error;  // what is still unexplained of each, 1: all
   for (const CostSample& each : samples) {
     if (each.us <= 0) continue;
+    error.push_back(1 - each.knownUs / each.us);
     Row& row = rows.emplace_back();
     for (size_t term = 0; term < kCostTermCount; ++term)
       row.parts[term] = each.counts[term] / each.us;
   }
   CostTerms prices{};
-  std::vector<double> error(rows.size(), 1);  // what is still unexplained of each, 1: all
   for (int round = 0; round < kRounds; ++round) {
     double moved = 0;
     for (size_t term = 0; term < kCostTermCount; ++term) {
@@ -150,6 +164,12 @@ CostTerms fitPrices(std::span<const CostSample> samples, const CostTerms* usual)
     if (moved < 1e-9) break;
   }
   return prices;
+}
+
+CostTerms fitNetwork(std::span<const CostSample> samples) {
+  std::vector<CostSample> crossing(samples.begin(), samples.end());
+  for (CostSample& each : crossing) std::fill_n(each.counts.begin(), kFirstNetTerm, 0.0);
+  return fitPrices(crossing);
 }
 
 std::vector<CostPrices> fitAll(std::span<const MeasuredCall> calls) {

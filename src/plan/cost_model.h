@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/crossings.h"
 #include "schedule/catalog.h"
 #include "wire/types.h"
 
@@ -24,8 +25,13 @@ enum class CostTerm : uint8_t {
   kMessage,       // the same, longer; a piece of a chunk counts as one
   kSlotMb,        // 10^6 bytes sent or received, whichever is more, through slots
   kReferencedMb,  // the same, read from the sender's buffer (long, where ranks can)
+  // Beside those, where ranks are of several hosts:
+  kNetHop,      // a message between hosts on the longest chain, once a piece
+  kNetMessage,  // a piece sent to, or received from, another host
+  kNetMb,       // 10^6 bytes that a host sends or receives, whichever is more
 };
-inline constexpr size_t kCostTermCount = 6;
+inline constexpr size_t kCostTermCount = 9;
+inline constexpr size_t kFirstNetTerm = 6;
 std::string_view nameOf(CostTerm term);  // "hop"
 using CostTerms = std::array<double, kCostTermCount>;
 
@@ -38,12 +44,13 @@ struct CostedCall {
   bool readsByKernel = false;      // processes that read each other's memory through the kernel
   uint32_t slotBytes = 64 * 1024;  // of a link
   bool isOneHost = true;
+  Crossings crossings{};  // of this algorithm
 };
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);
 
-// Prices of one algorithm on one kind of rank. Algorithms differ in what the terms do not say (who
-// waits for whom, what stays in which cache), so each has its own.
+// Prices of one algorithm on one kind of rank, those of the network 0. Algorithms differ in what
+// the terms do not say (who waits for whom, what stays in which cache), so each has its own.
 struct CostPrices {
   Collective collective = Collective::kAllReduce;
   bool readsPeers = false;
@@ -58,6 +65,7 @@ double predictUs(const CostPrices& prices, const CostTerms& counts);
 struct CostSample {
   CostTerms counts{};
   double us = 0;
+  double knownUs = 0;  // that other prices account for
 };
 // Prices, none negative, that come nearest to the samples by relative error (least squares). With
 // `usual`, the prices of all algorithms together, terms that the samples say little about stay near
@@ -72,5 +80,7 @@ struct MeasuredCall {
   CostSample sample{};
 };
 std::vector<CostPrices> fitAll(std::span<const MeasuredCall> calls);
+// Prices of the network's terms alone, by calls whose other terms are accounted for.
+CostTerms fitNetwork(std::span<const CostSample> samples);
 
 }  // namespace tutti::plan

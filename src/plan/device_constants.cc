@@ -11,6 +11,7 @@ const Tuning& builtIn() {
     if (!parsed.ok()) log::warn("{}", parsed.status().message());
     Tuning known = parsed.ok() ? std::move(parsed).value() : Tuning{};
     if (!known.cpu) known.cpu.emplace();
+    if (!known.sockets) known.sockets.emplace();
     if (!known.gpu) known.gpu.emplace();
     if (!known.simulator) known.simulator.emplace();
     return known;
@@ -21,6 +22,7 @@ const Tuning& builtIn() {
 }  // namespace
 
 const CpuConstants& builtInCpu() { return *builtIn().cpu; }
+const SocketConstants& builtInSockets() { return *builtIn().sockets; }
 const GpuConstants& builtInGpu() { return *builtIn().gpu; }
 const SimulatorConstants& builtInSimulator() { return *builtIn().simulator; }
 

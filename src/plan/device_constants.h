@@ -11,6 +11,7 @@ namespace tutti::plan {
 // Where no TUTTI_TUNING_FILE says better. Never null; each kind of device is there (a test says
 // so).
 const CpuConstants& builtInCpu();
+const SocketConstants& builtInSockets();
 const GpuConstants& builtInGpu();
 const SimulatorConstants& builtInSimulator();
 

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <span>
@@ -50,6 +51,11 @@ schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& ag
   return options;
 }
 
+Crossings crossingsFor(const Algorithm& algorithm, const CallShape& shape,
+                       const Agreement& agreement) {
+  return crossingsOf(algorithm, optionsFor(shape, agreement), agreement.hostOf);
+}
+
 // What both sides of a link must agree on. A send and its receive share one value; the algorithm is
 // part of it because two ranks with different ones would misread each other's messages.
 uint32_t shapeSignature(const CallShape& shape, const Algorithm& algorithm) {
@@ -96,22 +102,36 @@ const CpuConstants& constantsFor(std::span<const Algorithm* const> allowed,
   return hasAll ? measured : builtInCpu();
 }
 
+// What goes between hosts; a planner remembers it.
+using CrossingsOf = std::function<Crossings(const Algorithm&)>;
+
+// The sockets' prices; of no matter on one host.
+const SocketConstants& socketsFor(const Agreement& agreement) {
+  const bool isMeasured = agreement.tuning != nullptr && agreement.tuning->sockets;
+  return isMeasured ? *agreement.tuning->sockets : builtInSockets();
+}
+
 std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShape& shape,
                                    const Agreement& agreement,
-                                   std::span<const Algorithm* const> allowed) {
-  const CostedCall call{.rankCount = agreement.rankCount,
-                        .ranksPerCpu = agreement.ranksPerCpu,
-                        .bytes = vectorBytes(shape, agreement.rankCount),
-                        .readsPeers = agreement.readsPeers,
-                        .readsByKernel = agreement.readsByKernel,
-                        .slotBytes = agreement.geometry.slotBytes,
-                        .isOneHost = agreement.isOneHost};
+                                   std::span<const Algorithm* const> allowed,
+                                   const CrossingsOf& crossings) {
+  CostedCall call{.rankCount = agreement.rankCount,
+                  .ranksPerCpu = agreement.ranksPerCpu,
+                  .bytes = vectorBytes(shape, agreement.rankCount),
+                  .readsPeers = agreement.readsPeers,
+                  .readsByKernel = agreement.readsByKernel,
+                  .slotBytes = agreement.geometry.slotBytes,
+                  .isOneHost = agreement.isOneHost};
+  const CostPrices network{.us = socketsFor(agreement).us};
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
   for (const Algorithm* each : allowed) {
     const CostPrices* prices = constants.pricesOf(*each, agreement.readsPeers);
-    costs.push_back(
-        {each->name, prices == nullptr ? 0 : predictUs(*prices, countTerms(*each, call))});
+    if (!agreement.hostOf.empty()) call.crossings = crossings(*each);
+    const CostTerms counts = countTerms(*each, call);
+    costs.push_back({each->name, prices == nullptr
+                                     ? 0
+                                     : predictUs(*prices, counts) + predictUs(network, counts)});
   }
   return costs;
 }
@@ -160,10 +180,8 @@ class ProgramCache {
  public:
   std::shared_ptr<const schedule::Program> get(const Algorithm& algorithm, const CallShape& shape,
                                                const Agreement& agreement) {
-    const int32_t peer =
-        hasRoot(shape.collective) || shape.collective >= Collective::kSend ? index(shape.peer) : 0;
     // Shared by the plans that run it; a plan may outlive its place in this table.
-    auto& program = programs_[{&algorithm, static_cast<int32_t>(shape.collective), peer}];
+    auto& program = programs_[keyOf(algorithm, shape)];
     if (program == nullptr) {
       program = std::make_shared<const schedule::Program>(
           schedule::buildProgram(algorithm, optionsFor(shape, agreement), agreement.rank));
@@ -171,9 +189,23 @@ class ProgramCache {
     return program;
   }
 
+  Crossings crossings(const Algorithm& algorithm, const CallShape& shape,
+                      const Agreement& agreement) {
+    const auto [found, isNew] = crossings_.try_emplace(keyOf(algorithm, shape));
+    if (isNew) found->second = crossingsFor(algorithm, shape, agreement);
+    return found->second;
+  }
+
  private:
-  std::map<std::tuple<const Algorithm*, int32_t, int32_t>, std::shared_ptr<const schedule::Program>>
-      programs_;
+  using Key = std::tuple<const Algorithm*, int32_t, int32_t>;
+  static Key keyOf(const Algorithm& algorithm, const CallShape& shape) {
+    const int32_t peer =
+        hasRoot(shape.collective) || shape.collective >= Collective::kSend ? index(shape.peer) : 0;
+    return {&algorithm, static_cast<int32_t>(shape.collective), peer};
+  }
+
+  std::map<Key, std::shared_ptr<const schedule::Program>> programs_;
+  std::map<Key, Crossings> crossings_;
 };
 
 Planner::Planner(Agreement agreement)
@@ -202,15 +234,18 @@ BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement) {
   return bytes;
 }
 
+namespace {
+
 // The cheapest by the prices; of equals the first in the catalogue.
-Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
+Result<Choice> chooseWith(const CallShape& shape, const Agreement& agreement,
+                          const CrossingsOf& crossings) {
   const auto all = schedule::algorithms(shape.collective);
   if (all.size() == 1) return Choice{all[0].name, "the only algorithm"};
   TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed,
                    allowedFor(shape.collective, agreement));
   if (allowed.size() == 1) return Choice{allowed[0]->name, "the only one NCCL_ALGO allows"};
   const CpuConstants& constants = constantsFor(allowed, agreement);
-  const std::vector<AlgorithmCost> costs = costsBy(constants, shape, agreement, allowed);
+  const std::vector<AlgorithmCost> costs = costsBy(constants, shape, agreement, allowed, crossings);
   const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
   const AlgorithmCost* second = nullptr;
   for (const AlgorithmCost& each : costs) {
@@ -225,10 +260,21 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
   return advised(shape, agreement, std::move(own), costs);
 }
 
+CrossingsOf countingAnew(const CallShape& shape, const Agreement& agreement) {
+  return [&](const Algorithm& algorithm) { return crossingsFor(algorithm, shape, agreement); };
+}
+
+}  // namespace
+
+Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
+  return chooseWith(shape, agreement, countingAnew(shape, agreement));
+}
+
 std::vector<AlgorithmCost> costsOf(const CallShape& shape, const Agreement& agreement) {
   const Result<std::vector<const Algorithm*>> allowed = allowedFor(shape.collective, agreement);
   if (!allowed.ok()) return {};
-  return costsBy(constantsFor(allowed.value(), agreement), shape, agreement, allowed.value());
+  return costsBy(constantsFor(allowed.value(), agreement), shape, agreement, allowed.value(),
+                 countingAnew(shape, agreement));
 }
 
 std::vector<Switch> switchesOf(Collective collective, const Agreement& agreement) {
@@ -248,7 +294,9 @@ std::vector<Switch> switchesOf(Collective collective, const Agreement& agreement
 }
 
 Result<Plan> Planner::make(const CallShape& shape) {
-  TUTTI_TRY_ASSIGN(Choice choice, choose(shape, agreement_));
+  TUTTI_TRY_ASSIGN(Choice choice, chooseWith(shape, agreement_, [&](const Algorithm& algorithm) {
+                     return programs_->crossings(algorithm, shape, agreement_);
+                   }));
   Plan plan = bind(shape, choice.algorithm);
   plan.reason = std::move(choice.reason);
   return plan;

@@ -51,6 +51,8 @@ struct Agreement {
   bool readsByKernel = false;
   // All ranks are of one host.
   bool isOneHost = false;
+  // Where they are not, the host of each, by number.
+  std::vector<int32_t> hostOf = {};
   // On the host where it is most, at least 1. Where ranks outnumber CPUs, each wait is a turn of
   // the scheduler.
   double ranksPerCpu = 1;
@@ -74,7 +76,8 @@ struct Plan {
   std::string reason;      // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
 };
 
-// Programs by algorithm and root, so that plans which differ in size only share theirs.
+// Programs, and what of them goes between hosts, by algorithm and root, so that plans which differ
+// in size only share theirs.
 class ProgramCache;
 
 class Planner {

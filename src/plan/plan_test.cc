@@ -62,6 +62,31 @@ TEST(Choose, TakesTheCheapestOfTheCosts) {
   }
 }
 
+// Ranks of two hosts that all-reduce over a network of such prices.
+std::string_view chosenAcross(const CostTerms& network, uint64_t count) {
+  Agreement agreement = agreementOf(8);
+  agreement.isOneHost = false;
+  agreement.hostOf = {0, 0, 0, 0, 1, 1, 1, 1};
+  agreement.tuning =
+      std::make_shared<const Tuning>(Tuning{.sockets = SocketConstants{.us = network}});
+  const Choice choice = choose(allReduceOf(count), agreement).value();
+  Planner planner(agreement);
+  EXPECT_EQ(planner.make(allReduceOf(count))->algorithm, choice.algorithm);
+  EXPECT_EQ(planner.make(allReduceOf(count))->reason, choice.reason);
+  return choice.algorithm;
+}
+
+TEST(Choose, GoesByTheNetworksPricesBetweenHosts) {
+  constexpr CostTerms kDearHops = {0, 0, 0, 0, 0, 0, 1000, 0, 0};
+  constexpr CostTerms kDearMessages = {0, 0, 0, 0, 0, 0, 0, 1000, 0};
+  constexpr CostTerms kDearBytes = {0, 0, 0, 0, 0, 0, 0, 0, 1e6};
+  // One hop between hosts, though doubling has two more inside.
+  EXPECT_THAT(chosenAcross(kDearHops, 16), testing::AnyOf("oneshot", "doubling"));
+  EXPECT_EQ(chosenAcross(kDearMessages, 16), "doubling");
+  // A whole vector crosses once a tree, and each tree has half of it.
+  EXPECT_THAT(chosenAcross(kDearBytes, 1_MiB), testing::AnyOf("ring", "tree"));
+}
+
 TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {
   Agreement agreement = agreementOf(4);
   // Hops are dear and bytes nearly free, then the other way round.

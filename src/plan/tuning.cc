@@ -17,6 +17,7 @@ constexpr double kMaxFigure = 1e12;
 
 constexpr std::array kTerms = {CostTerm::kCall,    CostTerm::kHop,    CostTerm::kLine,
                                CostTerm::kMessage, CostTerm::kSlotMb, CostTerm::kReferencedMb};
+constexpr std::array kNetTerms = {CostTerm::kNetHop, CostTerm::kNetMessage, CostTerm::kNetMb};
 constexpr std::array kSystems = {System::kTutti, System::kNccl};
 constexpr std::array kProtocols = {graph::Protocol::kLl, graph::Protocol::kLl128,
                                    graph::Protocol::kSimple};
@@ -62,6 +63,13 @@ std::string write(const CpuConstants& cpu) {
   return text;
 }
 
+std::string write(const SocketConstants& sockets) {
+  std::string text = head("sockets", sockets.origin) + "prices";
+  for (const CostTerm term : kNetTerms)
+    text += fmt::format(" {} {:.4g}", nameOf(term), sockets.us[place(term)]);
+  return text + '\n';
+}
+
 std::string write(const GpuConstants& gpu) {
   std::string text = head("gpu", gpu.origin);
   for (const System system : kSystems)
@@ -91,6 +99,7 @@ std::string write(const SimulatorConstants& simulator) {
 std::string writeTuning(const Tuning& tuning) {
   std::string text = fmt::format("{}\n", kFirstLine);
   if (tuning.cpu) text += write(*tuning.cpu);
+  if (tuning.sockets) text += write(*tuning.sockets);
   if (tuning.gpu) text += write(*tuning.gpu);
   if (tuning.simulator) text += write(*tuning.simulator);
   return text;
@@ -156,12 +165,14 @@ class TuningParser {
     const std::string_view key = words.next();
     if (key == "device") return beginDevice(words.next());
     if (origin_ == nullptr)
-      return fault(fmt::format("\"{}\": wanted device cpu, gpu or simulator first", shown(key)));
+      return fault(
+          fmt::format("\"{}\": wanted device cpu, sockets, gpu or simulator first", shown(key)));
     if (key == "machine") return take(origin_->machine, words);
     if (key == "date") return take(origin_->date, words);
     if (key == "how") return take(origin_->how, words);
     if (device_ == "cpu" && key == "cpus") return parseCpus(words.next());
     if (device_ == "cpu" && key == "prices") return parsePrices(words);
+    if (device_ == "sockets" && key == "prices") return parseSocketPrices(words);
     if (device_ == "gpu" && key == "launch") return parseLaunch(words);
     if (device_ == "gpu" && key == "call") return parseCall(words);
     if (device_ == "simulator" && key == "cpu_call")
@@ -180,13 +191,15 @@ class TuningParser {
   Status beginDevice(std::string_view device) {
     if (device == "cpu" && !tuning_.cpu) {
       origin_ = &tuning_.cpu.emplace().origin;
+    } else if (device == "sockets" && !tuning_.sockets) {
+      origin_ = &tuning_.sockets.emplace().origin;
     } else if (device == "gpu" && !tuning_.gpu) {
       origin_ = &tuning_.gpu.emplace().origin;
     } else if (device == "simulator" && !tuning_.simulator) {
       origin_ = &tuning_.simulator.emplace().origin;
     } else {
-      return fault(
-          fmt::format("device \"{}\": wanted cpu, gpu or simulator, each once", shown(device)));
+      return fault(fmt::format("device \"{}\": wanted cpu, sockets, gpu or simulator, each once",
+                               shown(device)));
     }
     device_ = device;
     return {};
@@ -254,6 +267,12 @@ class TuningParser {
     for (const CostTerm term : kTerms)
       TUTTI_TRY(parseFigure(words, nameOf(term), prices.us[place(term)]));
     tuning_.cpu->prices.push_back(prices);
+    return {};
+  }
+
+  Status parseSocketPrices(Words& words) {
+    for (const CostTerm term : kNetTerms)
+      TUTTI_TRY(parseFigure(words, nameOf(term), tuning_.sockets->us[place(term)]));
     return {};
   }
 

@@ -35,6 +35,13 @@ struct CpuConstants {
   bool operator==(const CpuConstants&) const = default;
 };
 
+// TCP between hosts of CPU ranks: what a call takes beside the prices of one host's processes.
+struct SocketConstants {
+  Origin origin{};
+  CostTerms us{};  // of the network's terms; 0 elsewhere
+  bool operator==(const SocketConstants&) const = default;
+};
+
 // Whose calls are timed, and how they are launched: one at a time on a stream, or in a graph.
 enum class System : uint8_t { kTutti, kNccl };
 std::string_view nameOf(System system);
@@ -79,6 +86,7 @@ struct SimulatorConstants {
 // A file has each kind of device once, or not at all.
 struct Tuning {
   std::optional<CpuConstants> cpu{};
+  std::optional<SocketConstants> sockets{};
   std::optional<GpuConstants> gpu{};
   std::optional<SimulatorConstants> simulator{};
   bool operator==(const Tuning&) const = default;

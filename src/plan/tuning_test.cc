@@ -20,6 +20,7 @@ Tuning tuningOf() {
                   .cpuCount = 4,
                   .prices = {{Collective::kAllReduce, false, "ring", {.3, .15, .03, .06, 250, 45}},
                              {Collective::kAllReduce, true, "ring", {1, 2, 3, 4, 5, 6}}}},
+          .sockets = SocketConstants{.origin = origin, .us = {0, 0, 0, 0, 0, 0, 20, 5, 400}},
           .gpu = GpuConstants{.origin = origin,
                               .eager = {{{1.5, 0}, {0, 10.25}}},
                               .calls = {{.system = System::kNccl,
@@ -62,7 +63,7 @@ TEST(Tuning, IsRefusedWhereItGoesWrong) {
   EXPECT_THAT(refusal(""), HasSubstr("no device"));
   const std::string first = "tutti tuning 4\n";
   EXPECT_THAT(refusal(first + "cpus 2\n"), HasSubstr("tuning.txt:2: \"cpus\": wanted device"));
-  EXPECT_THAT(refusal(first + "device fpga\n"), HasSubstr("\"fpga\": wanted cpu, gpu"));
+  EXPECT_THAT(refusal(first + "device fpga\n"), HasSubstr("\"fpga\": wanted cpu, sockets"));
   EXPECT_THAT(refusal(first + "device cpu\ndevice cpu\n"), HasSubstr("each once"));
   EXPECT_THAT(refusal(first + "device cpu\n"), HasSubstr("device cpu has no prices"));
   EXPECT_THAT(refusal(first + "device gpu\n"), HasSubstr("device gpu has no calls"));
@@ -82,6 +83,8 @@ TEST(Tuning, IsRefusedWhereItGoesWrong) {
   std::string twice = writeTuning({.cpu = tuningOf().cpu});
   twice += twice.substr(twice.find("prices A"));
   EXPECT_THAT(refusal(twice), HasSubstr("has prices already"));
+  EXPECT_THAT(refusal(first + "device sockets\nprices hop 1 message x"),
+              HasSubstr("wanted message"));
   const std::string gpu = first + "device gpu\n";
   EXPECT_THAT(refusal(gpu + "launch rccl"), HasSubstr("\"rccl\": wanted tutti or nccl"));
   EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL256"), HasSubstr("\"LL256\": wanted LL"));
@@ -95,8 +98,9 @@ TEST(Tuning, IsRefusedWhereItGoesWrong) {
 TEST(DeviceConstants, SayForEachKindWhereTheyAreFrom) {
   Result<Tuning> known = parseTuning(deviceConstantsText(), "device_constants.txt");
   ASSERT_TRUE(known.ok()) << known.status().message();
-  ASSERT_TRUE(known->cpu && known->gpu && known->simulator);
-  for (const Origin* each : {&known->cpu->origin, &known->gpu->origin, &known->simulator->origin}) {
+  ASSERT_TRUE(known->cpu && known->sockets && known->gpu && known->simulator);
+  for (const Origin* each : {&known->cpu->origin, &known->sockets->origin, &known->gpu->origin,
+                             &known->simulator->origin}) {
     EXPECT_FALSE(each->machine.empty());
     EXPECT_EQ(each->date.size(), std::string_view("2026-11-21").size());
     EXPECT_FALSE(each->how.empty());

@@ -187,6 +187,38 @@ Cost patAllReduceCost(int32_t n) {
           .messages = 2 * everyPair(n)};
 }
 
+// ---- hops between hosts
+
+// On its way round each message meets every host's border, all but those on the last links that it
+// does not take.
+int32_t ringHalfHostHops(int32_t n, int32_t hosts) { return n == hosts ? n - 1 : hosts; }
+int32_t ringAllReduceHostHops(int32_t n, int32_t hosts) {
+  if (n == hosts) return 2 * (n - 1);
+  return 2 * hosts - (n == 2 * hosts ? 1 : 0);
+}
+// From the root on; a reduction starts behind it and goes the whole way round.
+int32_t chainHostHops(int32_t, int32_t hosts) { return hosts - 1; }
+
+// Every hop may be one.
+template <Cost (*cost)(int32_t)>
+int32_t allHops(int32_t n, int32_t) {
+  return cost(n).hops;
+}
+
+bool isPowerOfTwo(int32_t n) { return std::has_single_bit(static_cast<uint32_t>(n)); }
+
+// Where a host's ranks are a power of two, a tree's lower levels stay inside, and so do doubling's
+// near distances.
+int32_t treeHalfHostHops(int32_t n, int32_t hosts) {
+  if (!isPowerOfTwo(n)) return treeDepth(n);
+  return std::min(treeDepth(n), treeDepth(hosts) + (n == hosts ? 0 : 1));
+}
+int32_t treeAllReduceHostHops(int32_t n, int32_t hosts) { return 2 * treeHalfHostHops(n, hosts); }
+
+int32_t doublingHostHops(int32_t n, int32_t hosts) {
+  return isPowerOfTwo(n) ? treeDepth(hosts) : doublingCost(n).hops;
+}
+
 // A ring passes a message on in the step that receives it, and all ranks do so at once round the
 // circle: with one slot a link every rank would wait for the next to drain its own.
 constexpr int32_t kRingSlots = 2;
@@ -197,41 +229,55 @@ constexpr int32_t kTwoPhaseSlots = 2;
 // Grouped by collective; the first is taken when nothing is known.
 constexpr std::array kAlgorithms = {
     Algorithm{"ring", Collective::kAllReduce, kRingSlots, ringAllReduce, oneChunkARank,
-              ringAllReduceCost},
-    Algorithm{"oneshot", Collective::kAllReduce, 1, oneShotAllReduce, oneChunk, oneShotCost},
+              ringAllReduceCost, ringAllReduceHostHops},
+    Algorithm{"oneshot", Collective::kAllReduce, 1, oneShotAllReduce, oneChunk, oneShotCost,
+              allHops<oneShotCost>},
     Algorithm{"twoshot", Collective::kAllReduce, kTwoPhaseSlots, twoShotAllReduce, oneChunkARank,
-              twoShotAllReduceCost},
-    Algorithm{"tree", Collective::kAllReduce, 1, treeAllReduce, treeCount, treeAllReduceCost},
-    Algorithm{"doubling", Collective::kAllReduce, 1, doublingAllReduce, oneChunk, doublingCost},
+              twoShotAllReduceCost, allHops<twoShotAllReduceCost>},
+    Algorithm{"tree", Collective::kAllReduce, 1, treeAllReduce, treeCount, treeAllReduceCost,
+              treeAllReduceHostHops},
+    Algorithm{"doubling", Collective::kAllReduce, 1, doublingAllReduce, oneChunk, doublingCost,
+              doublingHostHops},
     Algorithm{"pat", Collective::kAllReduce, kTwoPhaseSlots, patAllReduce, oneChunkARank,
-              patAllReduceCost},
+              patAllReduceCost, allHops<patAllReduceCost>},
     Algorithm{"ring", Collective::kAllGather, kRingSlots, ringAllGather, oneChunkARank,
-              ringHalfCost},
+              ringHalfCost, ringHalfHostHops},
     Algorithm{"direct", Collective::kAllGather, 1, directAllGather, oneChunkARank,
-              directAllGatherCost},
-    Algorithm{"pat", Collective::kAllGather, 1, patAllGather, oneChunkARank, patHalfCost},
+              directAllGatherCost, allHops<directAllGatherCost>},
+    Algorithm{"pat", Collective::kAllGather, 1, patAllGather, oneChunkARank, patHalfCost,
+              allHops<patHalfCost>},
     Algorithm{"ring", Collective::kReduceScatter, kRingSlots, ringReduceScatter, oneChunkARank,
-              ringHalfCost},
+              ringHalfCost, ringHalfHostHops},
     Algorithm{"direct", Collective::kReduceScatter, 1, directReduceScatter, oneChunkARank,
-              directAllGatherCost},
-    Algorithm{"pat", Collective::kReduceScatter, 1, patReduceScatter, oneChunkARank, patHalfCost},
-    Algorithm{"ring", Collective::kBroadcast, 1, ringBroadcast, oneChunk, chainCost},
-    Algorithm{"direct", Collective::kBroadcast, 1, directBroadcast, oneChunk, directBroadcastCost},
+              directAllGatherCost, allHops<directAllGatherCost>},
+    Algorithm{"pat", Collective::kReduceScatter, 1, patReduceScatter, oneChunkARank, patHalfCost,
+              allHops<patHalfCost>},
+    Algorithm{"ring", Collective::kBroadcast, 1, ringBroadcast, oneChunk, chainCost, chainHostHops},
+    Algorithm{"direct", Collective::kBroadcast, 1, directBroadcast, oneChunk, directBroadcastCost,
+              allHops<directBroadcastCost>},
     Algorithm{"twoshot", Collective::kBroadcast, 1, twoShotBroadcast, chunkARankButOne,
-              twoShotBroadcastCost},
-    Algorithm{"tree", Collective::kBroadcast, 1, treeBroadcast, treeCount, treeHalfCost},
-    Algorithm{"ring", Collective::kReduce, 1, ringReduce, oneChunk, chainCost},
-    Algorithm{"direct", Collective::kReduce, 1, directReduce, oneChunk, directReduceCost},
-    Algorithm{"twoshot", Collective::kReduce, 1, twoShotReduce, chunkARankButOne,
-              twoShotReduceCost},
-    Algorithm{"tree", Collective::kReduce, 1, treeReduce, treeCount, treeHalfCost},
-    Algorithm{"pairwise", Collective::kAllToAll, 1, pairwiseAllToAll, oneChunkARank, pairwiseCost},
-    Algorithm{"direct", Collective::kAllToAll, 1, directAllToAll, oneChunkARank,
-              directAllToAllCost},
-    Algorithm{"direct", Collective::kGather, 1, directGather, oneChunkARank, gatherCost},
-    Algorithm{"direct", Collective::kScatter, 1, directScatter, oneChunkARank, scatterCost},
-    Algorithm{"direct", Collective::kSend, 1, directTransfer, oneChunk, transferCost},
-    Algorithm{"direct", Collective::kRecv, 1, directTransfer, oneChunk, transferCost},
+              twoShotBroadcastCost, allHops<twoShotBroadcastCost>},
+    Algorithm{"tree", Collective::kBroadcast, 1, treeBroadcast, treeCount, treeHalfCost,
+              treeHalfHostHops},
+    Algorithm{"ring", Collective::kReduce, 1, ringReduce, oneChunk, chainCost, ringHalfHostHops},
+    Algorithm{"direct", Collective::kReduce, 1, directReduce, oneChunk, directReduceCost,
+              allHops<directReduceCost>},
+    Algorithm{"twoshot", Collective::kReduce, 1, twoShotReduce, chunkARankButOne, twoShotReduceCost,
+              allHops<twoShotReduceCost>},
+    Algorithm{"tree", Collective::kReduce, 1, treeReduce, treeCount, treeHalfCost,
+              treeHalfHostHops},
+    Algorithm{"pairwise", Collective::kAllToAll, 1, pairwiseAllToAll, oneChunkARank, pairwiseCost,
+              allHops<pairwiseCost>},
+    Algorithm{"direct", Collective::kAllToAll, 1, directAllToAll, oneChunkARank, directAllToAllCost,
+              allHops<directAllToAllCost>},
+    Algorithm{"direct", Collective::kGather, 1, directGather, oneChunkARank, gatherCost,
+              allHops<gatherCost>},
+    Algorithm{"direct", Collective::kScatter, 1, directScatter, oneChunkARank, scatterCost,
+              allHops<scatterCost>},
+    Algorithm{"direct", Collective::kSend, 1, directTransfer, oneChunk, transferCost,
+              allHops<transferCost>},
+    Algorithm{"direct", Collective::kRecv, 1, directTransfer, oneChunk, transferCost,
+              allHops<transferCost>},
 };
 
 char lower(char letter) {

@@ -29,6 +29,10 @@ struct Algorithm {
   Program (*build)(const ScheduleOptions& options, Rank rank);
   int32_t (*chunkCount)(int32_t rankCount);
   Cost (*cost)(int32_t rankCount);
+  // Of the hops, those between hosts, where so many hosts hold as many ranks each, a host's next to
+  // each other. Exact; an upper bound for pairwise and PAT, and for tree and doubling where ranks
+  // are no power of two.
+  int32_t (*hostHops)(int32_t rankCount, int32_t hostCount);
 };
 
 // Never empty; the first is the one to take when nothing is known.

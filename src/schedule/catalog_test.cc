@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -93,6 +96,81 @@ TEST_P(EveryAlgorithm, CostsWhatTheCatalogueSays) {
     EXPECT_EQ(seen.receivedMessages, said.receivedMessages) << n;
     EXPECT_EQ(seen.hops, said.hops) << n;
     EXPECT_EQ(seen.messages, said.messages) << n;
+  }
+}
+
+// Messages between hosts on the longest path of one piece: each rank does its steps in order, and
+// what it sends waits for all that it has read.
+class HostHops {
+ public:
+  HostHops(const Schedule& schedule, int32_t hostCount)
+      : schedule_(schedule), ranksEach_(schedule.rankCount / hostCount) {}
+
+  int32_t longest() {
+    std::vector<size_t> next(schedule_.programs.size(), 0);
+    std::vector<int32_t> reached(schedule_.programs.size(), 0);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t rank = 0; rank < next.size(); ++rank) {
+        const Program& program = schedule_.programs[rank];
+        while (next[rank] < program.steps.size() &&
+               tryStep(static_cast<int32_t>(rank), program.steps[next[rank]], reached[rank])) {
+          ++next[rank];
+          moved = true;
+        }
+      }
+    }
+    return *std::ranges::max_element(reached);
+  }
+
+ private:
+  bool tryStep(int32_t rank, const Step& step, int32_t& reached) {
+    const Program& program = schedule_.programs[static_cast<size_t>(rank)];
+    const auto* operands = &program.operands[step.firstOperand];
+    const auto linkOf = [&](size_t i) -> std::vector<int32_t>& {
+      const auto position = static_cast<size_t>(operands[i].index);
+      return i < step.sourceCount ? links_[{index(program.receivesFrom[position]), rank}]
+                                  : links_[{rank, index(program.sendsTo[position])}];
+    };
+    for (size_t i = 0; i < step.sourceCount; ++i) {
+      if (operands[i].place == Place::kLink && linkOf(i).empty()) return false;
+    }
+    for (size_t i = 0; i < size_t{step.sourceCount} + step.destinationCount; ++i) {
+      if (operands[i].place != Place::kLink) continue;
+      if (i < step.sourceCount) {
+        reached = std::max(reached, linkOf(i).front());
+        linkOf(i).erase(linkOf(i).begin());
+      } else {
+        const int32_t peer = index(program.sendsTo[static_cast<size_t>(operands[i].index)]);
+        linkOf(i).push_back(reached + (rank / ranksEach_ != peer / ranksEach_ ? 1 : 0));
+      }
+    }
+    return true;
+  }
+
+  const Schedule& schedule_;
+  int32_t ranksEach_;
+  std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> links_;
+};
+
+TEST_P(EveryAlgorithm, HopsBetweenHostsAsTheCatalogueSays) {
+  if (isTransfer(algorithm().collective)) return;
+  const auto isExact = [&](int32_t n) {
+    if (algorithm().name == "pairwise" || algorithm().name == "pat") return false;
+    const bool wantsPower = algorithm().name == "tree" || algorithm().name == "doubling";
+    return !wantsPower || std::has_single_bit(static_cast<uint32_t>(n));
+  };
+  for (int32_t n = 2; n <= 32; ++n) {
+    const Schedule schedule = makeSchedule(algorithm(), optionsFor(n, 0));
+    for (int32_t hosts = 2; hosts <= n; ++hosts) {
+      if (n % hosts != 0) continue;
+      const int32_t seen = HostHops(schedule, hosts).longest();
+      const int32_t said = algorithm().hostHops(n, hosts);
+      EXPECT_LE(seen, said) << n << " ranks on " << hosts << " hosts";
+      if (isExact(n)) {
+        EXPECT_EQ(seen, said) << n << " ranks on " << hosts << " hosts";
+      }
+    }
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/cost_model.h"
-#include "plan/device_constants.h"
 #include "schedule/catalog.h"
 #include "sim/time_constants.h"
 
@@ -40,30 +38,19 @@ double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
 
 Result<double> onCpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
   TUTTI_TRY_ASSIGN(const plan::Choice choice, plan::choose(shape, agreement));
+  for (const plan::AlgorithmCost& each : plan::costsOf(shape, agreement)) {
+    if (each.algorithm == choice.algorithm && each.us > 0) return each.us;
+  }
+  // Of a collective without a choice nothing was measured.
   const schedule::Algorithm& algorithm =
       *schedule::findAlgorithm(shape.collective, choice.algorithm);
-  const plan::CostPrices* prices = nullptr;
-  if (agreement.tuning != nullptr && agreement.tuning->cpu)
-    prices = agreement.tuning->cpu->pricesOf(algorithm, agreement.readsPeers);
-  if (prices == nullptr) prices = plan::builtInCpu().pricesOf(algorithm, agreement.readsPeers);
-  CallPrices like = cpuPrices(shape.collective, algorithm.name);
+  const CallPrices like = cpuPrices(shape.collective, algorithm.name);
   const double bytes = static_cast<double>(plan::vectorBytes(shape, agreement.rankCount));
   const int32_t hops = algorithm.cost(agreement.rankCount).hops;
-  double us = like.fixedUs + hops * like.hopUs +
-              schedule::sentFactor(algorithm, agreement.rankCount) * bytes /
-                  (like.gbPerSecond * kBytesPerUs);
-  if (prices != nullptr)
-    us = plan::predictUs(
-        *prices,
-        plan::countTerms(algorithm, {.rankCount = agreement.rankCount,
-                                     .ranksPerCpu = agreement.ranksPerCpu,
-                                     .bytes = plan::vectorBytes(shape, agreement.rankCount),
-                                     .readsPeers = agreement.readsPeers,
-                                     .readsByKernel = agreement.readsByKernel,
-                                     .slotBytes = agreement.geometry.slotBytes}));
-  // The prices are of one host.
-  if (!agreement.isOneHost) us += hops * networkHopUs(false, graph::Protocol::kSimple);
-  return us;
+  const double us = like.fixedUs + hops * like.hopUs +
+                    schedule::sentFactor(algorithm, agreement.rankCount) * bytes /
+                        (like.gbPerSecond * kBytesPerUs);
+  return agreement.isOneHost ? us : us + hops * networkHopUs(false, graph::Protocol::kSimple);
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "plan/crossings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace tutti::plan {
+namespace {
+
+using schedule::Place;
+using schedule::Program;
+
+struct Messages {
+  int32_t sent = 0;
+  int32_t received = 0;
+  int32_t most() const { return std::max(sent, received); }
+};
+
+// Messages of one rank that leave its host or come from another.
+Messages crossing(const Program& program, int32_t host, std::span<const int32_t> hostOf) {
+  const auto isElsewhere = [&](Rank peer) {
+    return hostOf[static_cast<size_t>(index(peer))] != host;
+  };
+  Messages found;
+  for (const schedule::Step& step : program.steps) {
+    const std::span<const schedule::Operand> operands(
+        &program.operands[step.firstOperand], size_t{step.sourceCount} + step.destinationCount);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].place != Place::kLink) continue;
+      const auto position = static_cast<size_t>(operands[i].index);
+      const bool isSource = i < step.sourceCount;
+      const Rank peer = isSource ? program.receivesFrom[position] : program.sendsTo[position];
+      if (isElsewhere(peer)) ++(isSource ? found.received : found.sent);
+    }
+  }
+  return found;
+}
+
+int32_t countHosts(std::span<const int32_t> hostOf) {
+  std::vector<int32_t> hosts(hostOf.begin(), hostOf.end());
+  std::ranges::sort(hosts);
+  return static_cast<int32_t>(std::ranges::unique(hosts).begin() - hosts.begin());
+}
+
+}  // namespace
+
+Crossings crossingsOf(const schedule::Algorithm& algorithm,
+                      const schedule::ScheduleOptions& options, std::span<const int32_t> hostOf) {
+  const int32_t hosts = countHosts(hostOf);
+  if (hosts < 2) return {};
+  const int32_t host = hostOf[static_cast<size_t>(index(options.root))];
+  Crossings found{.hops = algorithm.hostHops(options.rankCount, hosts), .hostRanks = 0};
+  Messages all;
+  for (int32_t rank = 0; rank < options.rankCount; ++rank) {
+    if (hostOf[static_cast<size_t>(rank)] != host) continue;
+    const Messages own =
+        crossing(schedule::buildProgram(algorithm, options, Rank{rank}), host, hostOf);
+    found.rankMessages = std::max(found.rankMessages, own.most());
+    all.sent += own.sent;
+    all.received += own.received;
+    ++found.hostRanks;
+  }
+  found.hostMessages = all.most();
+  return found;
+}
+
+}  // namespace tutti::plan

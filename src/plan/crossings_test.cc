@@ -1,0 +1,56 @@
+#include "plan/crossings.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::plan {
+namespace {
+
+Crossings of(Collective collective, std::string_view name, std::vector<int32_t> hostOf,
+             schedule::ScheduleOptions options = {}) {
+  options.rankCount = static_cast<int32_t>(hostOf.size());
+  return crossingsOf(*schedule::findAlgorithm(collective, name), options, hostOf);
+}
+
+const std::vector<int32_t> kTwoOfFour = {0, 0, 0, 0, 1, 1, 1, 1};
+
+TEST(Crossings, AreNoneOnOneHost) {
+  EXPECT_EQ(of(Collective::kAllReduce, "ring", {0, 0, 0}).hops, 0);
+  const Crossings none =
+      crossingsOf(*schedule::findAlgorithm(Collective::kAllReduce, "ring"), {.rankCount = 3}, {});
+  EXPECT_EQ(none.hostMessages, 0);
+}
+
+TEST(Crossings, OfARingAreThoseOfItsBorders) {
+  const Crossings ring = of(Collective::kAllReduce, "ring", kTwoOfFour);
+  EXPECT_EQ(ring.hops, 4);
+  EXPECT_EQ(ring.rankMessages, 14);  // the last rank of the host sends all of its messages out
+  EXPECT_EQ(ring.hostMessages, 14);
+  EXPECT_EQ(ring.hostRanks, 4);
+}
+
+TEST(Crossings, OfAllPairsAreEachToEachRankElsewhere) {
+  const Crossings oneShot = of(Collective::kAllReduce, "oneshot", kTwoOfFour);
+  EXPECT_EQ(oneShot.hops, 1);
+  EXPECT_EQ(oneShot.rankMessages, 4);
+  EXPECT_EQ(oneShot.hostMessages, 16);
+  const Crossings doubling = of(Collective::kAllReduce, "doubling", kTwoOfFour);
+  EXPECT_EQ(doubling.hops, 1);
+  EXPECT_EQ(doubling.rankMessages, 1);
+  EXPECT_EQ(doubling.hostMessages, 4);
+}
+
+TEST(Crossings, OfARootedCallAreThoseOfTheRootsHost) {
+  const std::vector<int32_t> uneven = {0, 1, 1, 1};
+  EXPECT_EQ(of(Collective::kBroadcast, "direct", uneven, {.root = Rank{0}}).hostMessages, 3);
+  EXPECT_EQ(of(Collective::kBroadcast, "direct", uneven, {.root = Rank{2}}).hostMessages, 1);
+}
+
+TEST(Crossings, GoByTheRanksPlacesWhateverTheirNumbers) {
+  const std::vector<Rank> order = {Rank{0}, Rank{2}, Rank{1}, Rank{3}};
+  const std::vector<int32_t> hostOf = {0, 1, 0, 1};
+  EXPECT_EQ(of(Collective::kAllGather, "ring", hostOf, {.order = order}).hostMessages, 3);
+  EXPECT_EQ(of(Collective::kAllGather, "ring", hostOf).hostMessages, 6);
+}
+
+}  // namespace
+}  // namespace tutti::plan

@@ -142,5 +142,17 @@ void PlannerPlanUncached(benchmark::State& state) {
 }
 BENCHMARK(PlannerPlanUncached)->Arg(2)->Arg(1 << 14)->Arg(1 << 22)->Unit(benchmark::kMicrosecond);
 
+// The same on two hosts, where what goes between them is counted first.
+void PlannerPlanUncachedTwoHosts(benchmark::State& state) {
+  plan::Agreement agreement = agreementOf(8);
+  agreement.readsPeers = agreement.isOneHost = false;
+  agreement.hostOf = {0, 0, 0, 0, 1, 1, 1, 1};
+  for (auto _ : state) {
+    plan::Planner planner(agreement);
+    benchmark::DoNotOptimize(planner.make({.collective = Collective::kAllReduce, .count = 1024}));
+  }
+}
+BENCHMARK(PlannerPlanUncachedTwoHosts);
+
 }  // namespace
 }  // namespace tutti::graph

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
 
 #include "network_ranks.h"
 
@@ -71,6 +74,14 @@ TEST_F(Verbs, KeepsAllAdaptersBusyAlike) {
   const Outcome outcome = run(kAllReduce, "01", with({"NCCL_NET_MERGE_LEVEL=LOC"}));
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
   EXPECT_EQ(outcome.count("3 adapters"), 2u) << outcome.log;
+  std::map<std::string, double> bytes;
+  std::stringstream log(outcome.log);
+  const std::regex line("a lane over (.*) sent .* messages, (.*) bytes");
+  std::smatch match;
+  for (std::string text; std::getline(log, text);)
+    if (std::regex_search(text, match, line)) bytes[match[1]] += std::stod(match[2]);
+  ASSERT_EQ(bytes.size(), 3u) << outcome.log;
+  for (const auto& [port, sent] : bytes) EXPECT_NEAR(sent / bytes["mlx5_0:1"], 1, 0.05) << port;
 }
 
 TEST_F(Verbs, GivesWayWhereItIsDisabledOrAbsent) {

@@ -32,9 +32,6 @@ struct Port {
   // When the port went down, as a Clock's Instant; 0: it is up. Written by the thread of events,
   // read by lanes, who only compare it with now.
   std::atomic<int64_t> downSince{0};
-  // What its lanes moved, added when they end.
-  std::atomic<uint64_t> messagesSent{0};
-  std::atomic<uint64_t> bytesSent{0};
 };
 
 class Adapter {

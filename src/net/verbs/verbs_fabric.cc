@@ -61,13 +61,6 @@ class VerbsFabric final : public Fabric {
  public:
   VerbsFabric(const VerbsOptions& options, const Library& library, Rng& rng)
       : options_(options), library_(library), rng_(rng) {}
-  ~VerbsFabric() override {
-    watcher_.reset();
-    for (const auto& device : devices_)
-      for (const Road& road : device) tellTraffic(*road.port);
-  }
-  VerbsFabric(const VerbsFabric&) = delete;
-  VerbsFabric& operator=(const VerbsFabric&) = delete;
 
   Status open() {
     TUTTI_TRY_ASSIGN(const AdapterRules rules, AdapterRules::parse(options_.adapters));
@@ -194,12 +187,6 @@ class VerbsFabric final : public Fabric {
   void decline(std::string_view why) {
     if (!reasons_.empty()) reasons_ += "; ";
     reasons_ += why;
-  }
-
-  static void tellTraffic(const Port& port) {
-    log::info(log::Subsystem::kNet, "IB {}: {} messages, {} bytes sent", port.name,
-              port.messagesSent.load(std::memory_order_relaxed),
-              port.bytesSent.load(std::memory_order_relaxed));
   }
 
   const VerbsOptions options_;

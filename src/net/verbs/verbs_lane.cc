@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/log.h"
+
 namespace tutti::net::verbs {
 namespace {
 
@@ -66,11 +68,11 @@ Status VerbsLane::meet(const LaneTerms& peer) {
 
 VerbsLane::~VerbsLane() {
   if (!isSender() || posted_ == 0) return;
-  const auto& roads = pairs_.roads();
-  for (const Road& road : roads) {
-    road.port->messagesSent.fetch_add(posted_, std::memory_order_relaxed);
-    road.port->bytesSent.fetch_add(bytesSent_ / roads.size(), std::memory_order_relaxed);
-  }
+  std::string ports;
+  for (const Road& road : pairs_.roads())
+    ports += fmt::format("{}{}", ports.empty() ? "" : " + ", road.port->name);
+  log::info(log::Subsystem::kNet, "a lane over {} sent {} messages, {} bytes", ports, posted_,
+            bytesSent_);
 }
 
 Result<Lane::Memory> VerbsLane::enroll(std::span<std::byte> memory) {

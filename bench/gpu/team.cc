@@ -176,7 +176,7 @@ void Member::launch(std::span<const Job> jobs) {
       choice.startsEarly = choice.startsEarly && next.startsEarly;
       wire::GpuCall call = kernels::cuda::makeCall(request(jobs[i]), next);
       if (const uint32_t most = team_.options().chunkBytes; most != 0 && next.protocol == "slots") {
-        call.chunkBytes = std::min(call.chunkBytes, most);
+        call.chunkBytes = most;
       }
       call.input = jobs[i].input;
       call.output = jobs[i].output;
@@ -228,7 +228,9 @@ void Member::transfer(std::span<const Transfer> transfers) {
     entry.signature = static_cast<uint32_t>(transfer.bytes * 2654435761U + 1);
     entry.peer = static_cast<int16_t>(transfer.peer);
     entry.firstBlock = grid;
-    entry.blocks = static_cast<int16_t>(kernels::cuda::transferBlocks(transfer.bytes, limits));
+    const auto shape = kernels::cuda::shapeTransfer(transfer.bytes, limits);
+    entry.blocks = static_cast<int16_t>(shape.blocks);
+    entry.goesByLines = shape.goesByLines;
     entry.isSend = transfer.isSend;
     grid = static_cast<int16_t>(grid + entry.blocks);
   }

@@ -58,8 +58,12 @@ bool startsEarly(int32_t blocks, int32_t ranksPerDevice);
 // multiprocessors, of its own, and with longer messages.
 bool goesAsTransfers(const GpuRequest& request);
 
-// Sends and receives: blocks of one transfer of so many bytes. The kernel is transferKernel().
-int32_t transferBlocks(uint64_t bytes, const GpuRequest& request);
+// Sends and receives: the shape of one transfer of so many bytes. The kernel is transferKernel().
+struct TransferShape {
+  int32_t blocks;
+  bool goesByLines;
+};
+TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request);
 GpuChoice transferKernel();
 
 // Fills what the choice decides and the call says; the caller adds pointers, root, scalar.

@@ -137,7 +137,9 @@ void GpuBatcher::addPart(const Call& call, const Part& part) {
   next.signature = signatureOf(call);
   next.peer = static_cast<int16_t>(part.peer);
   next.firstBlock = static_cast<int16_t>(blocks_);
-  next.blocks = static_cast<int16_t>(kernels::cuda::transferBlocks(next.bytes, requestFor(call)));
+  const auto shape = kernels::cuda::shapeTransfer(next.bytes, requestFor(call));
+  next.blocks = static_cast<int16_t>(shape.blocks);
+  next.goesByLines = shape.goesByLines && part.source == nullptr;
   next.isSend = part.isSend;
   blocks_ += next.blocks;
 }

@@ -187,6 +187,20 @@ TEST_F(GpuBatchTest, LongBroadcastsOfTwoRanksAreTransfers) {
   EXPECT_EQ(emitted[3].blocks, emitted[3].transfers[2].firstBlock + emitted[3].transfers[2].blocks);
 }
 
+TEST_F(GpuBatchTest, ShortTransfersGoByLinesAndCopiesDoNot) {
+  add(Collective::kSend, 100, 0);
+  add(Collective::kRecv, 1 << 20, 2);
+  add(Collective::kSend, 100, kRank);
+  add(Collective::kRecv, 100, kRank);
+  GpuBatcher batcher = make();
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 1u);
+  ASSERT_EQ(emitted[0].transfers.size(), 3u);
+  EXPECT_TRUE(emitted[0].transfers[0].goesByLines);
+  EXPECT_FALSE(emitted[0].transfers[1].goesByLines);
+  EXPECT_FALSE(emitted[0].transfers[2].goesByLines);
+}
+
 TEST_F(GpuBatchTest, RefusesHalfATransferWithOneself) {
   add(Collective::kSend, 10, kRank);
   GpuBatcher batcher = make();

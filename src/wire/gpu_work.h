@@ -10,10 +10,10 @@
 //
 // Two ways carry the bytes:
 //   lines   16 bytes: two words of payload, each beside the call's epoch. The receiver polls the
-//           data itself. For short calls of collectives. Two sets, used in turn.
+//           data itself. For short calls. Two sets, used in turn; send and receive have their own.
 //   slots   rings of staging slots: data, then a mark a slot; credits come back. Each
 //           pair and block has a ring for what is sent of the input, and one for what is passed on
-//           (second stage). For everything longer, and for send and receive.
+//           (second stage). For everything longer.
 #pragma once
 
 #include <cstddef>
@@ -66,11 +66,21 @@ inline constexpr size_t kGpuLinePayload = 8;
 inline constexpr size_t kGpuLinesPerBlock = 2304;
 inline constexpr size_t kGpuLineAreaBytes =
     2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
-inline constexpr size_t kGpuStagingBytes = size_t{27} << 20;
+// Of sends and receives: two sets, shared by the ranks that write there and their first blocks.
+inline constexpr size_t kGpuTransferLineAreaBytes = size_t{512} << 10;
+inline constexpr int32_t kGpuTransferLineBlocks = 16;
+inline constexpr size_t kGpuStagingBytes = (size_t{53} << 20) / 2;
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
   return kGpuLinesPerBlock / static_cast<size_t>(rankCount > 1 ? rankCount - 1 : 1) / 8 * 8;
+}
+
+// The same of a block of a send.
+constexpr size_t gpuTransferLines(int32_t rankCount) {
+  const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
+  const size_t areas = 2 * peers * static_cast<size_t>(kGpuTransferLineBlocks);
+  return kGpuTransferLineAreaBytes / areas / kGpuLineBytes;
 }
 
 // Rings of a pair that have slots: two ranks need no second stage. A transfer's block uses all of
@@ -90,13 +100,14 @@ constexpr size_t gpuSlotBytes(int32_t rankCount) {
   const size_t slots = peers * static_cast<size_t>(gpuRings(rankCount)) *
                        static_cast<size_t>(gpuSlotCount(rankCount));
   constexpr size_t kMost = size_t{64} << 10;
-  const size_t bytes = kGpuStagingBytes / slots / 1024 * 1024;
+  const size_t bytes = kGpuStagingBytes / slots / 256 * 256;
   return bytes < kMost ? bytes : kMost;
 }
 static_assert(gpuSlotBytes(kGpuMaxRanks) >= 4096);
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
-inline constexpr size_t kGpuStagingOffset = kGpuLineOffset + kGpuLineAreaBytes;
+inline constexpr size_t kGpuTransferLineOffset = kGpuLineOffset + kGpuLineAreaBytes;
+inline constexpr size_t kGpuStagingOffset = kGpuTransferLineOffset + kGpuTransferLineAreaBytes;
 // Of every rank, whatever the rank count. Zeroed by the host before peers learn of it.
 inline constexpr size_t kGpuSegmentBytes = kGpuStagingOffset + kGpuStagingBytes;
 static_assert(kGpuSegmentBytes <= size_t{32} << 20);
@@ -178,7 +189,8 @@ struct GpuTransfer {
   int16_t firstBlock;  // of the grid
   int16_t blocks;      // this transfer's; its block j uses ring j of the pair
   bool isSend;
-  uint8_t padding[5];
+  bool goesByLines;
+  uint8_t padding[4];
 };
 static_assert(sizeof(GpuTransfer) == 40);
 

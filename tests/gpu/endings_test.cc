@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/futex.h"
@@ -84,6 +85,30 @@ TEST_F(Endings, RanksThatCallDifferentThingsAreTold) {
         expectUsable(side, next);
       },
       End::kLeave);
+}
+
+// Whether their bytes would go by lines or by slots.
+TEST_F(Endings, AReceiveOfAnotherSizeThanTheSendIsTold) {
+  for (const auto& [sent, received] : {std::pair<size_t, size_t>{100, 99},
+                                       {100, 1'000'000},
+                                       {1'000'000, 100},
+                                       {1'000'000, 999'999}}) {
+    runRanks(
+        [sent, received](RankSide& side) {
+          Array<int32_t> data(side.gpu, 1'000'000, 1);
+          side.meet();
+          if (side.rank == 0) {
+            EXPECT_NCCL(ncclSend(data.device(), sent, ncclInt32, 1, side.comm, side.stream()));
+          } else if (side.rank == 1) {
+            EXPECT_NCCL(ncclRecv(data.device(), received, ncclInt32, 0, side.comm, side.stream()));
+            EXPECT_EQ(awaitError(side.comm), ncclInvalidUsage);
+          }
+          side.meet();
+          EXPECT_NCCL(ncclCommAbort(side.comm));
+          EXPECT_STATUS(side.gpu.synchronize());
+        },
+        End::kLeave);
+  }
 }
 
 TEST_F(Endings, ADestroyedPeerIsNamed) {

@@ -183,7 +183,8 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
 }
 
 // 2 × H200, 1 GB: broadcast 2926 µs where the slot kernel takes 3046, all-gather 1501 and 1599
-// (2026-11-21).
+// (2026-11-21). An all-to-all took 1493 instead of 1617 so, but is wrong in place: nothing holds a
+// receive back until the send has read what it overwrites (2026-11-22).
 bool goesAsTransfers(const GpuRequest& request) {
   const bool moves = request.collective == kBroadcast || request.collective == kAllGather;
   return moves && request.rankCount == 2 && request.ranksPerDevice == 1 &&
@@ -198,15 +199,23 @@ bool startsEarly(int32_t blocks, int32_t ranksPerDevice) {
   return ranksPerDevice == 1 && blocks <= kEarlyBlocks;
 }
 
-int32_t transferBlocks(uint64_t bytes, const GpuRequest& request) {
-  constexpr uint64_t kLeast = 8_KiB;
+TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   // Every peer may have a send and a receive in the same launch.
   const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
   const int32_t resident = kResidentTransferBlocks / sharersOf(request);
   const int32_t most =
       std::clamp(std::min(resident / pairs, request.maxBlocks), 1, wire::kGpuMaxBlocks);
-  return static_cast<int32_t>(
-      std::clamp<uint64_t>((bytes + kLeast - 1) / kLeast, 1, static_cast<uint64_t>(most)));
+  const auto blocksOf = [&](uint64_t least, int32_t limit) {
+    return static_cast<int32_t>(
+        std::clamp<uint64_t>(divideUp(bytes, least), 1, static_cast<uint64_t>(limit)));
+  };
+  // A line a thread; with a send and a receive in as many blocks as may start early.
+  constexpr uint64_t kLeastByLines = 2_KiB;
+  const int32_t byLines = blocksOf(kLeastByLines, std::min(most, kEarlyBlocks / 2));
+  const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
+                      wire::kGpuLinePayload;
+  if (bytes <= room) return {.blocks = byLines, .goesByLines = true};
+  return {.blocks = blocksOf(8_KiB, most), .goesByLines = false};
 }
 
 GpuChoice transferKernel() {

@@ -66,10 +66,26 @@ TEST_P(GpuCatalogTest, MessagesFitTheirSlots) {
 
 TEST_P(GpuCatalogTest, TransfersOfAllPairsFitTheGpusTogether) {
   const GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, GetParam());
-  const int32_t blocks = transferBlocks(uint64_t{1} << 30, request);
+  const int32_t blocks = shapeTransfer(uint64_t{1} << 30, request).blocks;
   EXPECT_GE(blocks, 1);
   EXPECT_LE(blocks, wire::kGpuMaxBlocks);
   EXPECT_LE(blocks * 2 * (GetParam() - 1) * GetParam(), 3 * 104);
+}
+
+TEST_P(GpuCatalogTest, AllLinesOfATransferHaveAPlace) {
+  for (const int32_t perDevice : {1, GetParam()}) {
+    const GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, perDevice);
+    for (uint64_t bytes = 1; bytes < (1 << 20); bytes += bytes / 3 + 1) {
+      const TransferShape shape = shapeTransfer(bytes, request);
+      if (!shape.goesByLines) continue;
+      EXPECT_LE(shape.blocks, wire::kGpuTransferLineBlocks);
+      const uint64_t lines = (bytes + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
+      const auto blocks = static_cast<uint64_t>(shape.blocks);
+      EXPECT_LE((lines + blocks - 1) / blocks, wire::gpuTransferLines(GetParam())) << bytes;
+    }
+    EXPECT_TRUE(shapeTransfer(1024, request).goesByLines);
+    EXPECT_FALSE(shapeTransfer(1 << 20, request).goesByLines);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuCatalogTest, ::testing::Range(2, wire::kGpuMaxRanks + 1));

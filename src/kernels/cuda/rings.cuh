@@ -10,9 +10,9 @@
 //   as a ring has slots. A flag in the data would cost half the bytes.
 // credit[r][p]: written by rank p once its block is through with a message (a barrier after the
 //   loads), read here before the slot is filled again. Relaxed: loads that have returned cannot see
-//   later stores. Grows by one a message, compared modulo 2^32. It is sent only where the call at
-//   hand needs it, and at the start of every call: a store at the end of a kernel would delay the
-//   kernel's end by a trip.
+//   later stores. Grows by one a message, compared modulo 2^32. It is sent at the start of every
+//   call and for all of a call's messages but the last: a store at the end of a kernel would delay
+//   the kernel's end by a trip.
 // counters: local, written at the end of a call; so a replayed graph goes on where the last launch
 //   stopped.
 #pragma once
@@ -98,7 +98,7 @@ class OutRing {
 class InRing {
  public:
   InRing() = default;
-  // Tells the peer what is free. `messages` will come in this call: the last ones need no credit.
+  // Tells the peer what is free. `messages` will come in this call.
   __device__ InRing(const GpuView& view, const Awaited& awaited, int ring, int64_t messages)
       : awaited_(awaited), ring_(ring), messages_(messages) {
     base_ = loadRelaxed(&controlOf(view, view.rank)->counters[ring][awaited.peer].received);
@@ -127,7 +127,7 @@ class InRing {
 
   // After a barrier: the block has read the message.
   __device__ void take(const GpuView& view, int64_t message) const {
-    if (message + wire::gpuSlotCount(view.rankCount) < messages_) giveCredit(view, message + 1);
+    if (message + 1 < messages_) giveCredit(view, message + 1);
   }
 
   __device__ void save(const GpuView& view) const {

@@ -65,6 +65,8 @@ class Patience {
     if ((++polls_ & 255) != 0) return false;
     return look(view, awaited);
   }
+  // True after each of those looks.
+  __device__ __forceinline__ bool hasLooked() const { return (polls_ & 255) == 0; }
 
  private:
   __device__ __noinline__ bool look(const GpuView& view, const Awaited& awaited) {

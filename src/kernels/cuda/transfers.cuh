@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/pump.cuh"
 #include "kernels/cuda/ranges.cuh"
+#include "kernels/cuda/transfer_lines.cuh"
 
 namespace tutti::kernels::cuda {
 
@@ -151,6 +152,9 @@ __device__ __forceinline__ void runTransfers(const wire::GpuTransfers& transfers
     if (block < transfer.firstBlock || block >= transfer.firstBlock + transfer.blocks) continue;
     if (transfer.peer == view.rank) {
       copyLocally(transfer);
+    } else if (transfer.goesByLines) {
+      LineTransfer lines(view, transfer);
+      transfer.isSend ? lines.send() : lines.receive();
     } else if (transfer.isSend) {
       runTransfer<true>(view, transfer, tables);
     } else {

@@ -30,6 +30,8 @@ export TUTTI_DEVICE=host PYTHONDONTWRITEBYTECODE=1
 "$venv/python" -m tutti run -n 4 "$source/examples/train.py"
 "$venv/python" -m pytest -q -p no:cacheprovider --ignore="$source/python/tests/test_torch.py" "$source/python/tests"
 if torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent.parent)' 2>/dev/null); then
+  # That torch was built for the NumPy beside it, and may refuse the newest, with which the package was tested.
+  "$venv/pip" uninstall -q -y numpy
   echo "$torch" >"$("$venv/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
   TUTTI_TORCH_CACHE=$work/cache OMP_NUM_THREADS=1 "$venv/python" -m tutti run -n 4 "$source/examples/train_torch.py"
 else

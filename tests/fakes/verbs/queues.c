@@ -257,7 +257,8 @@ static int keepSend(struct Pair* pair, const struct ibv_send_wr* request) {
   if (request->num_sge == 1) send->place = request->sg_list[0];
   if ((request->send_flags & IBV_SEND_INLINE) != 0) {
     if (send->place.length > pair->cap.max_inline_data) return EINVAL;
-    memcpy(send->inlineData, (const void*)(uintptr_t)send->place.addr, send->place.length);
+    if (send->place.length > 0)
+      memcpy(send->inlineData, (const void*)(uintptr_t)send->place.addr, send->place.length);
   }
   send->forcedStatus = orderedStatus(++sendCount);
   raiseOrderedEvent(pair, sendCount);

@@ -52,6 +52,36 @@ Status toInit(const Library& library, ::ibv_qp* pair, const Port& port, uint16_t
       "ibv_modify_qp to INIT", fmt::format("{} (NCCL_IB_PKEY={})", port.name, keyIndex));
 }
 
+// Both give ibv_modify_qp's answer.
+int toReceive(const Library& library, ::ibv_qp* pair, const QueuePairs::Route& route, size_t which,
+              const ::ibv_ah_attr& address) {
+  ::ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = static_cast<::ibv_mtu>(std::min(route.own.mtu, route.peer.mtu));
+  attributes.dest_qp_num = route.peer.pairs[which];
+  attributes.rq_psn = route.peer.packetNumber;
+  attributes.max_dest_rd_atomic = 1;
+  attributes.min_rnr_timer = kReceiverWait;
+  attributes.ah_attr = address;
+  return library.modifyPair(pair, &attributes,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+int toSend(const Library& library, ::ibv_qp* pair, const QueuePairs::Route& route,
+           const VerbsOptions& options) {
+  ::ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = options.timeout;
+  attributes.retry_cnt = options.retryCount;
+  attributes.rnr_retry = kForever;
+  attributes.sq_psn = route.own.packetNumber;
+  attributes.max_rd_atomic = 1;
+  return library.modifyPair(pair, &attributes,
+                            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
 }  // namespace
 
 // ---- terms --------------------------------------------------------------------------------------
@@ -148,31 +178,10 @@ Status QueuePairs::connect(const Library& library, const VerbsOptions& options,
     const std::string subject =
         fmt::format("{} (GID {}: {}) towards {} (LID {})", ends.port.name, ends.port.gid.index,
                     ends.port.gid.text(), hexGid(ends.peer.gid), ends.peer.lid);
-    ::ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = static_cast<::ibv_mtu>(std::min(route.own.mtu, route.peer.mtu));
-    attributes.dest_qp_num = route.peer.pairs[i];
-    attributes.rq_psn = route.peer.packetNumber;
-    attributes.max_dest_rd_atomic = 1;
-    attributes.min_rnr_timer = kReceiverWait;
-    attributes.ah_attr = addressOf(options, ends, route.trafficClass);
-    TUTTI_TRY(check(
-        library.modifyPair(pair, &attributes,
-                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-        "ibv_modify_qp to RTR", subject));
-    attributes = {};
-    attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = options.timeout;
-    attributes.retry_cnt = options.retryCount;
-    attributes.rnr_retry = kForever;
-    attributes.sq_psn = route.own.packetNumber;
-    attributes.max_rd_atomic = 1;
     TUTTI_TRY(
-        check(library.modifyPair(pair, &attributes,
-                                 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
-              "ibv_modify_qp to RTS", subject));
+        check(toReceive(library, pair, route, i, addressOf(options, ends, route.trafficClass)),
+              "ibv_modify_qp to RTR", subject));
+    TUTTI_TRY(check(toSend(library, pair, route, options), "ibv_modify_qp to RTS", subject));
   }
   return {};
 }

@@ -24,10 +24,11 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   add_executable(tutti ${sources})
   target_include_directories(tutti PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include
                              ${fmt_INCLUDE_DIR})
-  # Settings, log, devices and interface choice come from the folders themselves, so the command works without the library too.
+  # Settings, log, devices and the choice of network come from the folders themselves, so the command works without the library too.
   tutti_use_folders(tutti bootstrap)
   tutti_use_folders(tutti device)
   tutti_use_folders(tutti kernels)
+  tutti_use_folders(tutti net)
   tutti_use_folders(tutti observe)
   tutti_use_folders(tutti plan)
   tutti_use_folders(tutti topology)

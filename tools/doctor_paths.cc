@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,18 +16,13 @@
 #include "base/fd.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
+#include "net/registry.h"
 #include "tools/doctor_report.h"
 
 namespace tutti::tools {
 namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
-
-int familyOf(const Settings& settings) {
-  if (settings.text("NCCL_SOCKET_FAMILY") == "AF_INET") return AF_INET;
-  if (settings.text("NCCL_SOCKET_FAMILY") == "AF_INET6") return AF_INET6;
-  return 0;
-}
 
 struct LibraryCloser {
   void operator()(void* library) const { ::dlclose(library); }
@@ -146,15 +140,21 @@ void examineNetwork(Report& report, const Settings& settings) {
                 : each.isLoopback ? "loopback"
                                   : "");
   }
+  const net::NetworkOptions options = net::networkOptionsOf(settings);
   auto choice = bootstrap::chooseInterfaces(
-      all.value(),
-      {.names = settings.text("NCCL_SOCKET_IFNAME"), .family = familyOf(settings), .near = {}});
+      all.value(), {.names = options.interfaces, .family = options.family, .near = {}});
   if (!choice.ok()) {
     report.find(std::string(choice.status().message()),
                 "change NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY");
     return;
   }
   section.add("chosen", choice.value().interfaces.front().name, choice.value().reason);
+  const auto network = net::chooseNetwork(options);
+  if (network.ok()) {
+    section.add("between_hosts", network.value().name, network.value().reason);
+  } else {
+    report.find(std::string(network.status().message()), "change NCCL_NET, or what it needs");
+  }
   if (!settings.text("NCCL_COMM_ID").empty() && settings.text("TUTTI_SECRET_FILE").empty()) {
     report.find("NCCL_COMM_ID without TUTTI_SECRET_FILE: whoever reaches the port can join the job",
                 "set TUTTI_SECRET_FILE to a file that only the ranks' user can read");

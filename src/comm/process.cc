@@ -31,11 +31,6 @@ std::chrono::milliseconds timeoutOf(const Settings& settings) {
   return std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"));
 }
 
-int socketFamily(const Settings& settings) {
-  const std::string& family = settings.text("NCCL_SOCKET_FAMILY");
-  return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : 0;
-}
-
 // A page that forked children find wiped (Linux 4.14): no handler to run at fork, no call to ask
 // for the process id. Empty where the kernel cannot; forks then go unnoticed.
 UniqueMapping makeOwnPage() {
@@ -82,13 +77,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   transports_ =
       transport::openTransports({.handoff = &handoff_,
                                  .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
-                                 .network = {.interfaces = settings_.text("NCCL_SOCKET_IFNAME"),
-                                             .family = socketFamily(settings_),
-                                             .network = settings_.text("NCCL_NET"),
-                                             .plugins = settings_.text("NCCL_NET_PLUGIN"),
-                                             .ofiProvider = settings_.text("TUTTI_OFI_PROVIDER"),
-                                             .verbs = net::verbsOptions(settings_),
-                                             .timeout = timeoutOf(settings_)},
+                                 .network = net::networkOptionsOf(settings_),
                                  .timeout = timeoutOf(settings_)});
   bundles_ = openBundles(settings_);
   if (bundles_ != nullptr)
@@ -189,7 +178,7 @@ Status Process::freeMemory(void* memory) {
 bootstrap::NetworkOptions Process::networkOptions() const {
   bootstrap::NetworkOptions options;
   options.interfaces = settings_.text("NCCL_SOCKET_IFNAME");
-  options.family = socketFamily(settings_);
+  options.family = net::networkOptionsOf(settings_).family;
   options.commId = settings_.text("NCCL_COMM_ID");
   options.secretFile = settings_.text("TUTTI_SECRET_FILE");
   options.timeout = timeoutOf(settings_);

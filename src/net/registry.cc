@@ -1,6 +1,7 @@
 #include "net/registry.h"
 
 #include <strings.h>
+#include <sys/socket.h>
 
 #include <vector>
 
@@ -115,7 +116,29 @@ class Finder {
   std::string reasons_;
 };
 
+int familyOf(const Settings& settings) {
+  const std::string& family = settings.text("NCCL_SOCKET_FAMILY");
+  return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : 0;
+}
+
 }  // namespace
+
+NetworkOptions networkOptionsOf(const Settings& settings) {
+  return {.interfaces = settings.text("NCCL_SOCKET_IFNAME"),
+          .family = familyOf(settings),
+          .network = settings.text("NCCL_NET"),
+          .plugins = settings.text("NCCL_NET_PLUGIN"),
+          .ofiProvider = settings.text("TUTTI_OFI_PROVIDER"),
+          .verbs = verbsOptions(settings),
+          .timeout = std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"))};
+}
+
+Result<NetworkChoice> chooseNetwork(const NetworkOptions& options) {
+  TUTTI_TRY_ASSIGN(const FabricProvider::Found found, Finder(options).find());
+  if (found.fabric == nullptr) return NetworkChoice{.name = "socket", .reason = found.obstacle};
+  const Fabric::Caps& caps = found.fabric->caps();
+  return NetworkChoice{.name = caps.name, .reason = caps.description};
+}
 
 std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
   return std::make_unique<FabricProvider>(FabricProvider::Options{

@@ -25,6 +25,15 @@ struct NetworkOptions {
   Rng* rng = &systemRng();
 };
 
+NetworkOptions networkOptionsOf(const Settings& settings);
+
+// What openNetwork() would take here, opened once to see, and why not what goes before it.
+struct NetworkChoice {
+  std::string name{};    // "IB", "socket"
+  std::string reason{};  // its adapters, or what is in the way of others
+};
+Result<NetworkChoice> chooseNetwork(const NetworkOptions& options);
+
 // The network that the options ask for, found and opened at its first use; where it cannot be had
 // and nothing but it was asked for, errors say why, otherwise sockets take its place.
 std::unique_ptr<Provider> openNetwork(const NetworkOptions& options);

@@ -274,6 +274,12 @@ class Doctor(unittest.TestCase):
         result = run("doctor", env={"NCCL_SOCKET_IFNAME": "lo"})
         self.assertRegex(result.stdout, r"\n  chosen +lo  \(")
 
+    def test_the_network_between_hosts_is_named_with_why_not_another(self):
+        result = run("doctor", env={"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "none"})
+        self.assertRegex(result.stdout, r"\n  between hosts +socket  \(NCCL_IB_DISABLE=1\)")
+        result = run("doctor", env={"NCCL_NET": "nosuch", "NCCL_NET_PLUGIN": "none"})
+        self.assertIn("NCCL_NET=nosuch: there is no such network", result.stdout)
+
 
 if __name__ == "__main__":
     TUTTI, SOURCE, VERSION = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]

@@ -1,8 +1,6 @@
 #include "net/ofi/library.h"
 
-#include <dlfcn.h>
-
-#include <cstring>
+#include "base/shared_library.h"
 
 namespace tutti::net::ofi {
 
@@ -13,27 +11,15 @@ Status Library::check(int64_t result, std::string_view call) const {
 }
 
 Result<Library> loadLibrary() {
-  void* handle = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* reason = ::dlerror();
-    return Status(Code::kSystemError,
-                  fmt::format("no libfabric: {}", reason == nullptr ? "?" : reason));
-  }
+  TUTTI_TRY_ASSIGN(SharedLibrary shared, SharedLibrary::open("libfabric.so.1", "libfabric"));
   Library library;
-  const char* missing = nullptr;
-  const auto find = [&](auto& member, const char* symbol) {
-    void* address = ::dlsym(handle, symbol);
-    if (address == nullptr) missing = symbol;
-    static_assert(sizeof member == sizeof address);
-    std::memcpy(&member, &address, sizeof member);
-  };
-  find(library.getInfo, "fi_getinfo");
-  find(library.freeInfo, "fi_freeinfo");
-  find(library.duplicateInfo, "fi_dupinfo");
-  find(library.openFabric, "fi_fabric");
-  find(library.describe, "fi_strerror");
-  if (missing == nullptr) return library;
-  return Status(Code::kSystemError, fmt::format("libfabric.so.1 has no {}", missing));
+  shared.find(library.getInfo, "fi_getinfo");
+  shared.find(library.freeInfo, "fi_freeinfo");
+  shared.find(library.duplicateInfo, "fi_dupinfo");
+  shared.find(library.openFabric, "fi_fabric");
+  shared.find(library.describe, "fi_strerror");
+  if (shared.missing() == nullptr) return library;
+  return Status(Code::kSystemError, fmt::format("libfabric.so.1 has no {}", shared.missing()));
 }
 
 }  // namespace tutti::net::ofi

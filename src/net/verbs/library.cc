@@ -1,8 +1,8 @@
 #include "net/verbs/library.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
+
+#include "base/shared_library.h"
 
 namespace tutti::net::verbs {
 
@@ -25,45 +25,33 @@ Status Library::askPort(::ibv_context* context, uint8_t port, ::ibv_port_attr& a
 }
 
 Result<Library> loadLibrary(const std::string& file) {
-  void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* reason = ::dlerror();
-    return Status(Code::kSystemError,
-                  fmt::format("no libibverbs: {}", reason == nullptr ? "?" : reason));
-  }
+  TUTTI_TRY_ASSIGN(SharedLibrary shared, SharedLibrary::open(file, "libibverbs"));
   Library library;
-  const char* missing = nullptr;
-  const auto find = [&](auto& member, const char* symbol) {
-    void* address = ::dlsym(handle, symbol);
-    if (address == nullptr) missing = symbol;
-    static_assert(sizeof member == sizeof address);
-    std::memcpy(&member, &address, sizeof member);
-  };
-  find(library.getDeviceList, "ibv_get_device_list");
-  find(library.freeDeviceList, "ibv_free_device_list");
-  find(library.openDevice, "ibv_open_device");
-  find(library.closeDevice, "ibv_close_device");
-  find(library.queryDevice, "ibv_query_device");
-  find(library.queryPort, "ibv_query_port");
-  find(library.queryGid, "_ibv_query_gid_ex");
-  find(library.allocateDomain, "ibv_alloc_pd");
-  find(library.freeDomain, "ibv_dealloc_pd");
-  find(library.registerMemory, "ibv_reg_mr");
-  find(library.registerRelaxed, "ibv_reg_mr_iova2");
-  find(library.deregisterMemory, "ibv_dereg_mr");
-  find(library.createQueue, "ibv_create_cq");
-  find(library.destroyQueue, "ibv_destroy_cq");
-  find(library.createPair, "ibv_create_qp");
-  find(library.modifyPair, "ibv_modify_qp");
-  find(library.destroyPair, "ibv_destroy_qp");
-  find(library.getEvent, "ibv_get_async_event");
-  find(library.acknowledgeEvent, "ibv_ack_async_event");
-  find(library.eventName, "ibv_event_type_str");
-  find(library.statusName, "ibv_wc_status_str");
-  find(library.prepareForForks, "ibv_fork_init");
-  if (missing == nullptr) return library;
-  return Status(Code::kSystemError,
-                fmt::format("{} has no {}: rdma-core 32 or later is needed", file, missing));
+  shared.find(library.getDeviceList, "ibv_get_device_list");
+  shared.find(library.freeDeviceList, "ibv_free_device_list");
+  shared.find(library.openDevice, "ibv_open_device");
+  shared.find(library.closeDevice, "ibv_close_device");
+  shared.find(library.queryDevice, "ibv_query_device");
+  shared.find(library.queryPort, "ibv_query_port");
+  shared.find(library.queryGid, "_ibv_query_gid_ex");
+  shared.find(library.allocateDomain, "ibv_alloc_pd");
+  shared.find(library.freeDomain, "ibv_dealloc_pd");
+  shared.find(library.registerMemory, "ibv_reg_mr");
+  shared.find(library.registerRelaxed, "ibv_reg_mr_iova2");
+  shared.find(library.deregisterMemory, "ibv_dereg_mr");
+  shared.find(library.createQueue, "ibv_create_cq");
+  shared.find(library.destroyQueue, "ibv_destroy_cq");
+  shared.find(library.createPair, "ibv_create_qp");
+  shared.find(library.modifyPair, "ibv_modify_qp");
+  shared.find(library.destroyPair, "ibv_destroy_qp");
+  shared.find(library.getEvent, "ibv_get_async_event");
+  shared.find(library.acknowledgeEvent, "ibv_ack_async_event");
+  shared.find(library.eventName, "ibv_event_type_str");
+  shared.find(library.statusName, "ibv_wc_status_str");
+  shared.find(library.prepareForForks, "ibv_fork_init");
+  if (shared.missing() == nullptr) return library;
+  return Status(Code::kSystemError, fmt::format("{} has no {}: rdma-core 32 or later is needed",
+                                                file, shared.missing()));
 }
 
 }  // namespace tutti::net::verbs

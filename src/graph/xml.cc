@@ -6,6 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "graph/link_load.h"
+
 namespace tutti::graph {
 namespace {
 
@@ -20,6 +22,9 @@ constexpr int64_t kMaxDevice = 1'000'000;
 constexpr int64_t kMaxChannels = 64;
 constexpr double kMaxGbPerSecond = 1e6;
 constexpr double kMaxLatencyUs = 1e9;
+// A file may take a little more of a link than we think it carries: others count other shares of a
+// link's width as usable (NCCL once 22 GB/s of a V100's NVLink, 20 today).
+constexpr double kMostShare = 1.25;
 
 // The graph's number among a dump's, and what the pattern is called there.
 struct PatternNumber {
@@ -72,8 +77,11 @@ class Machine {
   size_t gpuCount() const { return gpus_.size(); }
   std::string gpuNumbers() const { return numbers("GPUs", gpus_); }
   std::string portNumbers() const { return numbers("network ports", ports_); }
+  bool isPort(NodeId node) const { return place_.topology[node].kind == NodeKind::kNet; }
   std::string name(NodeId node) const { return place_.topology[node].name; }
   PathKind kindBetween(NodeId from, NodeId to) const { return place_.paths.between(from, to).kind; }
+  LinkLoad noLoad() const { return {place_.topology, place_.paths}; }
+  const topology::Link& link(topology::LinkId id) const { return place_.topology[id]; }
   // GPUs that the channel does not visit, as text.
   std::string missingFrom(const Channel& channel) const {
     std::vector<NodeId> missing;
@@ -146,6 +154,8 @@ class Parser {
       return element.faultAt("speedintra", "channels that carry nothing");
     for (const Channel& each : graph.channels)
       graph.sameChannels &= each.gpus == graph.channels.front().gpus;
+    TUTTI_TRY(checkDistance(element, graph));
+    TUTTI_TRY(checkLinks(element, graph));
     return graph;
   }
 
@@ -201,26 +211,76 @@ class Parser {
     return {};
   }
 
+  struct Neighbours {
+    NodeId from;
+    NodeId to;
+    PathKind limit;  // as far apart as the graph says
+  };
+
+  static std::vector<Neighbours> neighboursOf(const NodeGraph& graph, const Channel& channel) {
+    std::vector<Neighbours> found;
+    const bool isRing = graph.pattern == Pattern::kRing;
+    for (size_t i = 0; i + 1 < channel.gpus.size(); ++i)
+      found.push_back({channel.gpus[i], channel.gpus[i + 1], graph.intraKind});
+    if (channel.entry != topology::kNoNode) {
+      found.push_back({channel.entry, channel.gpus.front(), graph.interKind});
+      if (isRing) found.push_back({channel.gpus.back(), channel.exit, graph.interKind});
+    } else if (isRing && channel.gpus.size() > 1) {
+      found.push_back({channel.gpus.back(), channel.gpus.front(), graph.intraKind});
+    }
+    return found;
+  }
+
   // Neighbours that are farther apart here than the graph says.
   Status checkNeighbours(const XmlElement& element, const NodeGraph& graph,
                          const Channel& channel) const {
-    const auto check = [&](NodeId from, NodeId to, PathKind limit) -> Status {
+    for (const auto& [from, to, limit] : neighboursOf(graph, channel)) {
       const PathKind kind = machine_.kindBetween(from, to);
-      if (from == to || !isCloser(limit, kind)) return {};
+      if (!isCloser(limit, kind)) continue;
       return element.fault(fmt::format(
           "another machine's graph: {} and {} are neighbours at {}, on this machine they are at {}",
           machine_.name(from), machine_.name(to), topology::nameOf(limit), topology::nameOf(kind)));
-    };
-    for (size_t i = 0; i + 1 < channel.gpus.size(); ++i)
-      TUTTI_TRY(check(channel.gpus[i], channel.gpus[i + 1], graph.intraKind));
-    if (channel.entry != topology::kNoNode) {
-      TUTTI_TRY(check(channel.entry, channel.gpus.front(), graph.interKind));
-      if (graph.pattern == Pattern::kRing)
-        TUTTI_TRY(check(channel.gpus.back(), channel.exit, graph.interKind));
-    } else if (graph.pattern == Pattern::kRing) {
-      TUTTI_TRY(check(channel.gpus.back(), channel.gpus.front(), graph.intraKind));
     }
     return {};
+  }
+
+  // GPUs that are all closer than the graph says its farthest neighbours are: a ring for PCI would
+  // leave NVLinks idle. Heads have no neighbours.
+  Status checkDistance(const XmlElement& element, const NodeGraph& graph) const {
+    std::optional<Neighbours> farthest;
+    for (const Channel& channel : graph.channels) {
+      if (channel.gpus.size() < 2) continue;
+      for (const Neighbours& each : neighboursOf(graph, channel)) {
+        if (machine_.isPort(each.from) || machine_.isPort(each.to)) continue;
+        if (!farthest || isCloser(machine_.kindBetween(farthest->from, farthest->to),
+                                  machine_.kindBetween(each.from, each.to)))
+          farthest = each;
+      }
+    }
+    if (!farthest) return {};
+    const PathKind kind = machine_.kindBetween(farthest->from, farthest->to);
+    if (!isCloser(kind, graph.intraKind)) return {};
+    return element.faultAt(
+        "typeintra",
+        fmt::format("another machine's graph: its farthest neighbours are at {}, on this machine "
+                    "at {} ({} and {})",
+                    topology::nameOf(graph.intraKind), topology::nameOf(kind),
+                    machine_.name(farthest->from), machine_.name(farthest->to)));
+  }
+
+  // Channels that together take more of a link than it carries here.
+  Status checkLinks(const XmlElement& element, const NodeGraph& graph) const {
+    LinkLoad load = machine_.noLoad();
+    for (const Channel& each : graph.channels) load.add(graph, each);
+    const LinkLoad::Busiest busiest = load.busiest();
+    if (busiest.share <= kMostShare) return {};
+    const topology::Link& link = machine_.link(busiest.link);
+    return element.faultAt(
+        "speedintra",
+        fmt::format("another machine's graph: its channels take {:.4g} GB/s from {} to {}, which "
+                    "carries {:.4g} on this machine",
+                    busiest.gbPerSecond, machine_.name(link.from), machine_.name(link.to),
+                    link.gbPerSecond));
   }
 
   const Machine& machine_;

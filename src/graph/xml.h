@@ -28,8 +28,9 @@ struct GraphPlace {
 
 // In the file's order, those without channels too. One error with file:line:column for what is no
 // graph file, and for a graph of another machine: a GPU or port that is not here or left out, one
-// that comes twice, or two neighbours that are farther apart than the graph says. The speeds are
-// the file's, as its author measured or chose them.
+// that comes twice, two neighbours that are farther apart than the graph says, or GPUs that are all
+// closer, links that carry much less than the channels take. The speeds are the file's, as its
+// author measured or chose them; one that takes less than the links carry may be meant so.
 Result<std::vector<NodeGraph>> parseGraphs(std::string_view text, const std::string& source,
                                            const GraphPlace& place,
                                            const topology::XmlLimits& limits = {});

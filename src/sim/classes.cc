@@ -26,6 +26,8 @@ struct RawEdge {
   bool isBetweenNodes = false;
   double latencyUs = 0;
   double mostGbPerSecond = 0;  // that it could ask for
+  int32_t exit = -1;           // between nodes: its first and last link of the network, by number
+  int32_t entry = -1;
   uint32_t firstLink = 0;
   uint32_t linkCount = 0;
 };
@@ -89,6 +91,9 @@ class Classifier {
                          cluster.isNetworkLink(link) != cluster.isNetworkLink(route.links[i - 1]) ||
                          cluster.isNetworkLink(link) != cluster.isNetworkLink(route.links[i + 1]);
       if (!options_.onlyEnds || isEnd) routes_.push_back(numberOf(link));
+      if (!cluster.isNetworkLink(link)) continue;
+      if (edge.exit < 0) edge.exit = numberOf(link);
+      edge.entry = numberOf(link);
     }
     edge.linkCount = static_cast<uint32_t>(routes_.size()) - edge.firstLink;
     const double lane = options_.laneGbPerSecond * cluster.speedOf(ends.first);
@@ -109,17 +114,39 @@ class Classifier {
   }
 
   // A link that carries all that its edges could ever ask for slows nobody down: only what an edge
-  // reaches at most remains of it.
+  // reaches at most remains of it. What edges ask for together is bounded by the port that they
+  // leave or enter by, too: on rails without oversubscription spines are never short, however the
+  // hash falls, as what collides there has shared a port before.
   void keepShortLinks() {
-    std::vector<double> asked(links_.size());
-    for (const RawEdge& edge : edges_) {
-      for (uint32_t i = 0; i < edge.linkCount; ++i)
-        asked[static_cast<size_t>(routes_[edge.firstLink + i])] += edge.mostGbPerSecond;
-    }
+    const std::vector<double> byExit = askedBy(&RawEdge::exit);
+    const std::vector<double> byEntry = askedBy(&RawEdge::entry);
     constexpr double kRounding = 1 + 1e-9;
     isShort_.resize(links_.size());
     for (size_t i = 0; i < links_.size(); ++i)
-      isShort_[i] = asked[i] > capacity(links_[i]) * kRounding;
+      isShort_[i] = std::min(byExit[i], byEntry[i]) > capacity(links_[i]) * kRounding;
+  }
+
+  // By link: what its edges ask for, of those with the same port no more than that carries. A port
+  // is not bounded by itself.
+  std::vector<double> askedBy(int32_t RawEdge::*port) const {
+    std::unordered_map<uint64_t, double> together;  // link and port
+    std::vector<double> asked(links_.size());
+    for (const RawEdge& edge : edges_) {
+      for (uint32_t i = 0; i < edge.linkCount; ++i) {
+        const int32_t link = routes_[edge.firstLink + i];
+        if (edge.*port < 0 || link == edge.exit || link == edge.entry) {
+          asked[static_cast<size_t>(link)] += edge.mostGbPerSecond;
+        } else {
+          together[uint64_t{static_cast<uint32_t>(link)} << 32 |
+                   static_cast<uint32_t>(edge.*port)] += edge.mostGbPerSecond;
+        }
+      }
+    }
+    for (const auto& [key, sum] : together) {
+      const int32_t through = links_[static_cast<uint32_t>(key)];
+      asked[key >> 32] += std::min(sum, capacity(through));
+    }
+    return asked;
   }
 
   template <typename Visit>

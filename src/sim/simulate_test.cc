@@ -1,6 +1,9 @@
 #include "sim/simulate.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
+
+#include <algorithm>
 
 #include "schedule/catalog.h"
 #include "sim/clusters_testing.h"
@@ -110,6 +113,40 @@ TEST(Simulate, ClassesChangeNoTime) {
     EXPECT_NEAR(all.us, few.us, 1e-4 * few.us) << algorithm;
     EXPECT_EQ(all.flows, few.flows) << algorithm;
   }
+}
+
+// Flows that a hash sends over one spine have shared a port before, where spines carry as much as
+// ports: it changes nothing, and lanes stay alike.
+TEST(Simulate, SpinesThatPortsBoundNeedNoSimulation) {
+  const auto rails = [](const char* routing) {
+    return clusterOf(fmt::format(
+        "nodes: [{{count: 16, machine: {{gpus: 8, sm: 90, nvswitch_links: 18, ports: 8, "
+        "port_gbps: 400}}}}]\nnetwork: {{shape: rails, nodes_per_leaf: 4, routing: {}}}\n",
+        routing));
+  };
+  const SimCall call{.bytes = 1 << 26};
+  const Method method{.algorithm = "ring", .channelCount = 24};
+  const Cluster hashed = rails("hash"), balanced = rails("balanced");
+  const SimResult byHash = run(hashed, call, method);
+  const SimResult inTurn = run(balanced, call, method);
+  EXPECT_DOUBLE_EQ(byHash.us, inTurn.us);
+  EXPECT_EQ(byHash.classes.lanes.size(), inTurn.classes.lanes.size());
+  EXPECT_LT(8 * byHash.classes.lanes.size(), static_cast<size_t>(byHash.classes.laneCount));
+  for (const LinkClass& link : byHash.classes.links)
+    EXPECT_THAT(hashed.nameOfLink(link.link), testing::Not(testing::HasSubstr("spine")));
+}
+
+// A leaf with half the links up: there what asks for more than a link has is kept.
+TEST(Simulate, SpinesThatAreShortAreSimulated) {
+  const Cluster cluster = clusterOf(
+      "nodes: [{count: 4, machine: {gpus: 8, sm: 90, nvswitch_links: 18, ports: 8, port_gbps: "
+      "400}}]\nnetwork: {shape: leaf_spine, nodes_per_leaf: 1, oversubscription: 4}\n");
+  const SimResult result =
+      run(cluster, {.bytes = 1 << 26}, {.algorithm = "ring", .channelCount = 24});
+  const auto isSpine = [&](const LinkClass& link) {
+    return cluster.nameOfLink(link.link).find("spine") != std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::any_of(result.classes.links, isSpine));
 }
 
 TEST(Simulate, CountsTheFlowsThatThereAre) {

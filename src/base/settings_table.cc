@@ -179,6 +179,11 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_STAGING_BYTES", kInteger, "bytes", "4194304", "65536..1073741824",
      "A slot of pinned host memory, two a communicator, for GPU ranks that cannot use each other's "
      "memory. The smallest of all ranks counts."},
+    {"TUTTI_HOME_CPUS", kInteger, "", "1", "0..1",
+     "1: where ranks share all CPUs of a host, a rank that gives its CPU away again and again "
+     "moves "
+     "to the one that is its own share of them, since schedulers leave such ranks piled on one. "
+     "Its affinity stays as it was. 0: the scheduler alone decides."},
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "
      "where the kernel allows it, rather than from shared slots. auto: each plan tries both and "

@@ -45,6 +45,8 @@ struct Config {
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
 };
 
+struct RankCpus;
+
 // How a communicator grows out of another: its ranks meet over the parent's bootstrap first.
 struct Derivation {
   enum class Kind : uint8_t { kSplit, kShrink };
@@ -169,6 +171,7 @@ class Communicator {
   bootstrap::Reach reachOf(std::span<const Rank> members) const;
   Status meetPeers();
   Status agree();
+  void settleOnHost(const std::vector<RankCpus>& cpus);
   Status show(bool isMachineWanted);
   void showPlan();
   Status joinVirtualWorld();
@@ -221,6 +224,7 @@ class Communicator {
   size_t stagingBytes_ = 0;    // of a slot, if they do
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
+  int32_t homeCpu_ = HomeCpu::kNone;
   int32_t ranksOnCpus_ = 0;  // of those, as many as share this process's CPUs
 
   // Written with release by the thread that causes the change, read with acquire by any other: what

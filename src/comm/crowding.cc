@@ -14,6 +14,14 @@ int32_t countOf(const CpuMask& mask) {
   return count;
 }
 
+// Of the CPUs in the mask, the one with so many before it.
+int32_t numberOf(const CpuMask& mask, int32_t before) {
+  for (int32_t cpu = 0;; ++cpu) {
+    const bool isIn = (mask[static_cast<size_t>(cpu) / 64] >> (cpu % 64) & 1) != 0;
+    if (isIn && before-- == 0) return cpu;
+  }
+}
+
 }  // namespace
 
 CpuMask affinityMask() {
@@ -44,6 +52,21 @@ double ranksPerCpu(std::span<const RankCpus> ranks) {
     most = std::max(most, static_cast<double>(count) / cpusOfHost(ranks, one.host));
   }
   return most;
+}
+
+int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank) {
+  const RankCpus& own = ranks[static_cast<size_t>(index(rank))];
+  int32_t position = 0;
+  int32_t count = 0;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].host != own.host) continue;
+    if (ranks[i].mask != own.mask) return HomeCpu::kNone;
+    if (i < static_cast<size_t>(index(rank))) ++position;
+    ++count;
+  }
+  const int32_t cpus = countOf(own.mask);
+  if (cpus < 2 || own.usable < cpus || count < cpus) return HomeCpu::kNone;
+  return numberOf(own.mask, static_cast<int32_t>(int64_t{position} * cpus / count));
 }
 
 }  // namespace tutti::comm

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <span>
 
+#include "base/home_cpu.h"
+#include "base/ids.h"
+
 namespace tutti::comm {
 
 // CPUs by number, a bit each. Those beyond count for nothing: a rank bound to such alone has no
@@ -27,5 +30,10 @@ int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host);
 
 // Ranks a CPU on the host where it is most; at least 1. Every rank finds the same.
 double ranksPerCpu(std::span<const RankCpus> ranks);
+
+// Where a rank belongs on a host whose ranks share all CPUs: each CPU gets as many of them,
+// neighbours stay together. HomeCpu::kNone where there are fewer ranks than CPUs, or where the
+// ranks may not all use the same: who bound them has decided.
+int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank);
 
 }  // namespace tutti::comm

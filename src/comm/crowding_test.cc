@@ -46,6 +46,38 @@ TEST(Crowding, AnUnknownMaskIsNoCpu) {
   EXPECT_EQ(cpusOfHost(ranks, 1), 1);
 }
 
+std::vector<int32_t> homesOf(const std::vector<RankCpus>& ranks) {
+  std::vector<int32_t> homes;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    homes.push_back(homeCpuOf(ranks, Rank{static_cast<int32_t>(i)}));
+  return homes;
+}
+
+TEST(Crowding, NeighboursShareAHome) {
+  EXPECT_EQ(homesOf(std::vector<RankCpus>(4, {.host = 1, .usable = 2, .mask = maskOf(3)})),
+            (std::vector<int32_t>{0, 0, 1, 1}));
+  EXPECT_EQ(homesOf(std::vector<RankCpus>(5, {.host = 1, .usable = 3, .mask = maskOf(0b1101)})),
+            (std::vector<int32_t>{0, 0, 2, 2, 3}));
+}
+
+TEST(Crowding, HomesAreOfARanksOwnHost) {
+  std::vector<RankCpus> ranks(4, {.host = 1, .usable = 2, .mask = maskOf(3)});
+  ranks[1].host = ranks[3].host = 2;
+  EXPECT_EQ(homesOf(ranks), (std::vector<int32_t>{0, 0, 1, 1}));
+}
+
+TEST(Crowding, NoHomeWhereOthersHaveDecidedOrThereIsRoom) {
+  const auto none = [](size_t count) { return std::vector<int32_t>(count, HomeCpu::kNone); };
+  EXPECT_EQ(homesOf({{.host = 1, .usable = 1, .mask = maskOf(1)},
+                     {.host = 1, .usable = 1, .mask = maskOf(2)}}),
+            none(2));
+  EXPECT_EQ(homesOf(std::vector<RankCpus>(3, {.host = 1, .usable = 4, .mask = maskOf(0xf)})),
+            none(3));
+  EXPECT_EQ(homesOf(std::vector<RankCpus>(9, {.host = 1, .usable = 2, .mask = maskOf(0xf)})),
+            none(9));
+  EXPECT_EQ(homesOf(std::vector<RankCpus>(2, {.host = 1, .usable = 0, .mask = {}})), none(2));
+}
+
 TEST(Crowding, ThisThreadRunsSomewhere) { EXPECT_NE(affinityMask(), CpuMask{}); }
 
 }  // namespace

@@ -378,13 +378,8 @@ Status Communicator::agree() {
                             .ranksPerCpu = ranksPerCpu(cpus),
                             .order = graph::orderOf(graph_),
                             .tuning = tuning->tuning};
-  for (const InitRecord& record : records) {
-    peers_.push_back(record.peer);
-    if (record.peer.hostHash == own.peer.hostHash) ++ranksOnHost_;
-  }
-  // A device knows this process's CPUs alone: its part of the host's ranks shares them.
-  const int32_t hostCpus = cpusOfHost(cpus, own.peer.hostHash);
-  ranksOnCpus_ = (ranksOnHost_ * own.peer.usableCpus + hostCpus - 1) / hostCpus;
+  for (const InitRecord& record : records) peers_.push_back(record.peer);
+  settleOnHost(cpus);
   if (!wire::isValid(agreement.geometry)) {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
@@ -394,6 +389,23 @@ Status Communicator::agree() {
   host_ = hostOf(records, own);
   if (derivation_) return {};  // children are of the same machine
   return show(isMachineWanted(records, own));
+}
+
+// How many ranks share CPUs with this one, and where it belongs among them.
+void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
+  const RankCpus& own = cpus[static_cast<size_t>(index(rank()))];
+  ranksOnHost_ = static_cast<int32_t>(std::ranges::count(cpus, own.host, &RankCpus::host));
+  // A device knows this process's CPUs alone: its part of the host's ranks shares them.
+  const int32_t hostCpus = cpusOfHost(cpus, own.host);
+  ranksOnCpus_ = (ranksOnHost_ * own.usable + hostCpus - 1) / hostCpus;
+  if (derivation_) {
+    homeCpu_ = derivation_->parent->homeCpu_;
+  } else if (process_.settings().integer("TUTTI_HOME_CPUS") == 1) {
+    homeCpu_ = homeCpuOf(cpus, rank());
+  }
+  if (homeCpu_ == HomeCpu::kNone) return;
+  log::info(log::Subsystem::kInit, "rank {} belongs on CPU {}: {} ranks share {} CPUs",
+            index(rank()), homeCpu_, ranksOnHost_, hostCpus);
 }
 
 Status Communicator::show(bool isMachineWanted) {
@@ -453,6 +465,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .recorder = std::move(recorder),
       .bootstrap = bootstrap_.get(),
       .segments = launch::SegmentCache(sharedMemory()),
+      .homeCpu = homeCpu_,
       .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1});
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/home_cpu.h"
 #include "base/status.h"
 
 namespace tutti::device {
@@ -58,6 +59,9 @@ class Task {
   // How many polls of memory one poll() costs: a task that asks the system, too, gives the CPU away
   // after as long as others, not after as many.
   uint32_t pollCost = 1;
+
+  // Where its thread belongs; null: anywhere. Outlives the task.
+  HomeCpu* home = nullptr;
 
   // For the queue and the driver that hold the task; not for its author.
   Task* next = nullptr;

@@ -78,7 +78,8 @@ Launcher::Launcher(Parts parts)
               .clock = parts_.clock,
               .timeout = parts_.timeout,
               .bootstrap = parts_.bootstrap,
-              .peers = &parts_.peers}) {}
+              .peers = &parts_.peers}),
+      home_(parts_.homeCpu) {}
 
 // From here on nobody needs to wait for this rank.
 Launcher::~Launcher() { parts_.recorder->setLife(observe::Life::kDestroyed); }

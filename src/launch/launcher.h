@@ -61,7 +61,7 @@ class Launcher;
 // receives inside a group completes.
 class Operation final : public device::Task {
  public:
-  explicit Operation(Launcher& launcher) : launcher_(launcher) { runs_.reserve(1); }
+  explicit Operation(Launcher& launcher);
 
   Result<Progress> poll() override;
   void addWaits(device::WaitSet& waits) override;
@@ -140,6 +140,7 @@ class Launcher final : public Runner {
     std::unique_ptr<observe::Recorder> recorder;
     bootstrap::Bootstrap* bootstrap = nullptr;  // null: no rank is of another host
     SegmentCache segments{nullptr};
+    int32_t homeCpu = HomeCpu::kNone;
     bool triesForms = true;  // false: refers wherever it may (TUTTI_PROCESS_READ=1)
   };
   explicit Launcher(Parts parts);
@@ -202,6 +203,7 @@ class Launcher final : public Runner {
   Parts parts_;
   Watch watch_;  // these two: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
+  HomeCpu home_;
   mutable BriefLock mutex_;  // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
   std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // by the low bits of the shape's hash

@@ -52,6 +52,11 @@ std::string_view describe(wire::LinkFault fault) {
 
 }  // namespace
 
+Operation::Operation(Launcher& launcher) : launcher_(launcher) {
+  home = &launcher.home_;
+  runs_.reserve(1);
+}
+
 void Operation::reset(uint64_t number) {
   number_ = number;
   finishedRuns_ = 0;

@@ -65,6 +65,11 @@ class Pending {
     return ended;
   }
 
+  // The thread has given its CPU away.
+  void noteYields(uint32_t count) {
+    if (first_->home != nullptr) first_->home->noteYields(count);
+  }
+
   void rest(Waiting& waiting) {
     WaitSet waits;
     Nanoseconds bound = waiting.longestSleep;
@@ -124,9 +129,12 @@ void drive(Task* first, Waiting& waiting) {
       continue;
     }
     const Waiter::Next next = waiter.next(pending.pollCost());
+    if (waiter.isYielding()) pending.noteYields(1);
     if (next == Waiter::Next::kPoll) continue;
     if (pending.check(waiting.clock)) continue;
-    if (next == Waiter::Next::kCheckThenSleep) pending.rest(waiting);
+    if (next != Waiter::Next::kCheckThenSleep) continue;
+    pending.noteYields(HomeCpu::kSleep);
+    pending.rest(waiting);
   }
 }
 

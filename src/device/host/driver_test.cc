@@ -1,10 +1,14 @@
 #include "device/host/driver.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <array>
 #include <deque>
+#include <thread>
 #include <vector>
+
+#include "base/affinity.h"
 
 namespace tutti::device::host {
 namespace {
@@ -132,6 +136,21 @@ TEST_F(DriverTest, LetsATaskBeReusedOrFreedFromInsideComplete) {
   int freed = 0;
   run({new Own(freed), new Own(freed), new Own(freed)});
   EXPECT_EQ(freed, 3);
+}
+
+TEST_F(DriverTest, TakesAThreadThatYieldsHome) {
+  const std::vector<int32_t> all = affinityCpus();
+  std::thread([&] {
+    ASSERT_TRUE(moveThreadTo(all.front()));
+    HomeCpu home(all.back());
+    std::deque<Progress> script(600, Progress::kIdle);
+    script.push_back(Progress::kDone);
+    ScriptedTask task(std::move(script));
+    task.home = &home;
+    waiting_.setPolicy({.spins = 0, .yields = 1000});
+    run({&task});
+    EXPECT_EQ(::sched_getcpu(), all.back());
+  }).join();
 }
 
 }  // namespace

@@ -124,6 +124,8 @@ class Waiter {
     step_ = 0;
   }
   bool hasWaited() const { return step_ != 0; }
+  // Whether it is past spinning: the last next() gave the CPU away, or wants a sleep.
+  bool isYielding() const { return step_ > policy_.spins; }
   // Whether the wait ended in the phase that is to catch it: spinning where there is any, else
   // yielding.
   bool wasShort() const { return step_ <= (policy_.spins != 0 ? policy_.spins : policy_.yields); }

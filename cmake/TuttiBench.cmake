@@ -14,11 +14,4 @@ else()
   add_custom_target(run_bench COMMAND ${CMAKE_COMMAND} -E echo "There are no micro benchmarks yet")
 endif()
 
-# The choice of algorithms against each of them forced.
-file(GLOB choice_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bench/choice/*.cc)
-add_executable(choice_bench ${choice_sources})
-target_include_directories(choice_bench PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-target_link_libraries(choice_bench PRIVATE tutti_options tutti_core PkgConfig::SODIUM PkgConfig::PUGIXML PkgConfig::YAML)
-add_dependencies(bench choice_bench)
-
 include(TuttiPeers)   # ours against other libraries

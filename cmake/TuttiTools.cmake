@@ -37,6 +37,8 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   target_compile_definitions(tutti PRIVATE ${commands} TUTTI_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
                              TUTTI_SANITIZERS="${TUTTI_SANITIZE}")
   if(TARGET nccl)
+    # `tune` forces algorithms by communicator, which the C interface cannot.
+    tutti_use_folders(tutti group)
     target_link_libraries(tutti PRIVATE nccl)
   endif()
   if(HWLOC_FOUND)

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -41,6 +42,12 @@ std::string describe(const ChildExit& exit) {
 void blockSignals() {
   const sigset_t signals = watchedSignals();
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+}
+
+int waitForSignal() {
+  const sigset_t signals = watchedSignals();
+  constexpr timespec kSpan{.tv_sec = 1, .tv_nsec = 0};
+  return std::max(::sigtimedwait(&signals, nullptr, &kSpan), 0);
 }
 
 Children::~Children() {

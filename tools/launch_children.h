@@ -30,6 +30,9 @@ std::string describe(const ChildExit& exit);
 // get them unblocked again.
 void blockSignals();
 
+// Waits for one of those, a second at most, and takes it; 0: none came.
+int waitForSignal();
+
 class Children {
  public:
   // With ownGroups each child leads a process group, and signals go to the whole of it.

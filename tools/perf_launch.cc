@@ -127,19 +127,16 @@ class Supervisor {
         isEnding_ = true;
         killAt_.reset();
       }
-      waitForSignal();
+      takeSignal();
     }
     return exitCode_;
   }
 
  private:
-  void waitForSignal() {
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
-    timespec span{.tv_sec = 1, .tv_nsec = 0};  // how late a time limit may be noticed
-    const int signal = ::sigtimedwait(&signals, nullptr, &span);
-    if (signal > 0 && signal != SIGCHLD) {
+  // A time limit may be noticed as late as this waits.
+  void takeSignal() {
+    const int signal = waitForSignal();
+    if (signal != 0 && signal != SIGCHLD) {
       if (exitCode_ == kExitOk) exitCode_ = 128 + signal;
       endOthers();
     }

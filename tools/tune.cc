@@ -1,179 +1,216 @@
 // tutti tune: what hops, messages and bytes take on this machine, measured; written to a file by
-// which later runs choose their algorithms (TUTTI_TUNING_FILE).
+// which later runs choose their algorithms (TUTTI_TUNING_FILE). And how good the choice is now.
 #include <fmt/core.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <ctime>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "plan/plan.h"
-#include "plan/tuning.h"
 #include "schedule/catalog.h"
+#include "tools/collective_option.h"
 #include "tools/command.h"
+#include "tools/launch_children.h"
 #include "tools/perf_board.h"
 #include "tools/tune_measure.h"
+#include "tools/tune_prices.h"
+#include "tools/tune_times.h"
 
 namespace tutti::tools {
 namespace {
 
 constexpr const char* kFooter =
-    "Runs tutti perf with every algorithm in turn, some minutes in all, and prints how often the\n"
-    "choice by these prices, and by the built-in ones, was within 10 % of the best measured.\n"
-    "The machine should have nothing else to do.\n"
-    "Exit code: 0; 2 usage; 3 a measurement or the file failed.\n"
+    "Ranks call each collective with the choice left free and with every algorithm forced, in\n"
+    "turn: 2 to 4 minutes on 2 CPUs, which should have nothing else to do. Printed is in how many\n"
+    "cells (a collective, so many ranks of a kind, a size) the choice took at most 1.1 times what\n"
+    "the best forced algorithm did: as it ran, with the settings in force; by the prices fitted "
+    "to\n"
+    "these times; by the built-in ones. With --from nothing is measured.\n"
+    "Exit code: 0; 2 usage; 3 a measurement or a file failed.\n"
     "Example: tutti tune -o prices.txt && TUTTI_TUNING_FILE=prices.txt ./app";
 
-constexpr double kGoodEnough = 1.1;
+struct Command {
+  TuneOptions measure{};
+  std::vector<std::string> collectives{};  // none: all that have a choice
+  std::vector<int32_t> rankCounts{};       // none: usualRankCounts()
+  int32_t repeats = 3;
+  int32_t hostCount = 1;
+  bool listsMisses = false;
+  std::string outputPath = "-";
+  std::string timesPath{};
+  std::vector<std::string> fromPaths{};
+  std::vector<std::string> judgePaths{};
+};
 
-double ranksPerCpu(int32_t rankCount, int32_t cpuCount) {
-  return std::max(1.0, static_cast<double>(rankCount) / cpuCount);
+// Powers of two, to 8 and on to as many as there are CPUs, but not to what takes an hour.
+std::vector<int32_t> usualRankCounts() {
+  constexpr int32_t kAlways = 8, kMost = 32;
+  std::vector<int32_t> counts;
+  for (int32_t count = 2; count <= std::max(kAlways, std::min(usableCpuCount(), kMost)); count *= 2)
+    counts.push_back(count);
+  return counts;
 }
 
-plan::CostedCall callOf(const TuneTime& time, int32_t cpuCount) {
-  return {.rankCount = time.rankCount,
-          .ranksPerCpu = ranksPerCpu(time.rankCount, cpuCount),
-          .bytes = time.bytes,
-          .readsPeers = time.isThreads,
-          .readsByKernel = !time.isThreads};
-}
+bool hasChoice(Collective collective) { return schedule::algorithms(collective).size() > 1; }
 
-plan::CpuConstants fit(const std::vector<TuneTime>& times, const TuneOptions& options) {
-  const int32_t cpuCount = usableCpuCount();
-  plan::CpuConstants constants{.origin = {.machine = fmt::format("{} CPUs", cpuCount),
-                                          .how = fmt::format("tutti tune, {} rounds of {} s",
-                                                             options.rounds, options.minSeconds)},
-                               .cpuCount = cpuCount};
-  std::vector<plan::MeasuredCall> calls;
-  for (const TuneTime& each : times) {
-    const schedule::Algorithm& algorithm =
-        *schedule::findAlgorithm(each.collective, each.algorithm);
-    calls.push_back(
-        {.collective = each.collective,
-         .readsPeers = each.isThreads,
-         .algorithm = algorithm.name,
-         .sample = {.counts = plan::countTerms(algorithm, callOf(each, cpuCount)), .us = each.us}});
+std::vector<Collective> collectivesOf(const Command& command) {
+  std::vector<Collective> all, wanted;
+  std::string list;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (!hasChoice(collective)) continue;
+    all.push_back(collective);
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", name(collective));
   }
-  constants.prices = plan::fitAll(calls);
-  return constants;
+  for (const std::string& each : command.collectives) {
+    wanted.push_back(parseCollective(each));
+    if (!hasChoice(wanted.back()))
+      throw CLI::ValidationError(
+          "--collective",
+          fmt::format("{} has no choice of algorithms; these have: {}", each, list));
+  }
+  return wanted.empty() ? all : wanted;
 }
 
-std::string today() {
+std::vector<TuneBlock> blocksOf(const Command& command) {
+  const std::vector<int32_t> rankCounts =
+      command.rankCounts.empty() ? usualRankCounts() : command.rankCounts;
+  std::vector<TuneBlock> blocks;
+  for (const Collective collective : collectivesOf(command)) {
+    for (const bool isThreads : {true, false}) {
+      if (isThreads && command.hostCount > 1) continue;
+      for (const int32_t rankCount : rankCounts) {
+        if (rankCount % command.hostCount == 0)
+          blocks.push_back({.collective = collective,
+                            .isThreads = isThreads,
+                            .rankCount = rankCount,
+                            .cpuCount = usableCpuCount(),
+                            .hostCount = command.hostCount});
+      }
+    }
+  }
+  return blocks;
+}
+
+// All blocks, then all anew: other ranks, other memory, another minute.
+Status measureAll(const Command& command, std::vector<TuneTime>& times) {
+  const std::vector<TuneBlock> blocks = blocksOf(command);
+  if (blocks.empty())
+    throw CLI::ValidationError("--ranks", "no number of ranks is a multiple of --hosts");
+  blockSignals();
+  for (int32_t repeat = 0; repeat < command.repeats; ++repeat) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      fmt::print(stderr, "\r{} of {}: {} of {}, {} {}      ", repeat + 1, command.repeats, i + 1,
+                 blocks.size(), name(blocks[i].collective), kindOf(blocks[i]));
+      TUTTI_TRY_ASSIGN(const std::vector<TuneTime> measured,
+                       measureBlock(blocks[i], command.measure));
+      times.insert(times.end(), measured.begin(), measured.end());
+    }
+  }
+  fmt::print(stderr, "\n");
+  return {};
+}
+
+Result<std::vector<TuneTime>> readAll(const std::vector<std::string>& paths) {
+  std::vector<TuneTime> times;
+  for (const std::string& path : paths) {
+    TUTTI_TRY_ASSIGN(const std::vector<TuneTime> more, readTimes(path));
+    times.insert(times.end(), more.begin(), more.end());
+  }
+  return times;
+}
+
+plan::Origin originOf(const Command& command) {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
-  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+  return {.machine = fmt::format("{} CPUs", usableCpuCount()),
+          .date = fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1,
+                              parts.tm_mday),
+          .how = command.fromPaths.empty()
+                     ? fmt::format("tutti tune, {} times {} rounds", command.repeats,
+                                   command.measure.rounds)
+                     : fmt::format("tutti tune, of {} files", command.fromPaths.size())};
 }
 
-// What the planner would take for a measured call.
-std::string_view choiceFor(const TuneTime& time,
-                           const std::shared_ptr<const plan::Tuning>& tuning) {
-  const auto blocks = static_cast<uint64_t>(schedule::blockCount(time.collective, time.rankCount));
-  const plan::CallShape shape{.collective = time.collective,
-                              .type = DataType::kUint8,
-                              .count = std::max<uint64_t>(time.bytes / blocks, 1)};
-  constexpr size_t kUsualBufferBytes = 512 << 10;
-  const Result<plan::Choice> choice =
-      plan::choose(shape, {.rankCount = time.rankCount,
-                           .geometry = plan::linkGeometry(kUsualBufferBytes),
-                           .algorithms = {},
-                           .readsPeers = time.isThreads,
-                           .readsByKernel = !time.isThreads,
-                           .ranksPerCpu = ranksPerCpu(time.rankCount, usableCpuCount()),
-                           .tuning = tuning});
-  return choice.ok() ? choice.value().algorithm : std::string_view{};
-}
-
-struct Score {
-  int cells = 0;
-  int byPrices = 0;  // within 10 % of the best
-  int byBuiltIn = 0;
-};
-
-// By collective and kind of ranks.
-std::map<std::string, Score> scoresOf(const std::vector<TuneTime>& times,
-                                      const plan::Tuning& tuning) {
-  const auto shared = std::make_shared<const plan::Tuning>(tuning);
-  using Cell = std::tuple<Collective, bool, int32_t, uint64_t>;
-  std::map<Cell, std::vector<TuneTime>> cells;
-  for (const TuneTime& each : times)
-    cells[{each.collective, each.isThreads, each.rankCount, each.bytes}].push_back(each);
-  std::map<std::string, Score> scores;
-  for (const auto& [cell, rivals] : cells) {
-    double best = rivals[0].us;
-    for (const TuneTime& each : rivals) best = std::min(best, each.us);
-    const auto isGood = [&](std::string_view algorithm) {
-      return std::ranges::any_of(rivals, [&](const TuneTime& each) {
-        return each.algorithm == algorithm && each.us <= best * kGoodEnough;
-      });
-    };
-    Score& score = scores[fmt::format("{} of {}", name(std::get<0>(cell)),
-                                      std::get<1>(cell) ? "threads" : "processes")];
-    ++score.cells;
-    score.byPrices += isGood(choiceFor(rivals[0], shared));
-    score.byBuiltIn += isGood(choiceFor(rivals[0], nullptr));
+void printJudgement(const TuneJudgement& judgement, bool listsMisses) {
+  if (listsMisses) {
+    for (const TuneMiss& miss : judgement.misses)
+      fmt::print(stderr, "{} of {} bytes, {} {}: {:.2f} us, {} takes {:.2f}: {:.2f} times\n",
+                 name(miss.block.collective), miss.bytes, miss.block.rankCount, kindOf(miss.block),
+                 miss.choiceUs, miss.best, miss.bestUs, miss.choiceUs / miss.bestUs);
   }
-  return scores;
-}
-
-void printScores(const std::map<std::string, Score>& scores) {
-  fmt::print(stderr, "{:<28}  {:>6}  {:>9}  {:>8}\n", "WITHIN 10 % OF THE BEST", "CELLS",
-             "BY PRICES", "BUILT-IN");
-  for (const auto& [label, score] : scores) {
-    fmt::print(stderr, "{:<28}  {:>6}  {:>8.0f}%  {:>7.0f}%\n", label, score.cells,
-               100.0 * score.byPrices / score.cells, 100.0 * score.byBuiltIn / score.cells);
+  fmt::print(stderr, "{:<28}  {:>5}  {:>9}  {:>13}  {:>8}\n", "WITHIN 10 % OF THE BEST", "CELLS",
+             "AS IT RAN", "BY NEW PRICES", "BUILT-IN");
+  for (const auto& [label, score] : judgement.scores) {
+    const auto percent = [&](int good) { return 100.0 * good / score.cells; };
+    fmt::print(stderr, "{:<28}  {:>5}  {:>8.1f}%  {:>12.1f}%  {:>7.1f}%\n", label, score.cells,
+               percent(score.asItRan), percent(score.byFitted), percent(score.byBuiltIn));
   }
 }
 
-int tune(const TuneOptions& options) {
-  Result<std::vector<Collective>> known = collectivesToTune(options);
-  if (!known.ok())
-    throw CLI::ValidationError("--collective", std::string(known.status().message()));
-  Result<std::vector<TuneTime>> times = measure(options);
-  if (!times.ok()) {
-    fmt::print(stderr, "tutti tune: {}\n", times.status().message());
-    return kExitEnvironment;
-  }
-  plan::Tuning tuning{.cpu = fit(times.value(), options)};
-  tuning.cpu->origin.date = today();
-  printScores(scoresOf(times.value(), tuning));
+Status writePrices(const plan::Tuning& tuning, const std::string& path) {
   const std::string text = plan::writeTuning(tuning);
-  if (options.outputPath == "-") {
+  if (path == "-") {
     fmt::print("{}", text);
-    return kExitOk;
+    return {};
   }
-  std::ofstream file(options.outputPath);
+  std::ofstream file(path);
   file << text;
   file.close();
-  if (file) return kExitOk;
-  fmt::print(stderr, "tutti tune: {}: cannot be written\n", options.outputPath);
-  return kExitEnvironment;
+  if (!file) return systemError("write", path, errno);
+  return {};
+}
+
+Status tune(const Command& command) {
+  TUTTI_TRY_ASSIGN(std::vector<TuneTime> times, readAll(command.fromPaths));
+  if (command.fromPaths.empty()) TUTTI_TRY(measureAll(command, times));
+  if (!command.timesPath.empty()) TUTTI_TRY(writeTimes(command.timesPath, times));
+  const plan::Tuning tuning = fitTo(times, originOf(command));
+  TUTTI_TRY_ASSIGN(const std::vector<TuneTime> others, readAll(command.judgePaths));
+  printJudgement(judge(mediansOf(others.empty() ? times : others), tuning), command.listsMisses);
+  return writePrices(tuning, command.outputPath);
 }
 
 }  // namespace
 
 void addTune(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<TuneOptions>();  // shared by the parser and the callback
-  CLI::App* command = app.add_subcommand("tune", "Measure this machine, for better choices");
-  command->add_option("-o,--output", options->outputPath, "File to write (default: print)");
-  command->add_option("--collective", options->collectives, "Only these (default: all)")
+  auto command = std::make_shared<Command>();  // shared by the parser and the callback
+  CLI::App* sub = app.add_subcommand("tune", "Measure this machine, for better choices");
+  sub->add_option("-o,--output", command->outputPath, "File to write (default: print)");
+  sub->add_option("--collective", command->collectives, "Only these (default: all)")
       ->delimiter(',');
-  command->add_option("-n,--ranks", options->rankCounts, "Numbers of ranks (default 2,4,8)")
+  sub->add_option("-n,--ranks", command->rankCounts,
+                  "Numbers of ranks (default 2, 4, 8 ... as many as CPUs, 32 at most)")
       ->delimiter(',')
       ->check(CLI::Range(2, 256));
-  command->add_option("--rounds", options->rounds, "Rounds, the least time counts (default 3)")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--min-time", options->minSeconds, "Seconds a time fills (default 0.01)")
-      ->check(CLI::Range(0.0, 60.0));
-  command->add_option("-e,--maxbytes", options->maxBytes, "Longest vector (default 4M)")
+  sub->add_option("--sizes", command->measure.sizes, "Bytes of whole vectors (default 64 to 2M)")
+      ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
-  command->footer(kFooter);
-  command->callback([options, &exitCode] { exitCode = tune(*options); });
+  sub->add_option("--rounds", command->measure.rounds,
+                  "Rounds; the lower quartile of their times counts (default 20)")
+      ->check(CLI::Range(1, 1000));
+  sub->add_option("--repeats", command->repeats,
+                  "How often all of it, with new ranks; the median counts (default 3)")
+      ->check(CLI::Range(1, 100));
+  sub->add_option("--hosts", command->hostCount,
+                  "Processes of so many hosts, linked by sockets over loopback (default 1)")
+      ->check(CLI::Range(1, 64));
+  sub->add_flag("--misses", command->listsMisses, "List the cells where the choice was not good");
+  sub->add_option("--times", command->timesPath, "File to write all times to");
+  sub->add_option("--from", command->fromPaths, "Files of --times, instead of measuring");
+  sub->add_option("--judge", command->judgePaths,
+                  "Files of --times to judge the prices by, not those that they are fitted to");
+  sub->footer(kFooter);
+  sub->callback([command, &exitCode] {
+    const Status status = tune(*command);
+    if (status.ok()) return;
+    fmt::print(stderr, "tutti tune: {}\n", status.message());
+    exitCode = kExitEnvironment;
+  });
 }
 
 }  // namespace tutti::tools

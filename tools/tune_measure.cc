@@ -1,214 +1,265 @@
 #include "tools/tune_measure.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <spawn.h>
-#include <sys/wait.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdio>
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <tuple>
+#include <memory>
+#include <optional>
+#include <thread>
 
-#include "base/fd.h"
+#include "base/clock.h"
+#include "base/mapping.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/communicator.h"
+#include "comm/process.h"
+#include "group/group.h"
 #include "schedule/catalog.h"
+#include "tools/launch_children.h"
 
 namespace tutti::tools {
 namespace {
 
-// One `tutti perf`: a collective, an algorithm, so many ranks, all sizes.
-struct Run {
-  Collective collective;
-  std::string_view algorithm;
-  bool isThreads;
-  int32_t rankCount;
+constexpr size_t kMostRivals = 16;
+constexpr size_t kMostSizes = 64;
+constexpr unsigned kSecondsToGiveUp = 300;
+constexpr double kMostCalls = 1000;
+
+// What the ranks of a block share; the samples follow it in the same mapping.
+struct Board {
+  std::atomic<int32_t> arrived{0};
+  std::atomic<int32_t> generation{0};
+  bootstrap::UniqueId ids[kMostRivals]{};  // rank 0 writes them before the first barrier
+  int32_t calls[kMostSizes]{};             // timed together; rank 0 writes, barriers publish
 };
 
-std::string perfName(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce: return "all_reduce";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kReduceScatter: return "reduce_scatter";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kReduce: return "reduce";
-    case Collective::kAllToAll: return "alltoall";
-    case Collective::kGather: return "gather";
-    case Collective::kScatter: return "scatter";
-    case Collective::kSend:
-    case Collective::kRecv: break;
+struct Plan {
+  TuneBlock block;
+  const TuneOptions& options;
+  std::vector<std::string_view> rivals;
+  Board* board = nullptr;
+  float* samples = nullptr;  // [rank][rival][size][round]
+
+  float& sample(size_t rank, size_t rival, size_t size, size_t round) const {
+    const size_t sizes = options.sizes.size();
+    const auto rounds = static_cast<size_t>(options.rounds);
+    return samples[((rank * rivals.size() + rival) * sizes + size) * rounds + round];
   }
-  return "sendrecv";
-}
-
-std::vector<std::string> argumentsOf(const Run& run, const TuneOptions& options) {
-  return {"tutti",
-          "perf",
-          perfName(run.collective),
-          "-n",
-          std::to_string(run.isThreads ? 1 : run.rankCount),
-          "-t",
-          std::to_string(run.isThreads ? run.rankCount : 1),
-          "-b",
-          "8",
-          "-e",
-          std::to_string(options.maxBytes),
-          "-f",
-          std::to_string(options.stepFactor),
-          "--min-time",
-          fmt::format("{}", options.minSeconds),
-          "-c",
-          "0",
-          "-g",
-          "-1",
-          "--json",
-          "-"};
-}
-
-// This environment with the algorithm forced and the prices left out, on CPUs even where there are
-// GPUs. By collective: a bare list says nothing of all-to-all.
-std::vector<std::string> environmentOf(const Run& run) {
-  constexpr std::array<std::string_view, 3> kOwn = {
-      "NCCL_ALGO=", "TUTTI_TUNING_FILE=", "TUTTI_DEVICE="};
-  std::vector<std::string> variables;
-  for (char** each = ::environ; *each != nullptr; ++each) {
-    const std::string_view text = *each;
-    if (std::ranges::none_of(kOwn, [&](std::string_view own) { return text.starts_with(own); }))
-      variables.emplace_back(text);
+  size_t sampleCount() const {
+    return static_cast<size_t>(block.rankCount) * rivals.size() * options.sizes.size() *
+           static_cast<size_t>(options.rounds);
   }
-  variables.emplace_back("TUTTI_DEVICE=host");
-  variables.push_back(fmt::format("NCCL_ALGO={}:{}", name(run.collective), run.algorithm));
-  return variables;
-}
+};
 
-std::vector<char*> pointersTo(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& each : texts) pointers.push_back(each.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-Result<std::string> readAll(int fd) {
-  std::string text;
-  std::array<char, 65536> part;
-  for (;;) {
-    const ssize_t length = ::read(fd, part.data(), part.size());
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return systemError("read", "tutti perf's output", errno);
-    if (length == 0) return text;
-    text.append(part.data(), static_cast<size_t>(length));
+// All ranks; the last one opens the next generation.
+void meet(Board& board, int32_t rankCount) {
+  const int32_t generation = board.generation.load(std::memory_order_acquire);
+  if (board.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == rankCount) {
+    board.arrived.store(0, std::memory_order_relaxed);
+    board.generation.store(generation + 1, std::memory_order_release);
+    return;
+  }
+  constexpr int kSpins = 200;
+  for (int spins = 0; board.generation.load(std::memory_order_acquire) == generation; ++spins) {
+    if (spins > kSpins) ::sched_yield();
   }
 }
 
-// Runs this program again and returns what it printed.
-Result<std::string> runSelf(std::vector<std::string> arguments,
-                            std::vector<std::string> variables) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return systemError("pipe2", self, errno);
-  UniqueFd readEnd(ends[0]);
-  UniqueFd writeEnd(ends[1]);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, writeEnd.get(), STDOUT_FILENO);
-  pid_t child = -1;
-  const int failure = ::posix_spawn(&child, self.c_str(), &actions, nullptr,
-                                    pointersTo(arguments).data(), pointersTo(variables).data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) return systemError("posix_spawn", self, failure);
-  writeEnd.reset();
-  Result<std::string> text = readAll(readEnd.get());
-  int state = 0;
-  while (::waitpid(child, &state, 0) < 0 && errno == EINTR) {
+class RankOfBlock {
+ public:
+  RankOfBlock(const Plan& plan, int32_t rank) : plan_(plan), rank_(rank) {
+    const uint64_t most = *std::ranges::max_element(plan.options.sizes);
+    input_.assign(most / sizeof(float) + 64, 1.0F);
+    output_.assign(most / sizeof(float) + 64, 0.0F);
   }
-  if (state != 0)
-    return internalError("tutti perf {} {}: ended with status {}", arguments[2], variables.back(),
-                         WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state));
-  return text;
-}
 
-// Size and time of each row.
-Result<std::vector<std::pair<uint64_t, double>>> timesOf(const Run& run,
-                                                         const TuneOptions& options) {
-  TUTTI_TRY_ASSIGN(const std::string text, runSelf(argumentsOf(run, options), environmentOf(run)));
-  const auto output = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (output.is_discarded() || !output.contains("results"))
-    return internalError("tutti perf {}: its output is no JSON table", perfName(run.collective));
-  std::vector<std::pair<uint64_t, double>> times;
-  for (const auto& row : output["results"]) {
-    const auto bytes = row.value("size", uint64_t{0});
-    const double us = row["out_of_place"].value("time_us", 0.0);
-    if (bytes > 0 && us > 0) times.emplace_back(bytes, us);
-  }
-  return times;
-}
-
-std::vector<Run> runsOf(const std::vector<Collective>& collectives, const TuneOptions& options) {
-  std::vector<Run> runs;
-  for (const Collective collective : collectives) {
-    for (const bool isThreads : {false, true}) {
-      for (const int32_t rankCount : options.rankCounts) {
-        for (const schedule::Algorithm& algorithm : schedule::algorithms(collective))
-          runs.push_back({collective, algorithm.name, isThreads, rankCount});
+  Status run() {
+    comm::Process& process = comm::Process::get();
+    if (rank_ == 0) {
+      for (size_t i = 0; i < plan_.rivals.size(); ++i) {
+        TUTTI_TRY_ASSIGN(
+            plan_.board->ids[i],
+            bootstrap::makeUniqueId(process.directory(), process.networkOptions(), systemRng()));
       }
     }
+    meetOthers();
+    for (size_t i = 0; i < plan_.rivals.size(); ++i) TUTTI_TRY(open(i));
+    Status status = timeAll();
+    meetOthers();
+    for (const auto& communicator : communicators_) communicator->shutDown();
+    return status;
   }
-  return runs;
+
+ private:
+  void meetOthers() { meet(*plan_.board, plan_.block.rankCount); }
+
+  Status open(size_t rival) {
+    comm::Config config;
+    // By collective: a bare list says nothing of all-to-all.
+    if (plan_.rivals[rival] != kChoice)
+      config.algorithms = fmt::format("{}:{}", name(plan_.block.collective), plan_.rivals[rival]);
+    communicators_.push_back(std::make_unique<comm::Communicator>(
+        comm::Process::get(), comm::Communicator::Options{.id = plan_.board->ids[rival],
+                                                          .rank = Rank{rank_},
+                                                          .rankCount = plan_.block.rankCount,
+                                                          .config = std::move(config)}));
+    return communicators_.back()->initialise();
+  }
+
+  // The first round only finds out how many calls make a batch: as many for all rivals, since what
+  // a batch costs to begin and end is then the same for all, too.
+  Status timeAll() {
+    const auto sizes = plan_.options.sizes.size();
+    const size_t rivals = plan_.rivals.size();
+    for (int32_t round = -1; round < plan_.options.rounds; ++round) {
+      for (size_t size = 0; size < sizes; ++size) {
+        for (size_t turn = 0; turn < rivals; ++turn) {
+          const size_t rival = (turn + static_cast<size_t>(round + 1)) % rivals;
+          TUTTI_TRY_ASSIGN(const double us, timeOne(rival, size, round < 0));
+          if (round >= 0) {
+            plan_.sample(static_cast<size_t>(rank_), rival, size, static_cast<size_t>(round)) =
+                static_cast<float>(us);
+          } else if (rank_ == 0) {
+            const double calls = std::clamp(plan_.options.batchUs / us, 1.0, kMostCalls);
+            int32_t& most = plan_.board->calls[size];
+            most = std::max(most, static_cast<int32_t>(calls));
+          }
+        }
+      }
+    }
+    return {};
+  }
+
+  Result<double> timeOne(size_t rival, size_t size, bool isTrial) {
+    comm::Communicator& communicator = *communicators_[rival];
+    const auto blocks =
+        static_cast<uint64_t>(schedule::blockCount(plan_.block.collective, plan_.block.rankCount));
+    const launch::Call call{.shape = {.collective = plan_.block.collective,
+                                      .count = plan_.options.sizes[size] / sizeof(float) / blocks},
+                            .input = input_.data(),
+                            .output = output_.data()};
+    constexpr int kTrialCalls = 4;
+    // A call that is not timed: links are made, caches hold what this algorithm leaves in them.
+    meetOthers();
+    TUTTI_TRY(group::runAlone(communicator, call, nullptr));
+    meetOthers();
+    const int32_t calls = isTrial ? kTrialCalls : plan_.board->calls[size];
+    const Instant start = steadyClock().now();
+    for (int32_t i = 0; i < calls; ++i) TUTTI_TRY(group::runAlone(communicator, call, nullptr));
+    const std::chrono::duration<double, std::micro> spent = steadyClock().now() - start;
+    return spent.count() / calls;
+  }
+
+  const Plan& plan_;
+  const int32_t rank_;
+  std::vector<float> input_;
+  std::vector<float> output_;
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+};
+
+// Makes this process one of so many hosts that share the machine: with a name and a part of the
+// CPUs of its own, linked to the others by sockets.
+void moveToHost(int32_t host, int32_t hostCount) {
+  ::setenv("NCCL_HOSTID", fmt::format("tutti tune {}", host).c_str(), 1);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  cpu_set_t usable, part;
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  CPU_ZERO(&part);
+  const int cpus = CPU_COUNT(&usable);
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable)) continue;
+    if (cpus < hostCount || seen * hostCount / cpus == host) CPU_SET(cpu, &part);
+    ++seen;
+  }
+  ::sched_setaffinity(0, sizeof part, &part);
+}
+
+// A child: these ranks as threads, the first of them in the child's own. Returns its exit code; a
+// rank that fails ends the process at once, since the others would wait for it.
+int runChild(const Plan& plan, int32_t firstRank, int32_t rankCount) {
+  ::alarm(kSecondsToGiveUp);
+  ::unsetenv("NCCL_ALGO");
+  ::setenv("TUTTI_DEVICE", "host", 1);
+  const auto body = [&plan](int32_t rank) {
+    const Status status = RankOfBlock(plan, rank).run();
+    if (status.ok()) return;
+    fmt::print(stderr, "tutti tune: rank {}: {}\n", rank, status.message());
+    std::_Exit(EXIT_FAILURE);
+  };
+  std::vector<std::thread> threads;
+  for (int32_t i = 1; i < rankCount; ++i) threads.emplace_back(body, firstRank + i);
+  body(firstRank);
+  for (std::thread& thread : threads) thread.join();
+  return EXIT_SUCCESS;
+}
+
+// The first that fails ends the others, as `children` goes.
+Status runRanks(const Plan& plan) {
+  const int32_t processes = plan.block.isThreads ? 1 : plan.block.rankCount;
+  const int32_t ranksEach = plan.block.rankCount / processes;
+  Children children(/*ownGroups=*/false);
+  for (int32_t i = 0; i < processes; ++i) {
+    TUTTI_TRY(children.spawn(i, [&] {
+      if (plan.block.hostCount > 1)
+        moveToHost(i * plan.block.hostCount / processes, plan.block.hostCount);
+      return runChild(plan, i * ranksEach, ranksEach);
+    }));
+  }
+  while (children.runningCount() != 0) {
+    while (const std::optional<ChildExit> exit = children.reap()) {
+      if (!exit->isClean())
+        return internalError("process {} of the ranks {}", exit->index, describe(*exit));
+    }
+    if (children.runningCount() == 0) break;
+    if (const int signal = waitForSignal(); signal != 0 && signal != SIGCHLD)
+      return invalidUsage("ended by signal {}", signal);
+  }
+  return {};
+}
+
+double quantileOf(std::vector<float> values, double quantile) {
+  const auto place = static_cast<size_t>(quantile * static_cast<double>(values.size() - 1));
+  std::ranges::nth_element(values, values.begin() + static_cast<ptrdiff_t>(place));
+  return static_cast<double>(values[place]);
+}
+
+double timeOf(const Plan& plan, size_t rival, size_t size) {
+  std::vector<float> slowest(static_cast<size_t>(plan.options.rounds), 0.0F);
+  for (size_t round = 0; round < slowest.size(); ++round) {
+    for (size_t rank = 0; rank < static_cast<size_t>(plan.block.rankCount); ++rank)
+      slowest[round] = std::max(slowest[round], plan.sample(rank, rival, size, round));
+  }
+  return quantileOf(std::move(slowest), plan.options.quantile);
 }
 
 }  // namespace
 
-Result<std::vector<Collective>> collectivesToTune(const TuneOptions& options) {
-  std::vector<Collective> wanted;
-  std::vector<std::string> known;
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (schedule::algorithms(collective).size() < 2) continue;
-    known.push_back(perfName(collective));
-    const auto& asked = options.collectives;
-    if (asked.empty() || std::ranges::find(asked, known.back()) != asked.end())
-      wanted.push_back(collective);
-  }
-  for (const std::string& each : options.collectives) {
-    if (std::ranges::find(known, each) != known.end()) continue;
-    std::string list;
-    for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-    return invalidArgument("{} has no choice of algorithms; these have: {}", each, list);
-  }
-  return wanted;
-}
-
-Result<std::vector<TuneTime>> measure(const TuneOptions& options) {
-  TUTTI_TRY_ASSIGN(const std::vector<Collective> collectives, collectivesToTune(options));
-  const std::vector<Run> runs = runsOf(collectives, options);
-  using Key = std::tuple<size_t, uint64_t>;  // run, bytes
-  std::map<Key, double> least;
-  for (int32_t round = 0; round < options.rounds; ++round) {
-    for (size_t i = 0; i < runs.size(); ++i) {
-      fmt::print(stderr, "\rround {} of {}: {} of {} ", round + 1, options.rounds, i + 1,
-                 runs.size());
-      TUTTI_TRY_ASSIGN(const auto times, timesOf(runs[i], options));
-      for (const auto& [bytes, us] : times) {
-        const auto [place, isNew] = least.try_emplace({i, bytes}, us);
-        if (!isNew) place->second = std::min(place->second, us);
-      }
-    }
-  }
-  fmt::print(stderr, "\n");
+Result<std::vector<TuneTime>> measureBlock(const TuneBlock& block, const TuneOptions& options) {
+  Plan plan{.block = block, .options = options, .rivals = {kChoice}};
+  for (const schedule::Algorithm& algorithm : schedule::algorithms(block.collective))
+    plan.rivals.push_back(algorithm.name);
+  if (plan.rivals.size() > kMostRivals || options.sizes.size() > kMostSizes)
+    return invalidArgument("{} algorithms, {} sizes: at most {} and {}", plan.rivals.size(),
+                           options.sizes.size(), kMostRivals, kMostSizes);
+  const size_t bytes = sizeof(Board) + plan.sampleCount() * sizeof(float);
+  const UniqueMapping shared(
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), bytes);
+  if (!shared) return systemError("mmap", "the ranks' board", errno);
+  plan.board = new (shared.get()) Board();
+  plan.samples = reinterpret_cast<float*>(plan.board + 1);
+  TUTTI_TRY(runRanks(plan));
   std::vector<TuneTime> times;
-  for (const auto& [key, us] : least) {
-    const Run& run = runs[std::get<0>(key)];
-    times.push_back({.collective = run.collective,
-                     .isThreads = run.isThreads,
-                     .rankCount = run.rankCount,
-                     .bytes = std::get<1>(key),
-                     .algorithm = run.algorithm,
-                     .us = us});
+  for (size_t size = 0; size < options.sizes.size(); ++size) {
+    for (size_t rival = 0; rival < plan.rivals.size(); ++rival)
+      times.push_back({.block = block,
+                       .bytes = options.sizes[size],
+                       .rival = plan.rivals[rival],
+                       .us = timeOf(plan, rival, size)});
   }
   return times;
 }

@@ -1,9 +1,10 @@
-// The measurements behind `tutti tune`: every algorithm of a collective, forced, by `tutti perf` in
-// processes of its own.
+// The measurements behind `tutti tune`: the times of one collective on one kind of ranks with the
+// planner's choice and with each algorithm forced, in turn within one run, so that whatever else
+// the machine does meets all of them alike.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,29 +13,36 @@
 
 namespace tutti::tools {
 
-struct TuneOptions {
-  std::vector<std::string> collectives{};  // none: all that have a choice
-  std::vector<int32_t> rankCounts{2, 4, 8};
-  int32_t rounds = 3;       // of everything, one after the other; the least time counts
-  double minSeconds = .01;  // that each time fills
-  uint64_t maxBytes = 4 << 20;
-  int32_t stepFactor = 8;
-  std::string outputPath = "-";
+struct TuneBlock {
+  Collective collective = Collective::kAllReduce;
+  bool isThreads = false;  // ranks are threads of one process, else a process each
+  int32_t rankCount = 2;
+  int32_t cpuCount = 1;  // that the ranks may use, all together
+  // Above 1 the processes are so many hosts to each other: linked by sockets, each with its part of
+  // the CPUs.
+  int32_t hostCount = 1;
+  auto operator<=>(const TuneBlock&) const = default;
 };
+
+struct TuneOptions {
+  std::vector<uint64_t> sizes{64, 512, 4096, 32768, 65536, 262144, 2097152};  // whole vectors
+  int32_t rounds = 20;
+  double batchUs = 500;   // calls that are timed together last about as long
+  double quantile = .25;  // which of a cell's rounds counts
+};
+
+inline constexpr std::string_view kChoice = "choice";
 
 struct TuneTime {
-  Collective collective = Collective::kAllReduce;
-  bool isThreads = false;  // ranks are threads of one process, else processes
-  int32_t rankCount = 1;
-  uint64_t bytes = 0;  // of the whole vector
-  std::string_view algorithm{};
-  double us = 0;
+  TuneBlock block{};
+  uint64_t bytes = 0;
+  std::string_view rival{};  // an algorithm of the catalogue, or kChoice
+  double us = 0;             // of the slowest rank
 };
 
-// The collectives that have more than one algorithm, of those asked for. kInvalidArgument names
-// what is none.
-Result<std::vector<Collective>> collectivesToTune(const TuneOptions& options);
-
-Result<std::vector<TuneTime>> measure(const TuneOptions& options);
+// Runs the ranks as children of this process, on CPUs even where there are GPUs; the process itself
+// must not have used the library. NCCL_ALGO does not count, other settings do. An error says which
+// rank failed, or that a signal asked for the end. Signals of blockSignals() must be blocked.
+Result<std::vector<TuneTime>> measureBlock(const TuneBlock& block, const TuneOptions& options);
 
 }  // namespace tutti::tools

@@ -6,6 +6,7 @@ Usage: command_test.py TUTTI SOURCE_FOLDER VERSION
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -225,18 +226,46 @@ class Tune(unittest.TestCase):
     def test_prices_are_measured_written_and_heeded(self):
         with tempfile.TemporaryDirectory() as folder:
             prices = os.path.join(folder, "prices.txt")
-            result = run("tune", "--collective", "reduce", "-n", "2", "--rounds", "1", "--min-time", "0.001",
-                         "-e", "4K", "-o", prices)
+            times = os.path.join(folder, "times.txt")
+            result = run("tune", "--collective", "reduce", "-n", "2", "--rounds", "1", "--repeats", "1",
+                         "--sizes", "64,4K", "-o", prices, "--times", times)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertRegex(result.stderr, r"Reduce of processes +\d+ +\d+%")
+            self.assertRegex(result.stderr, r"(?m)^all +4 +[\d.]+% +[\d.]+% +[\d.]+%$")
+            again = run("tune", "--from", times)
+            priced = re.compile(r"^prices \w+ \w+ \w+", re.M)
+            self.assertEqual(priced.findall(again.stdout), priced.findall(pathlib.Path(prices).read_text()))
             text = pathlib.Path(prices).read_text()
             self.assertRegex(text, r"(?m)^prices Reduce processes ring call \S+ hop \S+ line \S+ message \S+ slot_mb ")
             perf = run("perf", "reduce", "-n", "2", "-b", "8", "-e", "8", "--min-time", "0.001",
                        env={"TUTTI_TUNING_FILE": prices})
             self.assertEqual(perf.returncode, 0, perf.stderr)
+        hosts = run("tune", "--collective", "all_gather", "-n", "2", "--hosts", "2", "--rounds", "1",
+                    "--repeats", "1", "--sizes", "64,4K")
+        self.assertEqual(hosts.returncode, 0, hosts.stderr)
+        self.assertRegex(hosts.stdout, r"(?m)^device sockets(.*\n)+prices hop \S+ message \S+ mb \S+$")
+
+    def test_a_bad_choice_counts(self):
+        def line(ranks, rival, us):
+            return f"AllGather threads {ranks} 2 64 {rival} {us}\n"
+
+        with tempfile.TemporaryDirectory() as folder:
+            times = pathlib.Path(folder, "times.txt")
+            # Two measurements of one cell: the choice takes 1.5 on average, the best 1.
+            times.write_text(line(2, "choice", 1) + line(2, "choice", 2) + line(2, "ring", 1) + line(2, "direct", 3) +
+                             line(4, "choice", 2.1) + line(4, "ring", 2) + line(4, "direct", 4))
+            judged = run("tune", "--from", str(times), "--misses")
+            self.assertEqual(judged.returncode, 0, judged.stderr)
+            self.assertIn("AllGather of 64 bytes, 2 threads: 1.50 us, ring takes 1.00: 1.50 times\n", judged.stderr)
+            self.assertRegex(judged.stderr, r"(?m)^all +2 +50.0%")
+            times.write_text(line(2, "choice", 1) + "AllGather threads 2\n")
+            broken = run("tune", "--from", str(times))
+            self.assertEqual(broken.returncode, 3)
+            self.assertIn("times.txt:2: wanted collective, kind of ranks", broken.stderr)
+
+    def test_what_cannot_be_measured_is_refused(self):
         wrong = run("tune", "--collective", "gather")
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("gather has no choice of algorithms; these have: all_reduce", wrong.stderr)
+        self.assertIn("gather has no choice of algorithms; these have: AllReduce", wrong.stderr)
 
 
 class Doctor(unittest.TestCase):

@@ -1,0 +1,147 @@
+#include "tools/tune_prices.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/plan.h"
+#include "schedule/catalog.h"
+#include "tools/tune_times.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr double kGood = 1.1;
+
+const schedule::Algorithm& algorithmOf(const TuneTime& time) {
+  return *schedule::findAlgorithm(time.block.collective, time.rival);
+}
+
+plan::CostTerms termsOf(const TuneTime& time) {
+  const TuneBlock& block = time.block;
+  const schedule::Algorithm& algorithm = algorithmOf(time);
+  plan::CostedCall call{
+      .rankCount = block.rankCount,
+      .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / block.cpuCount),
+      .bytes = time.bytes,
+      .readsPeers = block.isThreads,
+      .readsByKernel = !block.isThreads && block.hostCount == 1};
+  if (block.hostCount == 1) return plan::countTerms(algorithm, call);
+  std::vector<int32_t> hostOf;
+  for (int32_t rank = 0; rank < block.rankCount; ++rank)
+    hostOf.push_back(rank * block.hostCount / block.rankCount);
+  call.slotBytes = plan::acrossHosts({.slotBytes = call.slotBytes}).slotBytes;
+  call.isOneHost = false;
+  call.crossings = plan::crossingsOf(algorithm, {.rankCount = block.rankCount}, hostOf);
+  return plan::countTerms(algorithm, call);
+}
+
+struct Prices {
+  plan::CpuConstants cpu;
+  plan::SocketConstants sockets;
+};
+
+Prices builtInPrices() { return {plan::builtInCpu(), plan::builtInSockets()}; }
+
+Prices pricesOf(const plan::Tuning& tuning) {
+  return {tuning.cpu.value_or(plan::builtInCpu()), tuning.sockets.value_or(plan::builtInSockets())};
+}
+
+// 0: there are no prices for it.
+double predictUs(const Prices& prices, const TuneTime& time) {
+  const plan::CostPrices* cpu = prices.cpu.pricesOf(algorithmOf(time), time.block.isThreads);
+  if (cpu == nullptr) return 0;
+  const plan::CostTerms counts = termsOf(time);
+  return plan::predictUs(*cpu, counts) + plan::predictUs({.us = prices.sockets.us}, counts);
+}
+
+int32_t mostCpus(const std::vector<TuneTime>& times) {
+  int32_t most = 1;
+  for (const TuneTime& each : times) most = std::max(most, each.block.cpuCount);
+  return most;
+}
+
+}  // namespace
+
+plan::Tuning fitTo(const std::vector<TuneTime>& times, const plan::Origin& origin) {
+  plan::Tuning tuning;
+  std::vector<plan::MeasuredCall> calls;
+  for (const TuneTime& each : times) {
+    if (each.rival == kChoice || each.block.hostCount > 1) continue;
+    calls.push_back({.collective = each.block.collective,
+                     .readsPeers = each.block.isThreads,
+                     .algorithm = each.rival,
+                     .sample = {.counts = termsOf(each), .us = each.us}});
+  }
+  if (!calls.empty())
+    tuning.cpu = {.origin = origin, .cpuCount = mostCpus(times), .prices = plan::fitAll(calls)};
+  const Prices inside{.cpu = pricesOf(tuning).cpu, .sockets = {}};
+  std::vector<plan::CostSample> crossing;
+  for (const TuneTime& each : times) {
+    if (each.rival == kChoice || each.block.hostCount == 1) continue;
+    crossing.push_back(
+        {.counts = termsOf(each), .us = each.us, .knownUs = predictUs(inside, each)});
+  }
+  if (!crossing.empty()) tuning.sockets = {.origin = origin, .us = plan::fitNetwork(crossing)};
+  return tuning;
+}
+
+namespace {
+
+struct Cell {
+  const TuneTime* choice = nullptr;  // null: was not measured
+  std::vector<const TuneTime*> forced{};
+
+  const TuneTime& best() const {
+    return **std::ranges::min_element(forced, {}, [](const TuneTime* each) { return each->us; });
+  }
+  bool isGood(double us) const { return us <= kGood * best().us; }
+  bool isWellChosenBy(const Prices& prices) const {
+    const TuneTime* cheapest = *std::ranges::min_element(
+        forced, {}, [&](const TuneTime* each) { return predictUs(prices, *each); });
+    return isGood(cheapest->us);
+  }
+};
+
+std::vector<std::string> labelsOf(const TuneBlock& block) {
+  const std::string kind = kindOf(block);
+  return {fmt::format("{} of {}", name(block.collective), kind),
+          fmt::format("{} {} on {} CPUs", block.rankCount, kind, block.cpuCount), "all"};
+}
+
+}  // namespace
+
+TuneJudgement judge(const std::vector<TuneTime>& times, const plan::Tuning& fitted) {
+  std::map<std::pair<TuneBlock, uint64_t>, Cell> cells;
+  for (const TuneTime& each : times) {
+    Cell& cell = cells[{each.block, each.bytes}];
+    if (each.rival == kChoice) {
+      cell.choice = &each;
+    } else {
+      cell.forced.push_back(&each);
+    }
+  }
+  const Prices own = pricesOf(fitted), builtIn = builtInPrices();
+  TuneJudgement judgement;
+  for (const auto& [key, cell] : cells) {
+    if (cell.choice == nullptr || cell.forced.empty()) continue;
+    const bool isGood = cell.isGood(cell.choice->us);
+    for (const std::string& label : labelsOf(key.first)) {
+      TuneScore& score = judgement.scores[label];
+      ++score.cells;
+      score.asItRan += isGood;
+      score.byFitted += cell.isWellChosenBy(own);
+      score.byBuiltIn += cell.isWellChosenBy(builtIn);
+    }
+    if (!isGood)
+      judgement.misses.push_back({.block = key.first,
+                                  .bytes = key.second,
+                                  .choiceUs = cell.choice->us,
+                                  .best = cell.best().rival,
+                                  .bestUs = cell.best().us});
+  }
+  return judgement;
+}
+
+}  // namespace tutti::tools

@@ -1,0 +1,43 @@
+// Prices fitted to what `tutti tune` measured, and how well they choose.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/device_constants.h"
+#include "plan/tuning.h"
+#include "tools/tune_measure.h"
+
+namespace tutti::tools {
+
+// CPU ranks' prices to the times of one host, where there are some; then the sockets' to what those
+// of several hosts take beside.
+plan::Tuning fitTo(const std::vector<TuneTime>& times, const plan::Origin& origin);
+
+// Of how many cells, each a collective on one kind and number of ranks with one size, the right
+// algorithm was taken: one within 10 % of the best that was forced.
+struct TuneScore {
+  int cells = 0;
+  int asItRan = 0;   // by the ranks that chose
+  int byFitted = 0;  // the algorithm that the fitted prices name, by its own time
+  int byBuiltIn = 0;
+};
+
+// A cell where the choice, as it ran, was not good.
+struct TuneMiss {
+  TuneBlock block{};
+  uint64_t bytes = 0;
+  double choiceUs = 0;
+  std::string_view best{};
+  double bestUs = 0;
+};
+
+struct TuneJudgement {
+  std::map<std::string, TuneScore> scores{};  // by collective, by ranks; "all"
+  std::vector<TuneMiss> misses{};
+};
+// `times` has one time for each rival of each cell (mediansOf).
+TuneJudgement judge(const std::vector<TuneTime>& times, const plan::Tuning& fitted);
+
+}  // namespace tutti::tools

@@ -1,0 +1,113 @@
+#include "tools/tune_times.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <tuple>
+
+#include "schedule/catalog.h"
+
+namespace tutti::tools {
+namespace {
+
+constexpr std::string_view kThreads = "threads";
+constexpr std::string_view kProcesses = "processes";
+constexpr std::string_view kHosts = "hosts:";
+
+bool parseKind(std::string_view kind, TuneBlock& block) {
+  block.isThreads = kind == kThreads;
+  block.hostCount = 1;
+  if (kind == kThreads || kind == kProcesses) return true;
+  if (!kind.starts_with(kHosts)) return false;
+  kind.remove_prefix(kHosts.size());
+  const auto parsed = std::from_chars(kind.data(), kind.data() + kind.size(), block.hostCount);
+  return parsed.ec == std::errc() && block.hostCount > 1;
+}
+
+std::optional<Collective> findCollective(std::string_view text) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    if (name(static_cast<Collective>(i)) == text) return static_cast<Collective>(i);
+  }
+  return std::nullopt;
+}
+
+struct Line {
+  TuneTime time{};
+  bool isKnown = true;  // its algorithm is in the catalogue
+};
+
+std::optional<Line> parseLine(const std::string& text) {
+  Line line;
+  TuneBlock& block = line.time.block;
+  std::string collective, kind, rival;
+  std::istringstream words(text);
+  words >> collective >> kind >> block.rankCount >> block.cpuCount >> line.time.bytes >> rival >>
+      line.time.us;
+  const std::optional<Collective> found = findCollective(collective);
+  if (words.fail() || !found || !parseKind(kind, block) || block.rankCount < 2 ||
+      block.cpuCount < 1 || line.time.us <= 0)
+    return std::nullopt;
+  block.collective = *found;
+  const schedule::Algorithm* algorithm = schedule::findAlgorithm(*found, rival);
+  line.isKnown = algorithm != nullptr || rival == kChoice;
+  line.time.rival = algorithm == nullptr ? kChoice : algorithm->name;
+  return line;
+}
+
+}  // namespace
+
+std::string kindOf(const TuneBlock& block) {
+  if (block.hostCount > 1) return fmt::format("{}{}", kHosts, block.hostCount);
+  return std::string(block.isThreads ? kThreads : kProcesses);
+}
+
+Status writeTimes(const std::string& path, const std::vector<TuneTime>& times) {
+  std::ofstream file(path);
+  for (const TuneTime& each : times)
+    file << fmt::format("{} {} {} {} {} {} {:.3f}\n", name(each.block.collective),
+                        kindOf(each.block), each.block.rankCount, each.block.cpuCount, each.bytes,
+                        each.rival, each.us);
+  file.close();
+  if (!file) return systemError("write", path, errno);
+  return {};
+}
+
+Result<std::vector<TuneTime>> readTimes(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return systemError("open", path, errno);
+  std::vector<TuneTime> times;
+  int number = 0;
+  for (std::string text; std::getline(file, text);) {
+    ++number;
+    const std::optional<Line> line = parseLine(text);
+    if (!line)
+      return invalidArgument(
+          "{}:{}: wanted collective, kind of ranks, ranks, CPUs, bytes, algorithm, us", path,
+          number);
+    if (line->isKnown) times.push_back(line->time);
+  }
+  return times;
+}
+
+std::vector<TuneTime> mediansOf(const std::vector<TuneTime>& times) {
+  std::map<std::tuple<TuneBlock, uint64_t, std::string_view>, std::vector<double>> byRival;
+  for (const TuneTime& each : times)
+    byRival[{each.block, each.bytes, each.rival}].push_back(each.us);
+  std::vector<TuneTime> medians;
+  for (auto& [key, values] : byRival) {
+    std::ranges::sort(values);
+    const size_t middle = values.size() / 2;
+    const double us =
+        values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+    const auto& [block, bytes, rival] = key;
+    medians.push_back({.block = block, .bytes = bytes, .rival = rival, .us = us});
+  }
+  return medians;
+}
+
+}  // namespace tutti::tools

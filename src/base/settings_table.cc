@@ -191,6 +191,10 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_MAP_AFTER_BYTES", kInteger, "bytes", "524288", "0..1099511627776",
      "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
      "there as copies: mapping takes as long as copying them. 0: with the first message."},
+    {"TUTTI_STREAM_FROM_BYTES", kInteger, "bytes", "41943040", "0..1099511627776",
+     "Calls whose buffers hold so many bytes together store their outputs past the caches, where "
+     "no "
+     "peer reads them again."},
 
     // The machine
     {"NCCL_TOPO_FILE", kPath, "", "", "",

@@ -465,6 +465,8 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .recorder = std::move(recorder),
       .bootstrap = bootstrap_.get(),
       .segments = launch::SegmentCache(sharedMemory()),
+      .streamFromBytes =
+          static_cast<uint64_t>(process_.settings().integer("TUTTI_STREAM_FROM_BYTES")),
       .homeCpu = homeCpu_,
       .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1});
 }

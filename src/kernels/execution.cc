@@ -38,7 +38,7 @@ void Execution::start() {
   step_ = 0;
   refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
-  isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees;
+  isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams;
   hasCopied_ = false;
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
@@ -249,9 +249,15 @@ Status Execution::refuseMessage(const BoundStep& step, const BoundOperand& sourc
           &step - binding_.program->steps().data()));
 }
 
+// What a step sends on, peers read again, better from a cache.
+bool Execution::mayStream(const BoundStep& step, const StepData& data) const {
+  return binding_.streams && step.linkCount == 0 && data.localCount == 1;
+}
+
 void Execution::compute(const BoundStep& step, const StepData& data) {
   const StepScratch& scratch = *binding_.scratch;
-  if (step.isCopy) {
+  const bool streams = mayStream(step, data);
+  if (step.isCopy && !streams) {
     for (size_t i = 0; i < data.localCount; ++i)
       copyBytes(static_cast<std::byte*>(scratch.destinations[i]),
                 static_cast<const std::byte*>(scratch.sources[0]), data.bytes);
@@ -261,7 +267,8 @@ void Execution::compute(const BoundStep& step, const StepData& data) {
                       .destinations = {scratch.destinations.data(), data.localCount},
                       .elementCount = data.elements,
                       .scaledSource = step.scaledSource,
-                      .post = step.post};
+                      .post = step.post,
+                      .streams = streams};
   if (step.scaledSource < 0) {
     fold(binding_.program->fold(), args);
     return;
@@ -277,7 +284,8 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
   const size_t elementBytes = binding_.program->elementBytes();
   const auto sources = binding_.program->sources(step);
   StepScratch& scratch = *binding_.scratch;
-  if (step.isCopy && data.localCount == 1) {
+  const bool streams = mayStream(step, data);
+  if (step.isCopy && data.localCount == 1 && !streams) {
     return readProcess(sources[0].port->senderProcess, scratch.remote[0], scratch.destinations[0],
                        data.bytes);
   }
@@ -309,7 +317,8 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
                 .destinations = {scratch.blockDestinations.data(), data.localCount},
                 .elementCount = elements,
                 .scaledSource = step.scaledSource,
-                .post = step.post});
+                .post = step.post,
+                .streams = streams});
   }
   return {};
 }

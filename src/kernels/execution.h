@@ -64,6 +64,7 @@ struct Binding {
   const SharedBuffers* shared = nullptr;  // null: neither buffer is
   bool refers = false;   // with its messages, where the program leaves that to each sender
   bool agrees = false;   // to what the plan proposes; see Execution::isAgreed()
+  bool streams = false;  // the buffers are too long to be found in a cache later
   bool isJoint = false;  // both ends copy long references; the same on all ranks
 };
 
@@ -164,6 +165,7 @@ class Execution {
   void takeReference(const wire::LinkPort& port, size_t at, StepData& data);
   Status takeMessage(const BoundStep& step, size_t at, StepData& data);
   Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
+  bool mayStream(const BoundStep& step, const StepData& data) const;
   void compute(const BoundStep& step, const StepData& data);
   Status computeInBlocks(const BoundStep& step, const StepData& data);
   void publish(const BoundStep& step, const StepData& data);

@@ -42,6 +42,8 @@ struct FoldArgs {
   int32_t scaledSource = -1;  // this source is the rank's raw input: kPreMulSum multiplies it
                               // first; -1: none
   bool post = false;          // apply the average's division
+  bool streams = false;       // the results will not be read soon: store them past the cache where
+                              // that can be done; one destination
 };
 
 // Folds the sources in order into every destination. Any thread; touches nothing beyond

@@ -62,6 +62,8 @@ Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
   TUTTI_TRY_ASSIGN(std::optional<plan::Plan> other,
                    parts_.planner.makeOther(shape, bound->own.plan));
   if (other) bound->other.emplace().plan = std::move(*other);
+  const plan::BufferBytes buffers = plan::bufferBytes(shape, parts_.planner.agreement());
+  bound->streams = buffers.input + buffers.output >= parts_.streamFromBytes;
   bound->forms = FormTrial(bound->other.has_value());
   bound->lane =
       isPointToPoint(shape.collective) ? channel::Lane::kPointToPoint : channel::Lane::kCollective;
@@ -215,7 +217,7 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   if (plan == nullptr) return prepare({&call, 1});
   const uint64_t recorded = record(call, mark.sequence);
   kernels::Execution execution;
-  bind(call, plan->own, mark.signature, execution.binding());
+  bind(call, *plan, plan->own, mark.signature, execution.binding());
   execution.start();
   if (endsWithin(execution, looks)) {
     parts_.recorder->end(recorded, observe::EntryState::kDone);
@@ -240,14 +242,15 @@ uint64_t Launcher::record(const Call& call, uint64_t sequence) {
                                  .sequence = sequence});
 }
 
-void Launcher::bind(const Call& call, const BoundVariant& variant, uint32_t signature,
-                    kernels::Binding& binding) {
+void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
+                    uint32_t signature, kernels::Binding& binding) {
   binding.program = &*variant.program;
   binding.input = static_cast<const std::byte*>(call.input);
   binding.output = static_cast<std::byte*>(call.output);
   binding.preScale = call.preScale;
   binding.signature = signature;
   binding.scratch = &scratch_;
+  binding.streams = plan.streams;
   if (call.preScaleAddress != nullptr)
     std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
 }

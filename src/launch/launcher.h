@@ -48,6 +48,7 @@ struct BoundPlan {
   plan::CallShape shape;
   channel::Lane lane = channel::Lane::kCollective;
   bool mayRunAtOnce = false;  // connected, short, and with nothing to choose
+  bool streams = false;       // kernels::Binding::streams
   bool mayShare = true;       // long enough for messages that name mapped memory
   BoundVariant own;
   std::optional<BoundVariant> other;  // Planner::makeOther()
@@ -140,6 +141,7 @@ class Launcher final : public Runner {
     std::unique_ptr<observe::Recorder> recorder;
     bootstrap::Bootstrap* bootstrap = nullptr;  // null: no rank is of another host
     SegmentCache segments{nullptr};
+    uint64_t streamFromBytes = UINT64_MAX;  // TUTTI_STREAM_FROM_BYTES
     int32_t homeCpu = HomeCpu::kNone;
     bool triesForms = true;  // false: refers wherever it may (TUTTI_PROCESS_READ=1)
   };
@@ -195,8 +197,8 @@ class Launcher final : public Runner {
   BoundPlan* findRunnableAtOnce(const Call& call);
   uint64_t record(const Call& call, uint64_t sequence);
   // Into a new binding.
-  void bind(const Call& call, const BoundVariant& variant, uint32_t signature,
-            kernels::Binding& binding);
+  void bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
+            uint32_t signature, kernels::Binding& binding);
   void markDone(uint64_t number);
   void finish(Operation& operation, Status status);
 

@@ -255,7 +255,7 @@ void Operation::begin(Run& run) {
   const Call& call = run.call;
   const BoundVariant& variant = *run.variant;
   kernels::Binding binding;
-  launcher_.bind(call, variant, run.signature, binding);
+  launcher_.bind(call, *run.plan, variant, run.signature, binding);
   binding.agrees = run.turn.agrees;
   if (&variant != &run.plan->own) binding.signature ^= variant.plan.signature;
   if (variant.plan.isDirect && call.shape.collective == Collective::kAllToAll &&

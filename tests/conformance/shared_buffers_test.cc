@@ -266,6 +266,16 @@ TEST_P(SharedBuffers, OfProcessesThatReadEachOtherHoldEveryCollectivesResult) {
             std::vector<int>(static_cast<size_t>(GetParam()), 0));
 }
 
+TEST_P(SharedBuffers, OfProcessesThatStorePastTheirCachesHoldEveryCollectivesResult) {
+  const auto settings = [](int rank) {
+    return std::vector<std::string>{
+        rank == 1 ? "TUTTI_MAP_AFTER_BYTES=0" : "TUTTI_MAP_AFTER_BYTES=1073741824",
+        "TUTTI_STREAM_FROM_BYTES=0"};
+  };
+  EXPECT_EQ(runProcesses("SharedBufferRanks.DISABLED_ExerciseAll", GetParam(), settings),
+            std::vector<int>(static_cast<size_t>(GetParam()), 0));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, SharedBuffers, testing::Values(2, 3, 5),
                          testing::PrintToStringParamName());
 

@@ -11,6 +11,8 @@ namespace {
 // L1.
 constexpr size_t kBlockElements = 1024;
 constexpr size_t kLargestAccumulator = 8;
+constexpr size_t kLargestElement = 8;
+static_assert(kBlockElements % kLineBytes == 0);
 
 // The source to multiply first; -1: none.
 int32_t scaledSource(const FoldSpec& spec, const FoldArgs& args) {
@@ -38,33 +40,58 @@ class Folder {
         combine_(static_cast<size_t>(combineOf(spec.op))),
         elementSize_(sizeOf(spec.type)),
         scaled_(scaledSource(spec, args)),
-        divides_(divides(spec, args)) {}
+        divides_(divides(spec, args)),
+        stream_(canStream(args) ? table.stream : nullptr),
+        fence_(table.fenceStreams) {}
 
   void run() {
     const bool plain = scaled_ < 0 && !divides_;
     const size_t sourceCount = args_.sources.size();
     // Without accumulators or a second destination there is nothing to keep in cache: the whole
     // buffer is one block.
-    const bool whole = plain && args_.destinations.size() == 1 &&
+    const bool whole = plain && args_.destinations.size() == 1 && stream_ == nullptr &&
                        (sourceCount <= 2 || (sourceCount == 3 && isNative()));
     const size_t blockElements = whole ? args_.elementCount : kBlockElements;
-    for (size_t done = 0; done < args_.elementCount; done += blockElements) {
+    alignas(kLineBytes) std::byte results[kBlockElements * kLargestElement];
+    for (size_t done = 0; done < args_.elementCount; done += count_) {
       offset_ = done * elementSize_;
-      count_ = std::min(blockElements, args_.elementCount - done);
+      count_ = std::min({blockElements, args_.elementCount - done, elementsToLine()});
+      const bool streams = stream_ != nullptr && isWholeLines();
+      result_ = streams ? results : destination(0);
       if (plain && sourceCount == 1) {
-        copyTo(destination(0), source(0), count_ * elementSize_);
+        if (!streams) copyTo(result_, source(0), count_ * elementSize_);
       } else if (plain && sourceCount == 2) {
-        loops_.pair[combine_](destination(0), source(0), source(1), count_);
+        loops_.pair[combine_](result_, source(0), source(1), count_);
       } else {
         foldBlock();
+      }
+      if (streams) {
+        const bool isCopy = plain && sourceCount == 1;
+        stream_(destination(0), isCopy ? source(0) : result_, count_ * elementSize_);
       }
       for (size_t i = 1; i < args_.destinations.size(); ++i) {
         copyTo(destination(i), destination(0), count_ * elementSize_);
       }
     }
+    if (stream_ != nullptr) fence_();
   }
 
  private:
+  // A buffer that is read here as well has its lines in the cache already.
+  static bool canStream(const FoldArgs& args) {
+    return args.streams && args.destinations.size() == 1 &&
+           std::ranges::find(args.sources, args.destinations[0]) == args.sources.end();
+  }
+  // How many elements bring the destination to the start of a line, if any; else no limit.
+  size_t elementsToLine() const {
+    const size_t past = reinterpret_cast<uintptr_t>(destination(0)) % kLineBytes;
+    if (stream_ == nullptr || past == 0 || past % elementSize_ != 0) return SIZE_MAX;
+    return (kLineBytes - past) / elementSize_;
+  }
+  bool isWholeLines() const {
+    return reinterpret_cast<uintptr_t>(destination(0)) % kLineBytes == 0 &&
+           count_ * elementSize_ % kLineBytes == 0;
+  }
   bool isNative() const { return loops_.widen == nullptr; }
   bool isScaled(size_t index) const { return static_cast<int64_t>(index) == scaled_; }
   ConstBytes source(size_t index) const {
@@ -99,7 +126,7 @@ class Folder {
     for (size_t next = 1; next < sourceCount;) {
       const bool takesTwo = next + 1 < sourceCount && !isScaled(next) && !isScaled(next + 1);
       const size_t after = next + (takesTwo ? 2 : 1);
-      Bytes out = direct && after == sourceCount ? destination(0) : accumulators;
+      Bytes out = direct && after == sourceCount ? result_ : accumulators;
       if (takesTwo) {
         loops_.extend2[combine_](out, current, source(next), source(next + 1), count_);
       } else if (isScaled(next)) {
@@ -115,11 +142,11 @@ class Folder {
 
   void finish(ConstBytes accumulators) const {
     if (divides_) {
-      loops_.divide(destination(0), accumulators, spec_.rankCount, count_);
+      loops_.divide(result_, accumulators, spec_.rankCount, count_);
     } else if (!isNative()) {
-      loops_.narrow(destination(0), accumulators, count_);
+      loops_.narrow(result_, accumulators, count_);
     } else {
-      copyTo(destination(0), accumulators, count_ * elementSize_);
+      copyTo(result_, accumulators, count_ * elementSize_);
     }
   }
 
@@ -131,8 +158,11 @@ class Folder {
   const size_t elementSize_;
   const int32_t scaled_;  // index of the source to scale; -1: none
   const bool divides_;
-  size_t offset_ = 0;  // of the block at hand, in bytes
-  size_t count_ = 0;   // its elements
+  const StreamLoop stream_;  // null: plain stores
+  void (*const fence_)();
+  Bytes result_ = nullptr;  // of the block: the first destination, or what is streamed there
+  size_t offset_ = 0;       // of the block at hand, in bytes
+  size_t count_ = 0;        // its elements
 };
 
 }  // namespace
@@ -151,8 +181,8 @@ Combine combineOf(ReduceOp op) {
 
 void foldWith(const FoldTable& table, const FoldSpec& spec, const FoldArgs& args) {
   // The hot shape, without the few nanoseconds of arranging anything: two sources, one destination.
-  if (args.sources.size() == 2 && args.destinations.size() == 1 && scaledSource(spec, args) < 0 &&
-      !divides(spec, args)) {
+  if (args.sources.size() == 2 && args.destinations.size() == 1 && !args.streams &&
+      scaledSource(spec, args) < 0 && !divides(spec, args)) {
     const TypeLoops& loops = table.types[static_cast<size_t>(spec.type)];
     loops.pair[static_cast<size_t>(combineOf(spec.op))](
         static_cast<Bytes>(args.destinations[0]), static_cast<ConstBytes>(args.sources[0]),

@@ -41,6 +41,12 @@ using ScaleLoop = void (*)(Bytes out, ConstBytes in, const Scalar& scale, size_t
 // out = in / divisor; accumulators in, elements out. REQUIRES: divisor >= 1.
 using DivideLoop = void (*)(Bytes out, ConstBytes in, int32_t divisor, size_t count);
 
+// Copies past the cache: the lines of `out` are not read first, and do not push others out. Such
+// stores wait for no later one until they are fenced. REQUIRES: out aligned to kLineBytes, bytes a
+// multiple of it.
+using StreamLoop = void (*)(Bytes out, ConstBytes in, size_t bytes);
+inline constexpr size_t kLineBytes = 64;
+
 // The loops of one element type.
 struct TypeLoops {
   size_t accumulatorSize = 0;                          // bytes
@@ -57,6 +63,8 @@ struct TypeLoops {
 struct FoldTable {
   std::string_view name;
   std::array<TypeLoops, kDataTypeCount> types;  // by DataType
+  StreamLoop stream = nullptr;                  // null: not on this processor
+  void (*fenceStreams)() = nullptr;             // the stores of `stream` come before what follows
 };
 
 const FoldTable& baselineFoldTable();

@@ -10,6 +10,8 @@
 
 #if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 #include <array>
@@ -404,6 +406,30 @@ void codeScaleLoop(Bytes out, ConstBytes in, const Scalar& scale, size_t count) 
   for (size_t i = 0; i < count; ++i) store(out, i, Prod::apply(load<float>(in, i), factor));
 }
 
+// ---- past the cache -----------------------------------------------------------------------------
+
+#if defined(__AVX512F__)
+void streamLoop(Bytes out, ConstBytes in, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_loadu_si512(in + i));
+  }
+}
+#elif defined(__AVX2__)
+void streamLoop(Bytes out, ConstBytes in, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i)));
+  }
+}
+#elif defined(__SSE2__)
+void streamLoop(Bytes out, ConstBytes in, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
+  }
+}
+#endif
+
 // ---- the table ----------------------------------------------------------------------------------
 
 // Sums and products of integers wrap alike with and without a sign: one loop serves both.
@@ -456,10 +482,14 @@ consteval TypeLoops loopsOf(DataType type) {
 }
 
 consteval FoldTable makeFoldTable(const char* name) {
-  FoldTable table{.name = name, .types = {}};
+  FoldTable table{.name = name, .types = {}, .stream = nullptr, .fenceStreams = nullptr};
   for (size_t i = 0; i < table.types.size(); ++i) {
     table.types[i] = loopsOf(static_cast<DataType>(i));
   }
+#if defined(__SSE2__)
+  table.stream = streamLoop;
+  table.fenceStreams = [] { _mm_sfence(); };
+#endif
   return table;
 }
 

@@ -100,7 +100,7 @@ std::string describeWork(const Work& work, size_t sources, size_t count) {
 class Trial {
  public:
   Trial(const Work& what, size_t sourceCount, size_t count, SeededRng& rng)
-      : work(what), elementCount(count) {
+      : work(what), elementCount(count), streams(rng.below(2) == 0) {
     const Values values = rng.below(2) == 0 ? Values::kAny : Values::kOrdinary;
     for (size_t i = 0; i < sourceCount; ++i) {
       buffers.emplace_back(count * sizeOf(work.spec.type), rng.below(9));
@@ -127,7 +127,8 @@ class Trial {
               .destinations = destinations,
               .elementCount = count,
               .scaledSource = work.scaledSource,
-              .post = work.post});
+              .post = work.post,
+              .streams = streams});
   }
   void run(const FoldTable& table) { run(table, 0, elementCount); }
 
@@ -154,6 +155,7 @@ class Trial {
 
   Work work;
   size_t elementCount;
+  bool streams;                                // changes nothing but where the stores go
   std::vector<Buffer> buffers;                 // the sources, then the destinations' own
   std::vector<std::vector<std::byte>> before;  // what the sources held
   std::vector<size_t> targets;                 // which buffers are destinations

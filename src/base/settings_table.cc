@@ -192,9 +192,9 @@ constexpr SettingInfo kTable[] = {
      "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
      "there as copies: mapping takes as long as copying them. 0: with the first message."},
     {"TUTTI_STREAM_FROM_BYTES", kInteger, "bytes", "41943040", "0..1099511627776",
-     "Calls whose buffers hold so many bytes together store their outputs past the caches, where "
-     "no "
-     "peer reads them again."},
+     "Calls store their outputs past the caches, where no peer reads them again, from this length "
+     "of "
+     "both buffers together on, counted over the ranks that share a CPU."},
 
     // The machine
     {"NCCL_TOPO_FILE", kPath, "", "", "",

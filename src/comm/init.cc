@@ -246,6 +246,12 @@ Status shareHost(Process& process, const MachineParts& parts) {
   return {};
 }
 
+// Ranks that share a CPU share its caches.
+uint64_t streamFromBytes(const Settings& settings, const plan::Agreement& agreement) {
+  const auto ofACpu = static_cast<double>(settings.integer("TUTTI_STREAM_FROM_BYTES"));
+  return static_cast<uint64_t>(ofACpu / agreement.ranksPerCpu);
+}
+
 void logLines(std::string_view what, const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -465,8 +471,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .recorder = std::move(recorder),
       .bootstrap = bootstrap_.get(),
       .segments = launch::SegmentCache(sharedMemory()),
-      .streamFromBytes =
-          static_cast<uint64_t>(process_.settings().integer("TUTTI_STREAM_FROM_BYTES")),
+      .streamFromBytes = streamFromBytes(process_.settings(), planner_->agreement()),
       .homeCpu = homeCpu_,
       .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1});
 }

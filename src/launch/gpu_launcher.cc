@@ -134,6 +134,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
   TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
   record(calls, capture);
+  parts_.watcher.wake();  // not only at the end, which the driver may hold up: see look()
   Status status =
       batcher_->build(calls, [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
   if (status.ok()) status = noteEnd(stream, capture);
@@ -144,9 +145,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
     abort();
     return status;
   }
-  TUTTI_TRY(order_.join(calls, stream, capture));
-  parts_.watcher.wake();
-  return {};
+  return order_.join(calls, stream, capture);
 }
 
 // Captured calls run whenever the graph does; what is recorded of them is that they were called.
@@ -217,13 +216,14 @@ Status GpuLauncher::failure() const {
   return failure_.clone();
 }
 
+// The abort first: a launch that the driver holds up until a kernel of ours ends has the mutex.
 void GpuLauncher::fail(const Status& status) {
+  abort();
   {
     std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = status.clone();
   }
   hasFailed_.store(true, std::memory_order_release);
-  abort();
 }
 
 void GpuLauncher::abort() { words().abort.store(1, std::memory_order_relaxed); }
@@ -281,14 +281,24 @@ Status GpuLauncher::faultOfKernels() {
   return {};
 }
 
+// A launch may stand still in the middle, with the mutex: while a thread frees or allocates device
+// or pinned memory (a rank that leaves, on our GPU and in our process), the driver waits for the
+// kernels that run there, and launches and records wait for that thread (H200, driver 580,
+// 2026-11-22: docs/results/2026-11-22-gpu4.md). If our kernel waits for that rank, only the abort
+// word ends this. So what the board alone can tell is judged first, without mutex and driver.
 bool GpuLauncher::look() {
   if (hasFailed()) return false;
+  if (const Status abandoned = judgeAbandoned(); !abandoned.ok()) {
+    fail(abandoned);
+    return false;
+  }
   parts_.accelerator.relaxCapture();  // of the watcher's own thread, for good
   Pending pending;
   bool mayReplay = false;
   uint64_t newest = 0;
   {
-    std::lock_guard lock(mutex_);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return true;
     pending = findPending();
     mayReplay = order_.hasCaptured();
     newest = last_.entry;
@@ -303,6 +313,12 @@ bool GpuLauncher::look() {
   if (status.ok()) return pending.launch != 0 || mayReplay;
   fail(status);
   return false;
+}
+
+Status GpuLauncher::judgeAbandoned() {
+  const auto ranks = observe::readBoard(parts_.recorder->board());
+  const auto waits = findAbandoned(ranks, parts_.recorder->rank());
+  return waits.empty() ? Status() : watch_.look(waits, kPatience.count());
 }
 
 Status GpuLauncher::judge(const Pending& pending) {

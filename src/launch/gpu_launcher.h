@@ -99,6 +99,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status faultOfKernels();
   Pending findPending();
   void finishUpTo(const Pending& done);
+  Status judgeAbandoned();
   Status judge(const Pending& pending);
   Status judgeReplays(uint64_t newest);
   DeathTest deathTest() const;

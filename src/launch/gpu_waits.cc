@@ -48,6 +48,22 @@ std::vector<observe::WaitNote> findGpuWaits(const std::vector<RankView>& ranks, 
   return waits;
 }
 
+std::vector<observe::WaitNote> findAbandoned(const std::vector<RankView>& ranks, int32_t self) {
+  std::vector<observe::WaitNote> waits;
+  const OperationNote* own = ranks[static_cast<size_t>(self)].newestCollective();
+  if (own == nullptr || own->state != observe::EntryState::kRunning) return waits;
+  for (const RankView& peer : ranks) {
+    const bool isGone = observe::hasPage(peer) && peer.life != observe::Life::kReady;
+    if (peer.rank == self || !isGone || waits.size() == observe::kMaxWaits) continue;
+    const OperationNote* newest = peer.newestCollective();
+    // Whoever has called much else since may have called ours before.
+    const bool hasNotCalled = newest == nullptr ? peer.history.size() < observe::kHistory
+                                                : newest->sequence < own->sequence;
+    if (hasNotCalled) waits.push_back({.peer = peer.rank, .number = own->number});
+  }
+  return waits;
+}
+
 std::vector<observe::WaitNote> findDeaths(const std::vector<RankView>& ranks, int32_t self,
                                           uint64_t entry, const DeathTest& isDead) {
   std::vector<observe::WaitNote> waits;

@@ -17,6 +17,11 @@ using DeathTest = std::function<bool(const observe::RankView&)>;
 std::vector<observe::WaitNote> findGpuWaits(const std::vector<observe::RankView>& ranks,
                                             int32_t self, uint64_t entry, const DeathTest& isDead);
 
+// Peers that have left without calling our newest collective, where that still runs: it cannot end.
+// Of transfers the board cannot tell.
+std::vector<observe::WaitNote> findAbandoned(const std::vector<observe::RankView>& ranks,
+                                             int32_t self);
+
 // Peers whose process ended without the library's hearing of it.
 std::vector<observe::WaitNote> findDeaths(const std::vector<observe::RankView>& ranks, int32_t self,
                                           uint64_t entry, const DeathTest& isDead);

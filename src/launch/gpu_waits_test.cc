@@ -82,6 +82,20 @@ TEST(GpuWaits, ATransferWaitsForItsPeerAlone) {
   EXPECT_THAT(findGpuWaits(ranks, 0, 1, nobodyIsDead), IsEmpty());
 }
 
+TEST(GpuWaits, WhoHasLeftWithoutCallingOurCollectiveHasAbandonedIt) {
+  std::vector<RankView> ranks = {rankWith(0, 1, 5), rankWith(1, 1, 4), rankWith(2, 1, 4),
+                                 rankWith(3, 1, 5), rankWith(4, 1, 0)};
+  EXPECT_THAT(findAbandoned(ranks, 0), IsEmpty()) << "all are there";
+  for (size_t peer = 2; peer < ranks.size(); ++peer) ranks[peer].life = Life::kDestroyed;
+  EXPECT_THAT(peersOf(findAbandoned(ranks, 0)), ElementsAre(2, 4));
+  // Whose collectives the board may have forgotten.
+  for (uint64_t number = 0; number < observe::kHistory; ++number)
+    ranks[4].history.push_back(transfer(number, Collective::kSend, 3));
+  EXPECT_THAT(peersOf(findAbandoned(ranks, 0)), ElementsAre(2));
+  ranks[0].history.front().state = EntryState::kDone;
+  EXPECT_THAT(findAbandoned(ranks, 0), IsEmpty());
+}
+
 TEST(GpuWaits, WhoHasLeftInOrderIsNoDeath) {
   std::vector<RankView> ranks = {rankWith(0, 1, 5), rankWith(1, 1, 5), rankWith(2, 1, 5)};
   ranks[1].life = Life::kDestroyed;

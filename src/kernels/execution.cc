@@ -19,6 +19,11 @@ constexpr int kStepsAPoll = 32;
 // L2 cache.
 constexpr size_t kBlockBytes = 64_KiB;
 
+// Mapped memory is read with plain loads, out of caches twice as fast as the sender, for whom it is
+// not mapped, writes: round trips of 1 MiB took 100 us instead of 78 with its help, of 4 MiB 572
+// instead of 590, of 16 MiB 2,700 instead of 4,550 (Intel Xeon VM, 2 MiB of L2, 2026-11-22).
+constexpr size_t kJointMappedMinBytes = 4_MiB;
+
 }  // namespace
 
 void StepScratch::reserve(size_t operands) {
@@ -150,8 +155,11 @@ bool Execution::isJoint(const BoundStep& step) const {
   if (!binding_.isJoint || !step.isCopy || step.outputCount != 1 || step.linkCount != 0)
     return false;
   const BoundOperand& source = binding_.program->sources(step)[0];
-  return source.place == Place::kLink &&
-         wire::isJoint(source.port->view, source.port->view.message(source.port->next));
+  if (source.place != Place::kLink) return false;
+  const wire::MessageHead& message = source.port->view.message(source.port->next);
+  if (!wire::isJoint(source.port->view, message)) return false;
+  return message.kind != wire::MessageKind::kShared ||
+         step.elements * binding_.program->elementBytes() >= kJointMappedMinBytes;
 }
 
 Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {

@@ -14,6 +14,21 @@ constexpr uint64_t kNoneLeft = uint64_t{1} << 32;
 // Of a few nanoseconds each: together longer than a block takes on a busy machine.
 constexpr int kWithdrawLooks = 1 << 20;
 
+// Where the sender has what its message names.
+const std::byte* sentFrom(const wire::MessageHead& message) {
+  uint64_t address = 0;
+  if (message.kind == wire::MessageKind::kShared) {
+    wire::SharedReference shared;
+    std::memcpy(&shared, message.inlinePayload, sizeof shared);
+    address = shared.address;
+  } else {
+    wire::Reference reference;
+    std::memcpy(&reference, message.inlinePayload, sizeof reference);
+    address = reference.address;
+  }
+  return reinterpret_cast<const std::byte*>(address);
+}
+
 uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 
 }  // namespace
@@ -21,7 +36,9 @@ uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to) {
   port_ = &port;
   joint_ = &wire::jointOf(port.view, port.next);
-  blocks_ = wire::JointBlocks(port.view.message(port.next).bytes);
+  const wire::MessageHead& message = port.view.message(port.next);
+  blocks_ = wire::JointBlocks(message.bytes);
+  isMapped_ = port.isSenderHere || message.kind == wire::MessageKind::kShared;
   from_ = from;
   to_ = to;
   own_ = 0;
@@ -31,8 +48,7 @@ void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::
 Status JointReceive::read(uint64_t block) {
   const size_t offset = blocks_.offset(block);
   const size_t bytes = blocks_.length(block);
-  if (!port_->isSenderHere)
-    return readProcess(port_->senderProcess, from_ + offset, to_ + offset, bytes);
+  if (!isMapped_) return readProcess(port_->senderProcess, from_ + offset, to_ + offset, bytes);
   std::memcpy(to_ + offset, from_ + offset, bytes);
   return {};
 }
@@ -83,9 +99,7 @@ bool helpReceiver(wire::LinkPort& port) {
   if (target == 0 || joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
   const uint64_t block = joint.taken.fetch_add(1, std::memory_order_relaxed);
   if (block >= blocks.count()) return false;
-  wire::Reference reference;
-  std::memcpy(&reference, message.inlinePayload, sizeof reference);
-  const auto* from = reinterpret_cast<const std::byte*>(reference.address) + blocks.offset(block);
+  const std::byte* from = sentFrom(message) + blocks.offset(block);
   auto* to = reinterpret_cast<std::byte*>(target) + blocks.offset(block);
   uint64_t answered = joint.answered.load(std::memory_order_relaxed) + 1;
   if (port.isReceiverHere) {

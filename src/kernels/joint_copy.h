@@ -13,7 +13,8 @@ namespace tutti::kernels {
 // The receiver's part of one message.
 class JointReceive {
  public:
-  // Of the message that is there. From here on the sender may write to `to`.
+  // Of the message that is there, whose content is at `from`: in the sender's process, or mapped
+  // here. From here on the sender may write to `to`.
   void open(const wire::LinkPort& port, const std::byte* from, std::byte* to);
   bool isOpen() const { return joint_ != nullptr; }
 
@@ -36,7 +37,8 @@ class JointReceive {
   wire::JointBlocks blocks_{0};
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
-  uint64_t own_ = 0;  // blocks read by this side
+  bool isMapped_ = false;  // plain memory of this process
+  uint64_t own_ = 0;       // blocks read by this side
 };
 
 // The sender's part: writes a block of the message that the receiver is at. False: it is no joint

@@ -18,8 +18,11 @@ namespace {
 constexpr size_t kBytes = 300'001;
 constexpr uint64_t kGuard = 64;
 
-// A link of this process whose ends reach each other's memory through the kernel, or directly.
-class JointCopyTest : public testing::TestWithParam<bool> {
+// How the ends of a link reach each other's memory.
+enum class Way { kKernel, kOneProcess, kMapped };
+
+// A link whose ends are both of this process.
+class JointCopyTest : public testing::TestWithParam<Way> {
  protected:
   JointCopyTest() {
     const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
@@ -27,14 +30,18 @@ class JointCopyTest : public testing::TestWithParam<bool> {
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kCacheLineBytes, bytes)));
     std::uninitialized_fill_n(memory_.get(), bytes, std::byte{0});
     sender_.view = receiver_.view = wire::viewLink(memory_.get(), geometry);
-    sender_.isReceiverHere = receiver_.isSenderHere = GetParam();
+    sender_.isReceiverHere = receiver_.isSenderHere = GetParam() == Way::kOneProcess;
     sender_.receiverProcess = receiver_.senderProcess = ::getpid();
     sender_.mayWrite = true;
     SeededRng rng(1);
     for (std::byte& byte : sent_) byte = static_cast<std::byte>(rng.below(256));
   }
 
-  void publish() { wire::publishReference(sender_, sent_.data(), kBytes, 1); }
+  void publish() {
+    if (GetParam() != Way::kMapped) return wire::publishReference(sender_, sent_.data(), kBytes, 1);
+    const auto address = reinterpret_cast<uint64_t>(sent_.data());
+    wire::publishShared(sender_, {.serial = 1, .offset = 0, .address = address}, kBytes, 1);
+  }
   void open() { receive_.open(receiver_, sent_.data(), received_.data()); }
   bool isAllThere() const {
     return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
@@ -116,9 +123,16 @@ TEST_P(JointCopyTest, AWithdrawnReceiverIsWrittenToNoMore) {
   EXPECT_EQ(received_, before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest, testing::Bool(), [](const auto& test) {
-  return test.param ? "OfOneProcess" : "ThroughTheKernel";
-});
+INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest,
+                         testing::Values(Way::kKernel, Way::kOneProcess, Way::kMapped),
+                         [](const auto& test) {
+                           switch (test.param) {
+                             case Way::kKernel: return "ThroughTheKernel";
+                             case Way::kOneProcess: return "OfOneProcess";
+                             case Way::kMapped: return "Mapped";
+                           }
+                           return "";
+                         });
 
 // A link of one process, whose receiver reads directly, with one message.
 struct ReadableLink {

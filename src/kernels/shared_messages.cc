@@ -97,7 +97,8 @@ void Execution::publishShared(const BoundStep& step, const StepData& data) {
       case MessageForm::kShared:
         wire::publishShared(port,
                             {.serial = data.shared->serial,
-                             .offset = static_cast<uint64_t>(data.reference - data.shared->start)},
+                             .offset = static_cast<uint64_t>(data.reference - data.shared->start),
+                             .address = reinterpret_cast<uint64_t>(data.reference)},
                             bytes, signature, flagsOf(form));
         break;
     }

@@ -235,7 +235,7 @@ inline JointCopy& jointOf(const LinkView& view, uint64_t number) {
 }
 
 inline bool isJoint(const LinkView& view, const MessageHead& message) {
-  return message.kind == MessageKind::kReference &&
+  return message.kind != MessageKind::kPayload && message.kind != MessageKind::kLanded &&
          isJointLength(message.bytes, view.geometry.slotBytes);
 }
 
@@ -309,6 +309,7 @@ inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
 inline void publishShared(LinkPort& port, const SharedReference& reference, uint32_t bytes,
                           uint32_t signature, uint32_t flags = 0) {
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
+  if (isJointLength(bytes, port.view.geometry.slotBytes)) jointOf(port.view, port.next).reset();
   publish(port, bytes, signature, MessageKind::kShared, flags);
   port.drainTo = port.next;
 }

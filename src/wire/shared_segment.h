@@ -40,6 +40,7 @@ struct Announcement {
 struct SharedReference {
   uint64_t serial = 0;
   uint64_t offset = 0;
+  uint64_t address = 0;  // the same in the sender's process, for itself, when both ends copy
 };
 
 // Both sides keep what one link has announced by serial modulo this. So neither grows, a new

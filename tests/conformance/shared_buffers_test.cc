@@ -11,6 +11,7 @@ namespace {
 
 // Elements of int64: below, around and above what is worth a reference, and several pieces long.
 const std::vector<size_t> kCounts = {3, 130, 4099, 40001};
+constexpr size_t kLongCount = 650'001;  // of 8 bytes: both ends copy mapped memory, too
 
 // A buffer with guard bands, of ncclMemAlloc or of the process's own, that does not begin at a
 // page.
@@ -247,6 +248,9 @@ TEST(SharedBufferRanks, DISABLED_ExerciseAll) {
   ncclComm_t comm = join(self);
   for (int variant = 0; variant < kVariants; ++variant)
     exerciseAll({self.rank, self.count, comm, choiceFor(variant, self.rank)});
+  const Team sharing{self.rank, self.count, comm, choiceFor(0, self.rank)};
+  rooted(sharing, kLongCount, true);
+  sendAndReceive(sharing, kLongCount, false);
   EXPECT_NCCL(ncclCommDestroy(comm));
 }
 

@@ -13,7 +13,7 @@ TORCH_PYTHON ?= /usr/bin/python3
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo train-torch docs test soak fuzz bench bench-peers install package package-check wheel-check lint format asan tsan clean
+.PHONY: help build demo train-torch docs test soak fuzz bench bench-peers install package package-check wheel-check docs-check lint format asan tsan clean
 
 # $(call configure,preset,extra arguments): quiet unless it fails.
 define configure
@@ -34,6 +34,7 @@ help:
 	@echo 'make package   deb, rpm and an archive: build/release/packages'
 	@echo 'make package-check  those debs in a bare Debian of its own, beside NVIDIA'"'"'s (root, debootstrap, a mirror)'
 	@echo 'make wheel-check  the Python wheel in a fresh virtual environment (a package index)'
+	@echo 'make docs-check  every command line of the pages, slow ones too: an hour'
 	@echo 'make build     build the library, the command and the examples (build/release)'
 	@echo 'make lint      clang-format and tidy.py as checks, then clang-tidy over all sources'
 	@echo 'make format    lay out the sources with clang-format'
@@ -119,6 +120,13 @@ package-check: package
 wheel-check:
 	@scripts/install-deps.sh build
 	@scripts/wheel_check.sh || test $$? -eq 77
+
+docs-check:
+	@scripts/install-deps.sh test docs lint
+	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
+	@cmake --build build/release -j $(JOBS)
+	@python3 tests/docs/lines_test.py build/release --python /usr/bin/python3 $(if $(shell $(TORCH_PYTHON) -c 'import torch' 2>&1),,--torch $(TORCH_PYTHON)) \
+	  --slow || test $$? -eq 77
 
 asan tsan:
 	@scripts/install-deps.sh test

@@ -1,7 +1,7 @@
 """Data-parallel training with PyTorch: the usual script, with backend "tutti" for CPU tensors.
 
     make train-torch                                         # four ranks on CPUs
-    python -m tutti run -n 4 examples/train_torch.py         # the same; torchrun --nproc-per-node=4 works, too
+    python -m tutti run -n 4 examples/train_torch.py         # the same; torchrun --nproc_per_node=4 works, too
     python -m tutti run -n 2 examples/train_torch.py --gpus  # a GPU each, whose NCCL calls come here
 """
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the commands of the documentation: indented lines of README.md, CONTRIBUTING.md, python/README.md and docs/*.md.
+"""Checks the commands of the documentation: README.md, CONTRIBUTING.md, SECURITY.md, python/README.md, src/README.md, docs/*.md.
 
     docs_commands.py FOLDER_OF_TUTTI
     docs_commands.py --python PYTHON [PYTHON_WITH_TORCH]
 
-Those that begin with `$` run, in a shell with that folder first on the PATH, and must exit with 0 within two minutes; a line
-that ends with a backslash goes on in the next. Of others, which build for minutes, need root or stand for a user's own program,
-what they name is there: targets of make, presets, scripts and subcommands with their options. Those that begin with `cc` or
-LD_PRELOAD are run by tests/package, which has what they need.
+Indented lines that begin with `$` run, in a shell with that folder first on the PATH, and must exit with 0 within two minutes; a
+line that ends with a backslash goes on in the next. The others, in which a user's own program, an installed package or another
+host may stand, are run by tests/docs/lines_test.py; here it is seen that what they name is there, so that this much is known
+where they cannot run: targets of make, presets, scripts and subcommands with their options.
 
 With --python, the blocks marked `python` run: each as a program of its own, on two ranks, by the first interpreter or, where
 it imports torch, by the second, if there is one. PYTHONPATH has the package.
@@ -24,12 +24,35 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = re.compile(r"^    \$ ((?:.*\\\n)*.+)$", re.MULTILINE)
-NAMING = re.compile(r"^(?:    |\| `)((?:make|cmake|ctest|python3?|scripts/\S+|tutti)(?: [^`\n]*|))(?:` \|.*)?$", re.MULTILINE)
+# What a command begins with: a program that the pages speak of, or a path; before it, variables for it.
+PROGRAM = (r"(?:make|cmake|ctest|cc|gcc|g\+\+|mpicc|python3?|pip|tutti|apt-get|dpkg|update-alternatives|export|ssh|srun|mpirun"
+           r"|torchrun|for|kill|taskset|git|sudo|docker|kubectl|[\w.-]*/[\w./-]+)")
+WORDS = rf"(?:[A-Z][A-Z0-9_]+=[^`\s]+ )*{PROGRAM}"
+LINE = re.compile(rf"^    ({WORDS}(?: .*)?)$")
+SPAN = re.compile(rf"`({WORDS} [^`]+)`")
+NAME_ALONE = re.compile(r"tutti \w+|python -m tutti")  # spoken of
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def pages():
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "python/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    names = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "python/README.md", "src/README.md")
+    return [*(ROOT / name for name in names), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def lines():
+    """Command lines without `$`, each with the pages that have it: indented ones, and spans of code of several words."""
+    found = {}
+    for page in pages():
+        fenced = False
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.strip().startswith("```"):
+                fenced = not fenced
+            elif not fenced and not line.startswith("    $ "):
+                indented = LINE.match(line)
+                told = [indented[1]] if indented else [each for each in SPAN.findall(line) if not NAME_ALONE.fullmatch(each)]
+                for each in told:
+                    found.setdefault(re.sub(r"\s+# .*", "", each), []).append(str(page.relative_to(ROOT)))
+    return found
 
 
 def run(command, environment):
@@ -44,7 +67,7 @@ def run(command, environment):
 
 def named(line, environment):
     """What a line names that is not there."""
-    words = line.split(" #")[0].split()
+    words = line.split()
     wrong = []
     if words[0] == "make":
         known = re.findall(r"^([\w-]+(?: [\w-]+)*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -92,16 +115,22 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     environment = {**os.environ, "PATH": f"{sys.argv[1]}:{os.environ['PATH']}", "TUTTI_DEVICE": "host", "NO_COLOR": "1"}
-    failed, counts = 0, []
-    for pattern, check in ((COMMAND, run), (NAMING, named)):
-        found = [(page, line) for page in pages() for line in pattern.findall(page.read_text(encoding="utf-8"))]
-        counts.append(len(found))
-        for page, line in found:
-            for complaint in check(line, environment):
-                failed += 1
-                print(f"{page.relative_to(ROOT)}: {line}\n{complaint}")
-    print(f"docs: {counts[0]} commands run, {counts[1]} looked at, {failed} complaints")
-    sys.exit(1 if failed or not all(counts) else 0)
+    failed = 0
+
+    def complain(where, line, complaints):
+        nonlocal failed
+        for complaint in complaints:
+            failed += 1
+            print(f"{where}: {line}\n{complaint}")
+
+    ran = [(page, line) for page in pages() for line in COMMAND.findall(page.read_text(encoding="utf-8"))]
+    for page, line in ran:
+        complain(page.relative_to(ROOT), line, run(line, environment))
+    others = lines()
+    for line, where in others.items():
+        complain(where[0], line, named(line, environment))
+    print(f"docs: {len(ran)} commands run, {len(others)} looked at, {failed} complaints")
+    sys.exit(1 if failed or not ran or not others else 0)
 
 
 if __name__ == "__main__":

@@ -46,12 +46,30 @@ get() {
     { cat "$root/opt/check/apt.log" >&2; fail "apt-get install $*"; }
 }
 
+# line 'BEGINNING' [TEXT INSTEAD]: runs the command line of the pages that begins so, in the folder of the check.
+line() {
+  local command
+  command=$(python3 - "$source/scripts" "$1" <<'EOF'
+import sys
+sys.path.insert(0, sys.argv[1])
+import docs_commands
+print(*(line for line in docs_commands.lines() if line.startswith(sys.argv[2])), sep="\n")
+EOF
+)
+  [[ -n $command && $command != *$'\n'* ]] || fail "no line of the pages, or several, begin with $1: $command"
+  [[ -z ${2:-} ]] || command=${command/"$2"/"$3"}
+  echo "\$ $command"
+  inside sh -ec "cd /opt/check && $command" >"$root/opt/check/line.log" 2>&1 || { cat "$root/opt/check/line.log" >&2; fail "$command"; }
+}
+
 rm -rf "$root/opt/check"
 mkdir -p "$root/opt/check/debs"
 cp "$debs"/*.deb "$root/opt/check/debs/"
 cp -r "$source/examples" "$source/tests/package/consumer" "$root/opt/check/"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 inside apt-get update -qq || skip "$mirror is not reachable from inside"
+step "what the pages install"
+line 'apt-get install -y git make'
 get gcc g++ cmake make pkg-config
 libraries=/usr/lib/$(inside gcc -print-multiarch)
 (cd "$root" && find etc usr var/lib | sort) >"$root/opt/check/before"
@@ -71,6 +89,11 @@ inside sh -ec 'cd /opt/check && cmake -S consumer -B one -DPACKAGE=tutti -DEXAMP
   cmake --build one >/dev/null && one/consumer_c 3 && one/consumer_cc 2'
 inside sh -ec 'cd /opt/check && cmake -S consumer -B two -DPACKAGE=NCCL -DEXAMPLES=/opt/check/examples \
   -DCMAKE_PREFIX_PATH=/usr/lib/tutti >/dev/null && cmake --build two >/dev/null && two/consumer_c 3'
+line 'cmake -DNCCL_ROOT' ... "-S consumer -B three -DPACKAGE=NCCL -DEXAMPLES=/opt/check/examples"
+inside sh -ec 'cd /opt/check && cmake --build three >/dev/null && three/consumer_c 3'
+step "NCCL_HOME"
+line 'export NCCL_HOME' /usr/lib/tutti '/usr/lib/tutti && cc examples/threads.c -o home -I$NCCL_HOME/include -L$NCCL_HOME/lib \
+  -lnccl -Wl,-rpath,$NCCL_HOME/lib -pthread && ./home 3'
 
 # theirs NAME: a package by that name of NVIDIA's, with its files. A file that two packages hold, dpkg refuses.
 theirs() {
@@ -93,13 +116,6 @@ theirs() {
 }
 first() { inside sh -c 'ldd /opt/check/threads | sed -n "s/.*=> \(.*libnccl[^ ]*\).*/\1/p"'; }
 expect() { [[ $(first) == "$1" ]] || fail "libnccl.so.2 is $(first), wanted $1"; echo "libnccl.so.2 is $1"; }
-# line OPTION: the command line of docs/PACKAGES.md with update-alternatives and this option.
-line() {
-  local command
-  command=$(sed -n "s/^    \(update-alternatives $1 .*\)/\1/p" "$source/docs/PACKAGES.md")
-  [[ -n $command ]] || fail "docs/PACKAGES.md has no update-alternatives $1"
-  inside sh -ec "$command" >/dev/null
-}
 our_library=/usr/lib/tutti/lib/libnccl.so.2
 their_library=${libraries#/usr}/libnccl.so.2  # /lib leads to /usr/lib
 step "beside NVIDIA's packages, which come second"
@@ -108,10 +124,10 @@ theirs libnccl2
 theirs libnccl-dev
 get /opt/check/libnccl2.deb /opt/check/libnccl-dev.deb
 expect "$their_library"
-line --set
+line 'update-alternatives --set'
 expect $our_library
 inside sh -ec 'cd /opt/check && ./threads 3'
-line --auto
+line 'update-alternatives --auto'
 expect "$their_library"
 step "and which come first"
 inside apt-get purge -y -qq tutti libtutti-dev libtutti-nccl2 >/dev/null 2>&1
@@ -125,4 +141,8 @@ step "removing"
 inside apt-get purge -y -qq --autoremove tutti libtutti-dev libtutti-nccl2 >/dev/null 2>&1
 left=$(comm -13 "$root/opt/check/before" <(cd "$root" && find etc usr var/lib | sort) | grep -i -e tutti -e nccl || true)
 [[ -z $left ]] || fail "left behind: $left"
+step "for 64-bit Arm"
+echo 'APT::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/90yes"
+line 'dpkg --add-architecture'
+line 'apt-get install g++-aarch64'
 echo "== all good"

@@ -18,12 +18,13 @@ trap 'rm -rf "$work"' EXIT
 
 "$python" -m venv "$work/venv"
 venv=$work/venv/bin
-"$venv/pip" install -q numpy pytest scikit-build-core || { echo "no package index" >&2; exit 77; }
-"$venv/pip" wheel -q --no-deps --no-build-isolation -w "$work/dist" "$source/python"
+"$venv/pip" install -q numpy pytest || { echo "no package index" >&2; exit 77; }
+# The line of the pages, in the tree; what it writes there goes elsewhere.
+line=$(sed -n 's/^    \(pip wheel .*\)/\1/p' "$source/python/README.md")
+[[ $line == "pip wheel "*"-w dist "*"dist/tutti-"* ]] || { echo "python/README.md has no line with pip wheel" >&2; exit 1; }
+(cd "$source" && PATH=$venv:$PATH PIP_QUIET=1 bash -ec "${line//dist/$work/dist}")
 ls -l "$work/dist"
 "$venv/python" -m zipfile -l "$work"/dist/tutti-*.whl | grep -E 'libnccl|bin/tutti'
-"$venv/pip" install -q --no-deps "$work"/dist/tutti-*.whl
-"$venv/pip" uninstall -q -y scikit-build-core
 cd "$work" # nothing of the source tree is in sight
 export TUTTI_DEVICE=host PYTHONDONTWRITEBYTECODE=1
 "$venv/tutti" version
@@ -32,6 +33,9 @@ export TUTTI_DEVICE=host PYTHONDONTWRITEBYTECODE=1
 if torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent.parent)' 2>/dev/null); then
   # That torch was built for the NumPy beside it, and may refuse the newest, with which the package was tested.
   "$venv/pip" uninstall -q -y numpy
+  if "$python" -c 'import sys, torch; sys.exit(not torch.__version__.startswith("1."))' 2>/dev/null; then
+    "$venv/pip" install -q 'numpy<2' # as python/README.md says
+  fi
   echo "$torch" >"$("$venv/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
   TUTTI_TORCH_CACHE=$work/cache OMP_NUM_THREADS=1 "$venv/python" -m tutti run -n 4 "$source/examples/train_torch.py"
 else

@@ -23,7 +23,7 @@ endef
 
 help:
 	@echo 'make demo      build the library and the command, time an all-reduce of four CPU ranks'
-	@echo 'make train-torch  DistributedDataParallel on four CPU ranks, with the Python named by TORCH_PYTHON'
+	@echo 'make train-torch  DistributedDataParallel on four ranks (CPUs, or GPUs if there are), with the Python named by TORCH_PYTHON'
 	@echo 'make test      build everything and run all tests'
 	@echo 'make soak      random work, faults and endings for MINUTES=$(MINUTES), seeds from SEED=$(SEED) on'
 	@echo 'make fuzz      libFuzzer on what reads foreign bytes, SECONDS_EACH=$(SECONDS_EACH) each (needs clang)'
@@ -72,7 +72,7 @@ train-torch:
 	@scripts/install-deps.sh torch
 	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
 	@cmake --build build/release -j $(JOBS) --target python_stage
-	PYTHONPATH=build/release/python TUTTI_DEVICE=host $(TORCH_PYTHON) -m tutti run -n 4 examples/train_torch.py
+	PYTHONPATH=build/release/python $(TORCH_PYTHON) -m tutti run -n 4 examples/train_torch.py
 
 fuzz:
 	@scripts/install-deps.sh fuzz

@@ -15,6 +15,10 @@ add_test(NAME golden.topologies
 add_test(NAME house.links COMMAND Python3::Interpreter ${scripts}/check_links.py)
 set_tests_properties(house.links PROPERTIES TIMEOUT 60)
 
+# Each error's text has a cause and a cure.
+add_test(NAME docs.errors COMMAND Python3::Interpreter ${scripts}/site_errors.py)
+set_tests_properties(docs.errors PROPERTIES TIMEOUT 60)
+
 # The commands of the pages run, and the pages make a site.
 if(TARGET tutti AND NOT TUTTI_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   add_test(NAME docs.commands COMMAND Python3::Interpreter ${scripts}/docs_commands.py $<TARGET_FILE_DIR:tutti>)

@@ -1,33 +1,37 @@
-"""Data-parallel training with PyTorch: the usual script, with backend "tutti" for CPU tensors.
+"""Data-parallel training with PyTorch: the usual script. CPU tensors go through backend "tutti"; where there are GPUs, the model
+is on them, and their NCCL calls come to the same library.
 
-    make train-torch                                         # four ranks on CPUs
-    python -m tutti run -n 4 examples/train_torch.py         # the same; torchrun --nproc_per_node=4 works, too
-    python -m tutti run -n 2 examples/train_torch.py --gpus  # a GPU each, whose NCCL calls come here
+    make train-torch                                       # four ranks
+    python -m tutti run -n 4 examples/train_torch.py       # the same; torchrun --nproc_per_node=4 works, too
 """
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-if "--gpus" not in sys.argv:
-    import tutti.torch  # noqa: F401  registers the backend
+import tutti.torch  # noqa: F401  registers the backend
 
 STEPS, BATCH = 150, 64
 
 
-def main():
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    if "--gpus" in sys.argv:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-        dist.init_process_group("nccl")
-    else:
-        device = torch.device("cpu")
+def begin():
+    """The process group, and the device of this rank's model."""
+    gpus = torch.cuda.device_count()
+    if gpus == 0:
         dist.init_process_group("tutti")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % gpus)
+    torch.cuda.set_device(device)
+    dist.init_process_group("cpu:tutti,cuda:nccl")
+    return device
+
+
+def main():
+    torch.set_num_threads(1)
+    device = begin()
+    rank, size = dist.get_rank(), dist.get_world_size()
 
     torch.manual_seed(0)  # the first rank's model goes to all in any case
     model = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).to(device)
@@ -49,9 +53,12 @@ def main():
     everyones = [torch.empty_like(weights) for _ in range(size)]
     dist.all_gather(everyones, weights)
     assert all(torch.equal(each, weights) for each in everyones), "the ranks' models differ"
+    losses = torch.tensor([first, last]) / size  # on the CPU, wherever the model is
+    dist.all_reduce(losses)
+    first, last = losses.tolist()
     assert last < first / 2, f"the model did not learn: loss {first:.3f}, then {last:.3f}"
     if rank == 0:
-        print(f"{size} ranks, {STEPS} steps: loss {first:.3f}, then {last:.3f}; all have the same model")
+        print(f"{size} ranks on {device.type}, {STEPS} steps: mean loss {first:.3f}, then {last:.3f}; all have the same model")
     dist.destroy_process_group()
 
 

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 
+import site_errors
 import site_headers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -81,27 +82,6 @@ def commands_page(command):
             output = "\n".join(result.stdout.splitlines()[:40])
             line = shlex.join(["tutti", name, *SHOWN[name]])
             text += f"\nOn the machine that made this page (at most 40 lines):\n\n```\n$ {line}\n{output}\n```\n"
-    return text
-
-
-def errors_page():
-    """The texts in the sources; {} stands for what was seen there and then."""
-    kinds = {"invalidArgument": "ncclInvalidArgument", "invalidUsage": "ncclInvalidUsage",
-             "systemError": "ncclSystemError", "remoteError": "ncclRemoteError", "internalError": "ncclInternalError"}
-    pattern = re.compile(r"\b(" + "|".join(kinds) + r')\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
-    found = {kind: set() for kind in kinds}
-    for path in sorted((ROOT / "src").rglob("*.cc")):
-        if path.stem.endswith(("_test", "_fuzz", "_testing")):
-            continue
-        for kind, literals in pattern.findall(path.read_text(encoding="utf-8")):
-            text = "".join(ast.literal_eval(each) for each in re.findall(r'"(?:[^"\\]|\\.)*"', literals))
-            found[kind].add((text, str(path.relative_to(ROOT))))
-    text = ("# Errors\n\nEvery text that the library can give, by its code, from its sources; `{}` stands for a value seen. The text "
-            "names cause and cure; [what the codes mean](TROUBLESHOOTING.md#a-call-fails).\n")
-    for kind, name in kinds.items():
-        text += f"\n## {name}\n\n| text | from |\n| --- | --- |\n"
-        for each, path in sorted(found[kind]):
-            text += f"| {each.replace('|', '&#124;').replace('<', '&lt;')} | `{path}` |\n"
     return text
 
 
@@ -181,7 +161,7 @@ def main():
             place.write_text(turn_links(source.read_text(encoding="utf-8"), source, target, where), encoding="utf-8")
         else:
             place.write_bytes(source.read_bytes())
-    for name, text in (("commands.md", commands_page(command)), ("errors.md", errors_page()), ("c.md", c_page()),
+    for name, text in (("commands.md", commands_page(command)), ("errors.md", site_errors.page()), ("c.md", c_page()),
                        ("python_reference.md", python_page())):
         (out / "pages" / name).write_text(text, encoding="utf-8")
     (out / "mkdocs.yml").write_text(configuration(out), encoding="utf-8")

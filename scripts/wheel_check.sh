@@ -26,7 +26,7 @@ line=$(sed -n 's/^    \(pip wheel .*\)/\1/p' "$source/python/README.md")
 ls -l "$work/dist"
 "$venv/python" -m zipfile -l "$work"/dist/tutti-*.whl | grep -E 'libnccl|bin/tutti'
 cd "$work" # nothing of the source tree is in sight
-export TUTTI_DEVICE=host PYTHONDONTWRITEBYTECODE=1
+export TUTTI_DEVICE=host CUDA_VISIBLE_DEVICES="" PYTHONDONTWRITEBYTECODE=1
 "$venv/tutti" version
 "$venv/python" -m tutti run -n 4 "$source/examples/train.py"
 "$venv/python" -m pytest -q -p no:cacheprovider --ignore="$source/python/tests/test_torch.py" "$source/python/tests"

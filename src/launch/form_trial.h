@@ -50,6 +50,12 @@ class FormTrial {
   // REQUIRES: a call ends before the next begins, as those of one plan do.
   void ended(const Outcome& outcome);
 
+  // Whether calls are to bring copies for a while: then they need no next(), only endedAtOnce().
+  bool keepsCopies() const { return phase_ == Phase::kKept && kept_ == Form::kCopy; }
+  void endedAtOnce() {
+    if (phase_ == Phase::kKept) ended({.couldRefer = true});
+  }
+
  private:
   // Forms take turns by windows, the first call of each not counted: it finds the caches, and the
   // other ranks, as the form before left them.

@@ -136,5 +136,19 @@ TEST(FormTrial, AllRanksTakeTheOtherAlgorithmAtTheSameCalls) {
   EXPECT_GT(others, 20 * 3000 / 4);
 }
 
+// What runs at once counts as well, or a form would be kept for ever.
+TEST(FormTrial, CallsThatRunAtOnceCount) {
+  FormTrial trial;
+  EXPECT_FALSE(trial.keepsCopies());
+  trial.endedAtOnce();  // nothing to count yet
+  settle(trial, {.copy = 10, .reference = 15});
+  int kept = 0;
+  for (; trial.keepsCopies() && kept < 2000; ++kept) trial.endedAtOnce();
+  EXPECT_GE(kept, 900);
+  EXPECT_LE(kept, 1000);
+  settle(trial, {.copy = 15, .reference = 10});
+  EXPECT_FALSE(trial.keepsCopies());
+}
+
 }  // namespace
 }  // namespace tutti::launch

@@ -198,7 +198,9 @@ BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
   BoundPlan* plan = recentPlans_[ShapeHash{}(call.shape) % kRecentPlans];
   const bool isKnown = plan != nullptr && plan->mayRunAtOnce && plan->shape == call.shape;
   if (!isKnown) return nullptr;
-  return plan->mayShare && parts_.segments.hasAny() ? nullptr : plan;
+  if (!plan->mayShare || !parts_.segments.hasAny()) return plan;
+  // The trial has found that copies are faster.
+  return plan->forms.keepsCopies() ? plan : nullptr;
 }
 
 Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
@@ -216,6 +218,7 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   }
   if (plan == nullptr) return prepare({&call, 1});
   const uint64_t recorded = record(call, mark.sequence);
+  plan->forms.endedAtOnce();
   kernels::Execution execution;
   bind(call, *plan, plan->own, mark.signature, execution.binding());
   execution.start();

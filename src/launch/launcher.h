@@ -111,7 +111,7 @@ class Operation final : public device::Task {
   const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding,
                                            bool hasSegments);
   bool mayRunAtOnce(const BoundPlan& plan) const;
-  bool mayShare(const plan::CallShape& shape) const;
+  bool mayShare(const BoundPlan& plan) const;
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
   void noteWaits();

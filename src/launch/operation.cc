@@ -40,6 +40,11 @@ size_t sharedMinBytes(Collective collective, bool isCrowded) {
   return collective == Collective::kSend ? kernels::kSharedMinBytes : 8_KiB;
 }
 
+// In elements.
+size_t longestMessage(const schedule::Layout& layout) {
+  return std::min(layout.pieceElements, layout.chunkElements);
+}
+
 std::string_view describe(wire::LinkFault fault) {
   switch (fault) {
     case wire::LinkFault::kNone: return "moved";
@@ -147,7 +152,7 @@ Result<Progress> Operation::pollRun(Run& run) {
       TUTTI_TRY_ASSIGN(const Progress connected, connectLinks(*run.variant));
       if (connected != Progress::kDone) return Progress::kIdle;
       run.plan->mayRunAtOnce = mayRunAtOnce(*run.plan);
-      run.plan->mayShare = mayShare(run.plan->shape);
+      run.plan->mayShare = mayShare(*run.plan);
     }
     begin(run);
     run.stage = Stage::kRunning;
@@ -221,9 +226,16 @@ bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
          !plan.own.plan.mayRefer;
 }
 
-bool Operation::mayShare(const plan::CallShape& shape) const {
-  const plan::BufferBytes bytes = plan::bufferBytes(shape, launcher_.parts_.planner.agreement());
-  return std::max(bytes.input, bytes.output) >= kernels::kSharedMinBytes;
+// Whether any message is long enough to name memory instead of bringing it.
+bool Operation::mayShare(const BoundPlan& plan) const {
+  const size_t elementBytes = sizeOf(plan.shape.type);
+  size_t longest = longestMessage(plan.own.plan.layout) * elementBytes;
+  if (plan.other)
+    longest = std::max(longest, longestMessage(plan.other->plan.layout) * elementBytes);
+  // A network's references are for any memory, and for shorter messages.
+  if (launcher_.parts_.links.hasMotors()) return longest >= kernels::kSharedMinBytes;
+  const bool isCrowded = launcher_.parts_.planner.agreement().isCrowded();
+  return longest >= sharedMinBytes(plan.shape.collective, isCrowded);
 }
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the
@@ -318,7 +330,7 @@ const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Bin
   const plan::CallShape& shape = run.call.shape;
   const plan::Agreement& agreement = launcher_.parts_.planner.agreement();
   const plan::BufferBytes bytes = plan::bufferBytes(shape, agreement);
-  if (!mayShare(shape)) return nullptr;
+  if (!mayShare(*run.plan)) return nullptr;
   kernels::SharedBuffers shared;
   shared.minBytes = sharedMinBytes(shape.collective, agreement.isCrowded());
   if (hasSegments) {

@@ -3,11 +3,14 @@
 
   scripts/sim_calibrate.py docs/results/2026-11-22-gpu-measured.csv
 
-A line of the file: system,collective,ranks,mode,bytes,us,run. For each system, collective and number of ranks three
-protocols, each with three prices, none negative: fixed + hop x hops + bytes x factor / rate, where hops and factor are
-those of the algorithm. A call takes the cheapest. Fitted to mode "graph" by relative least squares; where one protocol
-takes over from another is searched among the measured sizes. What a hop costs is how much longer more ranks take.
-"eager" adds what its shortest calls take longer, at least. Runs named "library" are left to judge by.
+A line of the file: system,collective,ranks,mode,bytes,us,run, and case where calls differ in more; of several runs of a
+call the median counts. For each system, collective and number of ranks three protocols, each with three prices, none
+negative: hop x hops + the longer of fixed + bytes x factor / rate and what the busiest link takes, where hops and factor
+are those of the algorithm. A call takes the cheapest. Fitted to mode "graph" by relative least squares; where one
+protocol takes over from another is searched among the measured sizes. What a hop costs is how much longer more ranks
+take. Beyond the sizes that a short protocol was measured with, a byte goes at the long one's rate, less what of each
+line are flags: the slope among short calls, where bytes hardly count, says nothing of long ones. "eager" adds what its
+shortest calls take longer, at least. Cases are left out.
 """
 import csv
 import itertools
@@ -25,8 +28,10 @@ ALGORITHMS = {
 # A hop is at least a flag from GPU to GPU, which was measured by itself on the same machine.
 LEAST_HOP_US = 0.66
 PROTOCOLS = ("LL", "LL128", "Simple")
-# A run of another program, not fitted to.
-JUDGE = "library"
+# Bytes on the wire for each of data.
+WIRE = (2.0, 128 / 120, 1.0)
+# From a GPU to the switch, or back: examples/clusters/h200x4.yaml.
+LINK_GB_S = 370.8
 
 
 def algorithm(system, collective, protocol):
@@ -82,27 +87,51 @@ def gauss(a):
     return [a[i][n] / a[i][i] for i in range(n)]
 
 
+def link_us(system, collective, protocol, n, size):
+    """What the busiest link takes: the root's that all others send to, else the busiest sender's."""
+    name = algorithm(system, collective, protocol)
+    factor = n - 1 if (collective, name) == ("Reduce", "direct") else hops_and_factor(collective, name, n)[1]
+    return factor * size * (WIRE[protocol] if system == "tutti" else 1.0) / LINK_GB_S / 1e3
+
+
 def features(system, collective, protocol, n, size):
     hops, factor = hops_and_factor(collective, algorithm(system, collective, protocol), n)
     return [1.0, float(hops), factor * size / 1e6]
 
 
+def price(system, collective, prices, protocol, n, size):
+    """Of one protocol, whose prices are fixed, hop, us per MB, the MB up to which that holds, us per MB beyond."""
+    _, hops, mb = features(system, collective, protocol, n, size)
+    fixed, hop, per_mb, upto, tail = prices
+    lanes = fixed + min(mb, upto) * per_mb + max(0.0, mb - upto) * tail
+    return hop * hops + max(lanes, link_us(system, collective, protocol, n, size))
+
+
 def predict(system, collective, prices, n, size):
-    return min(sum(p * q for p, q in zip(prices[k], features(system, collective, k, n, size))) for k in range(3))
+    return min(price(system, collective, prices[k], k, n, size) for k in range(3))
+
+
+def solve_part(system, collective, protocol, samples):
+    """Prices of the ranks' own work: calls that a link bounds say nothing of it."""
+    bound = 0.75
+    free = [x for x in samples if link_us(system, collective, protocol, *x[:2]) < bound * x[2]]
+    # Relative errors: each row and its value divided by the value.
+    rows = [[f / us for f in features(system, collective, protocol, n, s)] for n, s, us in free or samples]
+    return solve(rows, [1.0] * len(rows))
 
 
 def fit(system, collective, samples):
     sizes = sorted({s for _, s, _ in samples})
     best = None
     for low, high in itertools.combinations(range(1, len(sizes) - 1), 2):
-        prices = []
-        for k, part in enumerate((sizes[:low], sizes[low:high], sizes[high:])):
-            chosen = [(n, s, us) for n, s, us in samples if s in part]
-            # Relative errors: each row and its value divided by the value.
-            rows = [[f / us for f in features(system, collective, k, n, s)] for n, s, us in chosen]
-            prices.append(solve(rows, [1.0] * len(rows)))
-        if None in prices:
+        parts = (sizes[:low], sizes[low:high], sizes[high:])
+        solved = [solve_part(system, collective, k, [x for x in samples if x[1] in parts[k]]) for k in range(3)]
+        if None in solved:
             continue
+        prices = []
+        for k in range(3):
+            last = max(features(system, collective, k, n, parts[k][-1])[2] for n, _, _ in samples)
+            prices.append(solved[k] + ([last, solved[2][2] * WIRE[k]] if k < 2 else [float("inf"), 0.0]))
         errors = [abs(predict(system, collective, prices, n, s) / us - 1) for n, s, us in samples]
         score = max(errors) + statistics.fmean(errors)
         if best is None or score < best[0]:
@@ -126,7 +155,7 @@ def share_hops(system, collective, fitted):
 
 def launch_of(system, table, predicted):
     """Whether the host bounds short calls: a sum or a floor, whichever explains them better."""
-    ours = [r for r in table if r[0] == system and r[3] == "eager" and r[6] != JUDGE and r[4] <= 64 << 10]
+    ours = [r for r in table if r[0] == system and r[3] == "eager" and r[4] <= 64 << 10]
     more = statistics.median(r[5] - predicted(r) for r in ours)
     floor = statistics.median(r[5] for r in ours)
     sums = [abs((predicted(r) + more) / r[5] - 1) for r in ours]
@@ -141,7 +170,7 @@ def report(table, predicted, launch):
         if row[3] == "eager":
             more, floor = launch[row[0]]
             t = max(t + more, floor)
-        groups.setdefault((row[0], row[3], row[6]), []).append((t / row[5] - 1, row[1], row[2], row[4]))
+        groups.setdefault((row[0], row[3]), []).append((t / row[5] - 1, row[1], row[2], row[4]))
     for key, found in groups.items():
         worst = max(found, key=lambda f: abs(f[0]))
         over = sum(abs(f[0]) > 0.25 for f in found)
@@ -150,12 +179,16 @@ def report(table, predicted, launch):
 
 
 def main():
+    runs = {}
     with open(sys.argv[1], newline="", encoding="utf-8") as file:
-        table = [(r["system"], r["collective"], int(r["ranks"]), r["mode"], int(r["bytes"]), float(r["us"]), r["run"])
-                 for r in csv.DictReader(file)]
+        for r in csv.DictReader(file):
+            if not r.get("case"):
+                call = r["system"], r["collective"], int(r["ranks"]), r["mode"], int(r["bytes"])
+                runs.setdefault(call, []).append(float(r["us"]))
+    table = [(*call, statistics.median(us)) for call, us in runs.items()]
     fitted = {}
     for system, collective in dict.fromkeys((r[0], r[1]) for r in table):
-        mine = [r for r in table if r[:2] == (system, collective) and r[6] != JUDGE]
+        mine = [r for r in table if r[:2] == (system, collective)]
         of_ranks = {}
         for n in sorted({r[2] for r in mine}):
             samples = [(n, r[4], r[5]) for r in mine if r[2] == n and r[3] == "graph"]
@@ -172,10 +205,11 @@ def main():
         print(f"launch {system} more_us {more:.1f} least_us {floor:.1f}")
     for (system, collective), of_ranks in fitted.items():
         for n, prices in of_ranks.items():
-            for k, (fixed, hop, per_mb) in enumerate(prices):
+            for k, (fixed, hop, per_mb, upto, tail) in enumerate(prices):
                 priced = "Send" if collective == "SendRecv" else collective
+                end = f" upto_bytes {upto * 1e6:.0f} tail_gb_s {1e3 / tail:.4g}" if k < 2 else ""
                 print(f"call {system} {priced} {algorithm(system, collective, k)} {PROTOCOLS[k]} ranks {n} "
-                      f"fixed_us {fixed:.2f} hop_us {hop:.2f} gb_s {1e3 / per_mb:.4g}")
+                      f"fixed_us {fixed:.2f} hop_us {hop:.2f} gb_s {1e3 / per_mb:.4g}{end}")
     report(table, predicted, launch)
 
 

@@ -39,7 +39,7 @@ class Reader {
       if (std::ranges::find(names_, needed) == names_.end())
         return invalidArgument(
             "{}:1:1: no column {}; wanted collective, ranks, bytes, us, and, "
-            "where they differ, system, mode, run",
+            "where they differ, system, mode, case, run",
             source_, needed);
     }
     return {};
@@ -71,6 +71,7 @@ class Reader {
     if (column == "bytes") return number(cell, made.bytes);
     if (column == "us") return number(cell, made.us) && std::isfinite(made.us);
     if (column == "run") made.run = cell;
+    if (column == "case") made.caseName = cell;
     if (column == "system") {
       made.system = cell == "nccl" ? sim::System::kNccl : sim::System::kTutti;
       return cell == "nccl" || cell == "tutti";
@@ -91,11 +92,6 @@ class Reader {
   const std::string& source_;
   std::vector<std::string> names_;
 };
-
-double medianOf(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 }  // namespace
 
@@ -119,18 +115,57 @@ Result<std::vector<Measured>> parseMeasured(std::string_view text, const std::st
   return rows;
 }
 
+double Compared::spread() const {
+  const auto [least, most] = std::ranges::minmax(runs, {}, &Measured::us);
+  return most.us / least.us - 1;
+}
+
+namespace {
+
+// Of an even number the mean of the two in the middle.
+double medianOf(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// What tells calls apart. Names, so that what is printed is in their order.
+auto groupOf(const Measured& row) {
+  return std::tuple(row.caseName, std::string(nameOf(row.system)), std::string(nameOf(row.launch)));
+}
+auto callOf(const Measured& row) {
+  return std::tuple(groupOf(row), std::string(name(row.collective)), row.ranks, row.bytes);
+}
+
+// Runs of a call together, calls in order.
+std::vector<Compared> callsOf(std::span<const Measured> measured) {
+  std::map<decltype(callOf(Measured())), Compared> calls;
+  for (const Measured& row : measured) calls[callOf(row)].runs.push_back(row);
+  std::vector<Compared> made;
+  for (auto& [key, call] : calls) {
+    call.measured = call.runs.front();
+    std::vector<double> times;
+    for (const Measured& run : call.runs) times.push_back(run.us);
+    call.measured.us = medianOf(std::move(times));
+    made.push_back(std::move(call));
+  }
+  return made;
+}
+
+}  // namespace
+
 Result<std::vector<Compared>> compare(std::span<const Measured> measured,
                                       const std::string& clusterFile) {
-  std::map<int32_t, std::vector<size_t>> byRanks;
-  for (size_t i = 0; i < measured.size(); ++i) byRanks[measured[i].ranks].push_back(i);
-  std::vector<Compared> compared(measured.size());
-  for (const auto& [ranks, rows] : byRanks) {
+  std::vector<Compared> compared = callsOf(measured);
+  std::map<int32_t, std::vector<Compared*>> byRanks;
+  for (Compared& each : compared) byRanks[each.measured.ranks].push_back(&each);
+  for (const auto& [ranks, calls] : byRanks) {
     const SimSweep sweep{.clusterFile = clusterFile, .rankCount = ranks};
     TUTTI_TRY_ASSIGN(const sim::Cluster cluster, readCluster(sweep, 0));
     TUTTI_TRY_ASSIGN(const sim::VirtualPlan plan, sim::planVirtual(cluster));
     sim::Estimator estimator(cluster, plan);
-    for (const size_t i : rows) {
-      const Measured& row = measured[i];
+    for (Compared* call : calls) {
+      const Measured& row = call->measured;
       TUTTI_TRY_ASSIGN(
           const sim::Choices choices,
           sim::chooseFor(
@@ -138,7 +173,8 @@ Result<std::vector<Compared>> compare(std::span<const Measured> measured,
               {.collective = row.collective, .bytes = row.bytes, .sender = Rank{ranks > 1 ? 1 : 0}},
               {.system = row.system, .launch = row.launch}));
       const sim::Choices::Way& way = sim::playedOf(choices);
-      compared[i] = {.measured = row, .us = way.estimate.us, .way = way.name};
+      call->us = way.estimate.us;
+      call->way = way.name;
     }
   }
   return compared;
@@ -146,90 +182,100 @@ Result<std::vector<Compared>> compare(std::span<const Measured> measured,
 
 namespace {
 
-// Calls that are further off than was wanted, each with all that was measured of it: where runs
-// differ by as much among themselves, no time fits them all.
-void printOver(std::span<const Compared> compared) {
-  using Key = std::tuple<std::string, std::string, std::string, int32_t, uint64_t>;
-  std::map<Key, std::vector<const Compared*>> calls;
-  for (const Compared& each : compared) {
-    const Measured& row = each.measured;
-    calls[{std::string(nameOf(row.system)), std::string(nameOf(row.launch)),
-           std::string(name(row.collective)), row.ranks, row.bytes}]
-        .push_back(&each);
+std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
+
+// Calls of one case, system and launch.
+using Group = std::vector<const Compared*>;
+
+void printSummary(const Measured& like, const Group& calls) {
+  std::vector<double> errors, unstable;
+  for (const Compared* each : calls)
+    (each->isUnstable() ? unstable : errors).push_back(std::abs(each->error()));
+  fmt::print("{}{}{}, {}: {} calls", like.caseName, like.caseName.empty() ? "" : ": ",
+             nameOf(like.system), nameOf(like.launch), calls.size());
+  if (!errors.empty())
+    fmt::print(", median error {}, worst {}, {} over {:.0f} %", percent(medianOf(errors)),
+               percent(*std::ranges::max_element(errors)),
+               std::ranges::count_if(errors, [](double error) { return error > kWantedError; }),
+               100 * kWantedError);
+  if (!unstable.empty())
+    fmt::print("; {} of them unstable, the worst {} off", unstable.size(),
+               percent(*std::ranges::max_element(unstable)));
+  fmt::print("\n");
+}
+
+void printTable(const Group& calls) {
+  std::set<uint64_t> sizes;
+  std::map<std::pair<std::string, int32_t>, std::map<uint64_t, std::string>> table;
+  for (const Compared* each : calls) {
+    const Measured& row = each->measured;
+    sizes.insert(row.bytes);
+    table[{std::string(name(row.collective)), row.ranks}][row.bytes] =
+        fmt::format("{}{:+.0f}", each->isUnstable() ? "?" : "", 100 * each->error());
   }
-  constexpr double kWanted = .25;
-  const auto isOver = [](const Compared* each) { return std::abs(each->error()) > kWanted; };
-  bool isFirst = true;
-  for (const auto& [key, cells] : calls) {
-    if (std::ranges::none_of(cells, isOver)) continue;
-    if (std::exchange(isFirst, false))
-      fmt::print(
-          "\nover 25 %, with all runs of the call\n  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10}  {}\n",
-          "", "", "", "RANKS", "BYTES", "SIM us", "MEASURED us");
-    const auto& [system, launch, collective, ranks, bytes] = key;
-    std::string text;
-    double least = cells.front()->measured.us, most = least;
-    for (const Compared* each : cells) {
-      text += fmt::format(" {:.4g}", each->measured.us);
-      least = std::min(least, each->measured.us);
-      most = std::max(most, each->measured.us);
+  fmt::print("  {:<14} {:>5}", "signed, %", "RANKS");
+  for (const uint64_t size : sizes) fmt::print(" {:>6}", sizeName(size));
+  for (const auto& [row, values] : table) {
+    fmt::print("\n  {:<14} {:>5}", row.first, row.second);
+    for (const uint64_t size : sizes) {
+      const auto at = values.find(size);
+      fmt::print(" {:>6}", at == values.end() ? "" : at->second);
     }
-    if (cells.size() > 1)
-      text += fmt::format(", runs differ by {:.0f} %", 100 * (most / least - 1));
-    fmt::print("  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10.1f} {}\n", system, launch, collective, ranks,
-               sizeName(bytes), cells.front()->us, text);
+  }
+  fmt::print("\n");
+}
+
+// Calls with all that was measured of them.
+template <typename IsListed>
+void printRuns(std::span<const Compared> compared, const std::string& title, IsListed isListed) {
+  bool isFirst = true;
+  for (const Compared& each : compared) {
+    if (!isListed(each)) continue;
+    if (std::exchange(isFirst, false))
+      fmt::print("\n{}\n  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10} {:>7}  {}\n", title, "", "", "",
+                 "RANKS", "BYTES", "SIM us", "ERROR %", "MEASURED us");
+    const Measured& row = each.measured;
+    std::string text;
+    for (const Measured& run : each.runs) text += fmt::format(" {:.4g}", run.us);
+    fmt::print("  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10.1f} {:>+7.0f} {}\n", nameOf(row.system),
+               nameOf(row.launch), name(row.collective), row.ranks, sizeName(row.bytes), each.us,
+               100 * each.error(), text);
   }
 }
 
 }  // namespace
 
 void printCompared(std::span<const Compared> compared) {
-  using Key = std::tuple<std::string, std::string, std::string>;
-  std::map<Key, std::vector<const Compared*>> groups;
-  for (const Compared& each : compared) {
-    groups[{each.measured.run, std::string(nameOf(each.measured.system)),
-            std::string(nameOf(each.measured.launch))}]
-        .push_back(&each);
+  std::map<decltype(groupOf(Measured())), Group> groups;
+  for (const Compared& each : compared) groups[groupOf(each.measured)].push_back(&each);
+  for (const auto& [key, calls] : groups) {
+    printSummary(calls.front()->measured, calls);
+    printTable(calls);
   }
-  for (const auto& [key, cells] : groups) {
-    const auto& [run, system, launch] = key;
-    std::vector<double> errors;
-    for (const Compared* each : cells) errors.push_back(std::abs(each->error()));
-    const auto over = std::ranges::count_if(errors, [](double error) { return error > .25; });
-    fmt::print("{}{}{}, {}: {} cells, median error {:.1f} %, worst {:.1f} %, {} over 25 %\n", run,
-               run.empty() ? "" : ": ", system, launch, cells.size(), 100 * medianOf(errors),
-               100 * *std::ranges::max_element(errors), over);
-    std::set<uint64_t> sizes;
-    std::map<std::pair<std::string, int32_t>, std::map<uint64_t, double>> table;
-    for (const Compared* each : cells) {
-      sizes.insert(each->measured.bytes);
-      table[{std::string(name(each->measured.collective)), each->measured.ranks}]
-           [each->measured.bytes] = each->error();
-    }
-    fmt::print("  {:<14} {:>5}", "signed, %", "RANKS");
-    for (const uint64_t size : sizes) fmt::print(" {:>6}", sizeName(size));
-    for (const auto& [row, values] : table) {
-      fmt::print("\n  {:<14} {:>5}", row.first, row.second);
-      for (const uint64_t size : sizes) {
-        const auto at = values.find(size);
-        fmt::print(" {:>6}", at == values.end() ? "" : fmt::format("{:+.0f}", 100 * at->second));
-      }
-    }
-    fmt::print("\n");
-  }
-  printOver(compared);
+  printRuns(compared, fmt::format("over {:.0f} %, with all runs of the call", 100 * kWantedError),
+            [](const Compared& each) {
+              return !each.isUnstable() && std::abs(each.error()) > kWantedError;
+            });
+  printRuns(compared,
+            fmt::format("unstable (?): the slowest run takes over {:.0f} % longer than the fastest",
+                        100 * kWantedError),
+            [](const Compared& each) { return each.isUnstable(); });
 }
 
 void printComparedJson(std::span<const Compared> compared) {
-  nlohmann::ordered_json out = {{"schema", "tutti.sim.compare/1"}};
+  nlohmann::ordered_json out = {{"schema", "tutti.sim.compare/2"}};
   for (const Compared& each : compared) {
-    out["rows"].push_back({{"run", each.measured.run},
+    nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+    for (const Measured& run : each.runs) runs.push_back({{"run", run.run}, {"us", run.us}});
+    out["rows"].push_back({{"case", each.measured.caseName},
                            {"system", nameOf(each.measured.system)},
                            {"mode", nameOf(each.measured.launch)},
                            {"collective", name(each.measured.collective)},
                            {"ranks", each.measured.ranks},
                            {"bytes", each.measured.bytes},
                            {"measured_us", each.measured.us},
+                           {"runs", std::move(runs)},
+                           {"unstable", each.isUnstable()},
                            {"simulated_us", each.us},
                            {"error", each.error()},
                            {"way", each.way}});

@@ -13,8 +13,8 @@
 namespace tutti::tools {
 
 // A line of the CSV: its header names at least collective, ranks, bytes and us; system (tutti,
-// nccl), mode (eager, graph) and run (kept together in the report) are optional, others are left
-// alone.
+// nccl), mode (eager, graph), case (what else sets calls apart) and run (of several measurements of
+// one call) are optional, other columns are left alone.
 struct Measured {
   sim::System system = sim::System::kTutti;
   sim::Launch launch = sim::Launch::kEager;
@@ -23,15 +23,25 @@ struct Measured {
   uint64_t bytes = 0;
   double us = 0;
   std::string run = "";
+  std::string caseName = "";
 };
 // Errors name file, line and column.
 Result<std::vector<Measured>> parseMeasured(std::string_view text, const std::string& source);
 
+// How far off a simulated call may be: what the project wants of its own measurements.
+inline constexpr double kWantedError = 0.25;
+
+// A call with all its runs: the median counts.
 struct Compared {
-  Measured measured;
+  Measured measured;           // us: the median
+  std::vector<Measured> runs;  // as they came
   double us = 0;
-  std::string way;
+  std::string way = "";
   double error() const { return us / measured.us - 1; }  // above 0: simulated too slow
+  // By how much the slowest run takes longer than the fastest.
+  double spread() const;
+  // Its own runs are further apart than the simulation may be from them.
+  bool isUnstable() const { return spread() > kWantedError; }
 };
 Result<std::vector<Compared>> compare(std::span<const Measured> measured,
                                       const std::string& clusterFile);

@@ -43,6 +43,13 @@ const CostPrices* CpuConstants::pricesOf(const schedule::Algorithm& algorithm,
   return found == prices.end() ? nullptr : &*found;
 }
 
+double CallPrices::bytesUs(double sentBytes) const {
+  constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
+  const double near = uptoBytes > 0 ? std::min(sentBytes, uptoBytes) : sentBytes;
+  const double us = near / (gbPerSecond * kBytesPerUs);
+  return near < sentBytes ? us + (sentBytes - near) / (tailGbPerSecond * kBytesPerUs) : us;
+}
+
 namespace {
 
 std::string head(std::string_view device, const Origin& origin) {
@@ -75,11 +82,16 @@ std::string write(const GpuConstants& gpu) {
   for (const System system : kSystems)
     text += fmt::format("launch {} more_us {:.4g} least_us {:.4g}\n", nameOf(system),
                         gpu.eager[place(system)].moreUs, gpu.eager[place(system)].leastUs);
-  for (const CallPrices& each : gpu.calls)
-    text += fmt::format("call {} {} {} {} ranks {} fixed_us {:.4g} hop_us {:.4g} gb_s {:.4g}\n",
+  for (const CallPrices& each : gpu.calls) {
+    text += fmt::format("call {} {} {} {} ranks {} fixed_us {:.4g} hop_us {:.4g} gb_s {:.4g}",
                         nameOf(each.system), name(each.collective), each.algorithm,
                         graph::nameOf(each.protocol), each.rankCount, each.fixedUs, each.hopUs,
                         each.gbPerSecond);
+    if (each.uptoBytes > 0)
+      text +=
+          fmt::format(" upto_bytes {:.4g} tail_gb_s {:.4g}", each.uptoBytes, each.tailGbPerSecond);
+    text += '\n';
+  }
   return text;
 }
 
@@ -227,6 +239,14 @@ class TuningParser {
     return {};
   }
 
+  Status parseTail(Words& words, CallPrices& prices) {
+    TUTTI_TRY(parseFigure(words, "upto_bytes", prices.uptoBytes));
+    TUTTI_TRY(parseFigure(words, "tail_gb_s", prices.tailGbPerSecond));
+    if (prices.uptoBytes <= 0 || prices.tailGbPerSecond <= 0)
+      return fault("upto_bytes and tail_gb_s: wanted more than 0");
+    return {};
+  }
+
   Status parseCollective(std::string_view word, Collective& collective) {
     for (int i = 0; i < kCollectiveCount; ++i) {
       collective = static_cast<Collective>(i);
@@ -302,6 +322,7 @@ class TuningParser {
     prices.rankCount = static_cast<int32_t>(ranks);
     if (prices.rankCount < 2) return fault("ranks: wanted 2 or more");
     TUTTI_TRY(parseRates(words, prices));
+    if (!words.rest().empty()) TUTTI_TRY(parseTail(words, prices));
     tuning_.gpu->calls.push_back(prices);
     return {};
   }

@@ -58,6 +58,13 @@ struct CallPrices {
   double fixedUs = 0;      // a call, replayed in a graph
   double hopUs = 0;        // a message that waits for the one before, inside a node
   double gbPerSecond = 0;  // data that a rank sends, all its channels together, inside a node
+  // As far as that was measured, and what each further byte goes at: the price of a short call's
+  // bytes says nothing of long ones. 0: no end.
+  double uptoBytes = 0;
+  double tailGbPerSecond = 0;
+
+  // What so many bytes that a rank sends take it; never less for more.
+  double bytesUs(double sentBytes) const;
   bool operator==(const CallPrices&) const = default;
 };
 

@@ -30,7 +30,17 @@ Tuning tuningOf() {
                                          .rankCount = 4,
                                          .fixedUs = 1,
                                          .hopUs = .5,
-                                         .gbPerSecond = 300}}},
+                                         .gbPerSecond = 300},
+                                        {.system = System::kTutti,
+                                         .collective = Collective::kAllReduce,
+                                         .algorithm = "oneshot",
+                                         .protocol = graph::Protocol::kLl,
+                                         .rankCount = 2,
+                                         .fixedUs = 3,
+                                         .hopUs = .5,
+                                         .gbPerSecond = 20,
+                                         .uptoBytes = 65540,
+                                         .tailGbPerSecond = 170}}},
           .simulator = SimulatorConstants{.origin = origin,
                                           .cpuCall = {.fixedUs = 1, .hopUs = 2, .gbPerSecond = 3},
                                           .cpuNetworkHopUs = 4,
@@ -93,6 +103,18 @@ TEST(Tuning, IsRefusedWhereItGoesWrong) {
               HasSubstr("ranks: wanted 2 or more"));
   EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL ranks 2 fixed_us 1 hop_us 1 gb_s 0"),
               HasSubstr("gb_s: wanted more than 0"));
+  const std::string call = gpu + "call nccl AllReduce ring LL ranks 2 fixed_us 1 hop_us 1 gb_s 1 ";
+  EXPECT_THAT(refusal(call + "downto_bytes 1"), HasSubstr("wanted upto_bytes and a number"));
+  EXPECT_THAT(refusal(call + "upto_bytes 8"), HasSubstr("wanted tail_gb_s and a number"));
+  EXPECT_THAT(refusal(call + "upto_bytes 8 tail_gb_s 0"), HasSubstr("wanted more than 0"));
+}
+
+TEST(CallPrices, ChargeBytesBeyondTheMeasuredOnesByTheTail) {
+  const CallPrices endless{.gbPerSecond = 10};
+  EXPECT_DOUBLE_EQ(endless.bytesUs(1e6), 100);
+  const CallPrices prices{.gbPerSecond = 10, .uptoBytes = 1e5, .tailGbPerSecond = 100};
+  EXPECT_DOUBLE_EQ(prices.bytesUs(1e5), 10);
+  EXPECT_DOUBLE_EQ(prices.bytesUs(1e6), 10 + 9);
 }
 
 TEST(DeviceConstants, SayForEachKindWhereTheyAreFrom) {

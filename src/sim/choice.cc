@@ -47,9 +47,7 @@ class Chooser {
     } else {
       TUTTI_TRY(askPrices());
     }
-    const bool isAny =
-        std::ranges::any_of(made_.ways, [](const auto& way) { return way.method.has_value(); });
-    if (isAny) return std::move(made_);
+    if (isAnyPlayed()) return std::move(made_);
     return invalidArgument("{}: no algorithm{}{} for {} on {} ranks here", nameOf(timing_.system),
                            wanted_.algorithm.empty() ? "" : " " + wanted_.algorithm,
                            wanted_.protocol.empty() ? "" : " with " + wanted_.protocol,
@@ -62,18 +60,26 @@ class Chooser {
            (wanted_.protocol.empty() || isSame(wanted_.protocol, graph::nameOf(protocol)));
   }
 
+  bool isAnyPlayed() const {
+    return std::ranges::any_of(made_.ways, [](const auto& way) { return way.method.has_value(); });
+  }
+
   int32_t channelCount() const {
     if (wanted_.channelCount > 0) return wanted_.channelCount;
     return std::max(plan_.graphs.ring.channelCount, 1);
   }
 
-  Status add(const std::string& algorithm, Protocol protocol, double choiceUs, int32_t channels) {
+  // `isTaken`: NCCL would.
+  Status add(const std::string& algorithm, Protocol protocol, double choiceUs, int32_t channels,
+             bool isTaken = false) {
     Choices::Way way{
         .name = nameOfWay(algorithm, protocol),
         .method = Method{.algorithm = algorithm, .protocol = protocol, .channelCount = channels},
         .choiceUs = choiceUs,
         .estimate = {}};
-    TUTTI_TRY_ASSIGN(way.estimate, estimator_.estimate(call_, *way.method, timing_));
+    Timing timing = timing_;
+    timing.byProtocol = !isTaken;
+    TUTTI_TRY_ASSIGN(way.estimate, estimator_.estimate(call_, *way.method, timing));
     made_.ways.push_back(std::move(way));
     return {};
   }
@@ -159,7 +165,9 @@ class Chooser {
       if (isKnown) {
         const int32_t channels =
             wanted_.channelCount > 0 ? wanted_.channelCount : each.channelCount;
-        TUTTI_TRY(add(algorithm, each.protocol, each.timeUs, channels));
+        // The first that is played is what NCCL takes, with whichever protocol that then is.
+        const bool isTaken = wanted_.protocol.empty() && !isAnyPlayed();
+        TUTTI_TRY(add(algorithm, each.protocol, each.timeUs, channels, isTaken));
       } else {
         made_.ways.push_back({.name = nameOfWay(graph::nameOf(each.method), each.protocol),
                               .method = std::nullopt,

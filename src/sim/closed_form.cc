@@ -85,12 +85,16 @@ Estimate combineAt(const Cluster& cluster, const CallPrices& prices, const Launc
   made.latencyUs = static_cast<double>(facts.hops.inside) * prices.hopUs / facts.slowest +
                    static_cast<double>(facts.hops.between) *
                        (networkHopUs(cluster.hasGpus(), protocol) + facts.mostHopUs);
-  const double lanesUs = facts.mostBytesSent / (prices.gbPerSecond * facts.slowest * kBytesPerUs);
+  const double lanesUs = prices.bytesUs(facts.mostBytesSent) / facts.slowest;
+  // Whoever plays the call event by event needs one rate.
+  if (lanesUs > 0)
+    made.prices.gbPerSecond = facts.mostBytesSent / (lanesUs * facts.slowest * kBytesPerUs);
   made.busiestLink = facts.busiest.link;
   made.busiestLinkUs = facts.busiest.us;
   made.isLinkBound = facts.busiest.us > lanesUs;
   made.bytesUs = std::max(facts.busiest.us, lanesUs);
-  made.us = std::max(made.fixedUs + made.latencyUs + made.bytesUs, launch.leastUs);
+  made.us =
+      std::max(made.latencyUs + std::max(made.fixedUs + lanesUs, facts.busiest.us), launch.leastUs);
   return made;
 }
 
@@ -108,8 +112,7 @@ Estimate combine(const Cluster& cluster, const SimCall& call, const Method& meth
         pricesFor({timing.system, call.collective, method.algorithm, protocol, facts.ranksPerNode}),
         launch, method.protocol, facts);
   };
-  if (timing.system == System::kTutti) return at(method.protocol);
-  // What was measured of NCCL does not tell its protocols apart: prices are by range of sizes.
+  if (timing.system == System::kTutti || timing.byProtocol) return at(method.protocol);
   Estimate best = at(graph::Protocol::kLl);
   for (const graph::Protocol protocol : {graph::Protocol::kLl128, graph::Protocol::kSimple}) {
     Estimate other = at(protocol);

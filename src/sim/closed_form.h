@@ -1,5 +1,7 @@
 // A call's time in closed form: what it costs by itself, the messages that wait for each other, and
-// the busiest of lanes and links for its bytes. Linear in ranks x channels. Pure.
+// the busiest of lanes and links for its bytes. Calls are measured one after the other without a
+// pause, so what a call costs by itself passes while links still carry the last one's bytes. Linear
+// in ranks x channels. Pure.
 #pragma once
 
 #include <compare>
@@ -17,6 +19,10 @@ namespace tutti::sim {
 struct Timing {
   System system = System::kTutti;
   Launch launch = Launch::kGraph;
+  // NCCL's prices are by range of sizes, as what was measured of it does not tell its protocols
+  // apart: a call takes the least of them. Of a way that NCCL does not take: those in whose range
+  // its protocol is, which then cost more.
+  bool byProtocol = false;
 };
 
 struct Estimate {

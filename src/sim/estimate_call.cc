@@ -8,8 +8,6 @@
 namespace tutti::sim {
 namespace {
 
-constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
-
 // The cheapest of the ways whose prices were measured; where none was, the prices of its like.
 double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
   constexpr System kSystem = System::kTutti;
@@ -24,9 +22,8 @@ double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
         if (measuredOnly && !isPriced(kSystem, shape.collective, each.name, protocol)) continue;
         const CallPrices& prices =
             pricesFor({kSystem, shape.collective, each.name, protocol, ranks});
-        const double us =
-            prices.fixedUs + each.cost(ranks).hops * prices.hopUs +
-            schedule::sentFactor(each, ranks) * bytes / (prices.gbPerSecond * kBytesPerUs);
+        const double us = prices.fixedUs + each.cost(ranks).hops * prices.hopUs +
+                          prices.bytesUs(schedule::sentFactor(each, ranks) * bytes);
         best = best > 0 ? std::min(best, us) : us;
       }
     }
@@ -48,8 +45,7 @@ Result<double> onCpus(const plan::Agreement& agreement, const plan::CallShape& s
   const double bytes = static_cast<double>(plan::vectorBytes(shape, agreement.rankCount));
   const int32_t hops = algorithm.cost(agreement.rankCount).hops;
   const double us = like.fixedUs + hops * like.hopUs +
-                    schedule::sentFactor(algorithm, agreement.rankCount) * bytes /
-                        (like.gbPerSecond * kBytesPerUs);
+                    like.bytesUs(schedule::sentFactor(algorithm, agreement.rankCount) * bytes);
   return agreement.isOneHost ? us : us + hops * networkHopUs(false, graph::Protocol::kSimple);
 }
 

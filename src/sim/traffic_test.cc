@@ -254,5 +254,38 @@ TEST(Choice, AsksEachSystem) {
   }
 }
 
+// Every way of every call, far beyond what was measured of it: more bytes never take less, and the
+// flags that its lines carry are what a short protocol costs a long call.
+TEST(Choice, LosersTimesHoldForLongCallsToo) {
+  const Cluster cluster = exampleCluster("h200x4");
+  const VirtualPlan plan = planOf(cluster);
+  Estimator estimator(cluster, plan);
+  for (const System system : {System::kTutti, System::kNccl}) {
+    for (int which = 0; which < kCollectiveCount; ++which) {
+      SimCall call{.collective = static_cast<Collective>(which), .sender = Rank{1}};
+      std::map<std::string, double> before;
+      for (call.bytes = 1 << 10; call.bytes <= uint64_t{16} << 30; call.bytes *= 2) {
+        Result<Choices> choices = chooseFor(estimator, call, {.system = system});
+        ASSERT_TRUE(choices.ok()) << choices.status().message();
+        for (const Choices::Way& way : choices->ways) {
+          if (!way.method || &way == &playedOf(choices.value())) continue;
+          EXPECT_GE(way.estimate.us, before[way.name])
+              << name(call.collective) << " " << way.name << " " << call.bytes;
+          before[way.name] = way.estimate.us;
+        }
+      }
+    }
+    const SimCall call{.collective = Collective::kAllGather, .bytes = uint64_t{1} << 30};
+    Result<Choices> choices = chooseFor(estimator, call, {.system = system});
+    ASSERT_TRUE(choices.ok());
+    const double best = playedOf(choices.value()).estimate.us;
+    for (const Choices::Way& way : choices->ways) {
+      if (!way.method || way.method->algorithm != playedOf(choices.value()).method->algorithm)
+        continue;
+      EXPECT_NEAR(way.estimate.us / best, wireFactor(way.method->protocol), .15) << way.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::sim

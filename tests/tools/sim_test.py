@@ -79,7 +79,17 @@ class Sim(unittest.TestCase):
             table.write_text("collective,ranks,bytes,us\nall_reduce,4,1048576,20.8\nall_reduce,2,1024,5.0\n", encoding="utf-8")
             result = run("compare", table, "--cluster", example("h200x4"))
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("2 cells, median error", result.stdout)
+            self.assertIn("2 calls, median error", result.stdout)
+            table.write_text("collective,ranks,bytes,us,run\nall_reduce,4,1048576,20.8,a\nall_reduce,2,1024,3.0,a\n"
+                             "all_reduce,2,1024,5.1,b\nall_reduce,2,1024,900,c\n", encoding="utf-8")
+            result = run("compare", table, "--cluster", example("h200x4"))
+            self.assertIn("2 calls, median error", result.stdout)
+            self.assertIn("; 1 of them unstable, the worst", result.stdout)
+            self.assertRegex(result.stdout, r"AllReduce +2 +1K +\S+ +\S+ +3 5.1 900\n")
+            result = run("compare", table, "--cluster", example("h200x4"), "--json")
+            calls = json.loads(result.stdout)["rows"]
+            self.assertEqual([(c["ranks"], c["measured_us"], c["unstable"], len(c["runs"])) for c in calls],
+                             [(2, 5.1, True, 3), (4, 20.8, False, 1)])
             table.write_text("collective,ranks,bytes,us\nall_reduce,4,many,20.8\n", encoding="utf-8")
             result = run("compare", table, "--cluster", example("h200x4"))
             self.assertEqual(result.returncode, 2)

@@ -20,10 +20,11 @@ import site_headers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 TITLES = {"index.md": "tutti"}
-# What is shown of each command beside its help; `tune` takes minutes.
+# What is shown of each command beside its help.
 SHOWN = {"perf": ["all_reduce", "-n", "2", "-b", "1K", "-e", "1M", "-f", "32", "--iters", "5"],
          "run": ["-n", "2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"],
          "explain": ["all_reduce", "-n", "4", "-b", "4096"], "topo": [], "doctor": [], "settings": [], "why": [], "version": [],
+         "tune": ["--rounds", "1", "--repeats", "1", "-n", "2", "--sizes", "64,4K", "--collective", "all_reduce"],
          "sim": ["all_reduce", "--cluster", "examples/clusters/h200x4.yaml", "--bytes", "1M"],
          "completion": ["bash"], "manual": ["version"]}
 NOT_PUBLIC = ("last_error", "check", "lib", "answer_of", "UniqueIdStruct")

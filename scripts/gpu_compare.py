@@ -21,7 +21,7 @@ def measure(options, operation, mode):
         path = pathlib.Path(folder, "run.json")
         command = [options.command, "perf", operation, "-b", options.minbytes, "-e", options.maxbytes, "-f",
                    str(options.factor), "-d", options.type, "--lib", options.lib, "--json", str(path), "-T",
-                   str(options.timeout), "-a", "3"]
+                   str(options.timeout), "-a", "3", "-c", str(options.checks)]
         command += ["-n", str(options.ranks)] if options.processes else ["-t", str(options.ranks)]
         command += ["-G", "5", "--iters", "20"] if mode == "graph" else ["--min-time", "0.003"]
         run = subprocess.run(command, capture_output=True, text=True)
@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--modes", default="graph,eager")
     parser.add_argument("--type", default="float")
     parser.add_argument("--timeout", type=int, default=60, help="seconds for an operation and mode")
+    parser.add_argument("--checks", type=int, default=1, help="checked runs of a cell; the checks of 1 GB take a minute")
     parser.add_argument("--json", help="write all figures to this file")
     parser.add_argument("-b", "--minbytes", default="1K")
     parser.add_argument("-e", "--maxbytes", default="256M")

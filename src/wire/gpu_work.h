@@ -61,15 +61,15 @@ static_assert(sizeof(GpuControl) <= kGpuControlBytes);
 
 inline constexpr size_t kGpuLineBytes = 16;
 inline constexpr size_t kGpuLinePayload = 8;
-// Of one set, shared by the ranks that write there: so many that 1 MB among four ranks goes by
-// lines in two stages, a third to each owner.
-inline constexpr size_t kGpuLinesPerBlock = 2304;
+// Of one set, shared by the ranks that write there: so many that 256 KB among four ranks go by
+// lines in one stage, and 512 KB among two.
+inline constexpr size_t kGpuLinesPerBlock = 1536;
 inline constexpr size_t kGpuLineAreaBytes =
     2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
 // Of sends and receives: two sets, shared by the ranks that write there and their first blocks.
 inline constexpr size_t kGpuTransferLineAreaBytes = size_t{512} << 10;
 inline constexpr int32_t kGpuTransferLineBlocks = 16;
-inline constexpr size_t kGpuStagingBytes = (size_t{53} << 20) / 2;
+inline constexpr size_t kGpuStagingBytes = size_t{24192} << 10;
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
@@ -89,16 +89,29 @@ constexpr int32_t gpuRings(int32_t rankCount) {
   return rankCount > 2 ? kGpuMaxRings : kGpuMaxBlocks;
 }
 
-// Slots of a ring. With more ranks a few long ones are faster than more short ones: a step costs
-// some 2 to 5 µs besides its bytes (reduce of 256 MB on 4 × H200: 972 µs with 4 of 18 KB, 1256 with
-// 6 of 10).
-constexpr int32_t gpuSlotCount(int32_t rankCount) { return rankCount > 2 ? 4 : kGpuMaxSlots; }
+// Slots of a ring of the first stage and of the second. With more ranks a few long ones are faster
+// than more short ones: a step costs some 2 to 5 µs besides its bytes. The second stage wants one
+// more, for a longer lag (slots.cuh). Reduce of 256 MB on 4 × H200: 989 µs with 4 and 4 slots of
+// 17.5 KB, 979 with 6 and 6 of 10.5, 892 with 5 and 5 of 14 (2026-11-22); with the first stage's 4
+// nothing changes. Of more ranks by the same measure, not tried.
+constexpr int32_t gpuFirstSlots(int32_t rankCount) {
+  if (rankCount <= 2) return kGpuMaxSlots;
+  return rankCount <= 4 ? 4 : 3;
+}
+constexpr int32_t gpuSecondSlots(int32_t rankCount) {
+  return rankCount <= 2 ? 0 : gpuFirstSlots(rankCount) + 1;
+}
 
-// Payload of a slot.
+// Of all rings of a pair.
+constexpr size_t gpuPairSlots(int32_t rankCount) {
+  return size_t{kGpuMaxBlocks} *
+         static_cast<size_t>(gpuFirstSlots(rankCount) + gpuSecondSlots(rankCount));
+}
+
+// Payload of a slot: whole passes of a pump's movers, 18 with 2 ranks and 4 with 4.
 constexpr size_t gpuSlotBytes(int32_t rankCount) {
   const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
-  const size_t slots = peers * static_cast<size_t>(gpuRings(rankCount)) *
-                       static_cast<size_t>(gpuSlotCount(rankCount));
+  const size_t slots = peers * gpuPairSlots(rankCount);
   constexpr size_t kMost = size_t{64} << 10;
   const size_t bytes = kGpuStagingBytes / slots / 256 * 256;
   return bytes < kMost ? bytes : kMost;
@@ -110,7 +123,7 @@ inline constexpr size_t kGpuTransferLineOffset = kGpuLineOffset + kGpuLineAreaBy
 inline constexpr size_t kGpuStagingOffset = kGpuTransferLineOffset + kGpuTransferLineAreaBytes;
 // Of every rank, whatever the rank count. Zeroed by the host before peers learn of it.
 inline constexpr size_t kGpuSegmentBytes = kGpuStagingOffset + kGpuStagingBytes;
-static_assert(kGpuSegmentBytes <= size_t{32} << 20);
+static_assert(kGpuSegmentBytes <= size_t{28} << 20);
 
 // ---- failures
 // ------------------------------------------------------------------------------------

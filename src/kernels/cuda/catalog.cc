@@ -47,21 +47,24 @@ bool hasStages(const GpuRequest& request) {
           request.collective == kReduce);
 }
 
-// Up to here one stage is faster. Predicted: 2 (n - 1) S bytes against 4 (n - 1) / n S and 2.5 µs.
+// Up to here one stage is faster: 2 (n - 1) S bytes against 4 (n - 1) / n S and a trip. 4 × H200,
+// in a graph: all-reduce of 256 KB 11.7 µs, in two stages 13.2 (2026-11-22); of more ranks
+// predicted.
 size_t stageLimit(const GpuRequest& request) {
   if (request.stageBytes >= 0) return static_cast<size_t>(request.stageBytes);
-  const size_t few = request.rankCount <= 4 ? 128_KiB : 64_KiB;
-  return request.collective == kAllReduce ? few : 2 * few;
+  if (request.rankCount <= 4) return 256_KiB;
+  return request.collective == kAllReduce ? 64_KiB : 128_KiB;
 }
 
 // Up to here lines are faster: a line doubles the bytes on the wire, a slot costs a fence, a second
-// trip and more barriers (together some 4 µs). 2 and 4 × H200, 2026-11-21; more ranks are
-// predicted.
+// trip and more barriers (together some 4 µs). 4 × H200 in a graph, lines against slots: all-reduce
+// of 512 KB 15.5, 17.8 µs, of 1 MB 20.3, 19.3, reduce 14.8, 16.5 and 23.7, 19.6,
+// broadcast 12.2, 12.0 and 16.8, 13.4; reduce-scatter of 512 KB 10.1, 11.0, of 1 MB 12.7, 12.1
+// (2026-11-22); more ranks are predicted.
 size_t lineLimit(const GpuRequest& request) {
   if (request.lineBytes >= 0) return static_cast<size_t>(request.lineBytes);
-  if (hasStages(request)) return 1_MiB;
-  if (request.rankCount <= 2) return 512_KiB;
-  return request.rankCount <= 4 ? 256_KiB : 64_KiB;
+  if (hasStages(request) || request.rankCount <= 2) return 512_KiB;
+  return request.rankCount <= 4 ? 128_KiB : 64_KiB;
 }
 
 // The longest message of a block that has so many bytes: whole passes of all its movers
@@ -135,15 +138,20 @@ void shapeLines(const GpuRequest& request, GpuChoice& choice) {
       static_cast<uint32_t>(std::clamp(perBlock, size_t{2}, most) * wire::kGpuLinePayload);
 }
 
+// Whether all lines of the call have a place.
+bool fits(const GpuRequest& request, Way way) {
+  const auto parts = static_cast<size_t>(partCount(request, shapeOf(request, way)));
+  const auto blocks = static_cast<size_t>(blockLimit(request));
+  return messageBytes(request) <=
+         parts * blocks * wire::gpuLinesPerPeer(request.rankCount) * wire::kGpuLinePayload;
+}
+
 Way wayOf(const GpuRequest& request) {
   const size_t bytes = messageBytes(request);
   if (request.rankCount <= 1 || bytes > lineLimit(request)) return Way::kSlots;
-  const Way way = hasStages(request) && bytes > stageLimit(request) ? Way::kStages : Way::kLines;
-  const auto parts = static_cast<size_t>(partCount(request, shapeOf(request, way)));
-  const auto blocks = static_cast<size_t>(blockLimit(request));
-  const size_t room =
-      parts * blocks * wire::gpuLinesPerPeer(request.rankCount) * wire::kGpuLinePayload;
-  return bytes <= room ? way : Way::kSlots;
+  const bool isStaged = hasStages(request);
+  if ((!isStaged || bytes <= stageLimit(request)) && fits(request, Way::kLines)) return Way::kLines;
+  return isStaged && fits(request, Way::kStages) ? Way::kStages : Way::kSlots;
 }
 
 void shapeSlots(const GpuRequest& request, GpuChoice& choice) {

@@ -33,14 +33,13 @@ TEST_P(GpuCatalogTest, AllLinesOfAMessageHaveAPlace) {
   }
 }
 
-TEST_P(GpuCatalogTest, AMegabyteOfManyRanksGoesInTwoStagesOfLines) {
+TEST_P(GpuCatalogTest, HalfAMegabyteGoesByLinesOfManyRanksInTwoStages) {
   for (const auto collective :
        {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
-    const auto choice = choose(requestOf(collective, GetParam(), 1 << 18, 1));
+    const auto choice = choose(requestOf(collective, GetParam(), 1 << 17, 1));
     ASSERT_TRUE(choice.has_value());
-    const bool isByLines = GetParam() > 2;
-    EXPECT_EQ(choice->protocol, isByLines ? "lines" : "slots");
-    EXPECT_EQ(choice->shape == wire::GpuAlgorithm::kTwoShot, isByLines);
+    EXPECT_EQ(choice->protocol, "lines");
+    EXPECT_EQ(choice->shape == wire::GpuAlgorithm::kTwoShot, GetParam() > 2);
   }
 }
 

@@ -21,18 +21,34 @@
 
 namespace tutti::kernels::cuda {
 
-__device__ __forceinline__ uint64_t slotNumber(const GpuView& view, uint64_t message) {
-  return view.rankCount > 2 ? message % wire::gpuSlotCount(3) : message % wire::gpuSlotCount(2);
+__device__ __forceinline__ bool isFirstStage(int ring) { return ring < wire::kGpuMaxBlocks; }
+
+__device__ __forceinline__ uint32_t slotCount(const GpuView& view, int ring) {
+  return isFirstStage(ring) ? wire::gpuFirstSlots(view.rankCount)
+                            : wire::gpuSecondSlots(view.rankCount);
+}
+
+// By constants: a division by what is known only here takes longer than a poll.
+__device__ __forceinline__ uint64_t slotNumber(const GpuView& view, int ring, uint64_t message) {
+  if (view.rankCount <= 2) return message % wire::gpuFirstSlots(2);
+  const bool isFirst = isFirstStage(ring);
+  if (view.rankCount <= 4) {
+    return isFirst ? message % wire::gpuFirstSlots(4) : message % wire::gpuSecondSlots(4);
+  }
+  return isFirst ? message % wire::gpuFirstSlots(8) : message % wire::gpuSecondSlots(8);
 }
 
 // Staging of the messages from rank `from` in rank `at`'s segment, for ring `ring`.
 __device__ __forceinline__ std::byte* slotOf(const GpuView& view, int at, int from, int ring,
                                              uint64_t number) {
   const auto source = static_cast<size_t>(from < at ? from : from - 1);
-  const auto rings = static_cast<size_t>(wire::gpuRings(view.rankCount));
-  const auto slots = static_cast<size_t>(wire::gpuSlotCount(view.rankCount));
+  const auto first = static_cast<size_t>(wire::gpuFirstSlots(view.rankCount));
+  const auto second = static_cast<size_t>(wire::gpuSecondSlots(view.rankCount));
+  const size_t ofRing = isFirstStage(ring)
+                            ? ring * first
+                            : wire::kGpuMaxBlocks * first + (ring - wire::kGpuMaxBlocks) * second;
   const size_t slot =
-      (source * rings + static_cast<size_t>(ring)) * slots + slotNumber(view, number);
+      source * wire::gpuPairSlots(view.rankCount) + ofRing + slotNumber(view, ring, number);
   return view.segments[at] + wire::kGpuStagingOffset + slot * wire::gpuSlotBytes(view.rankCount);
 }
 
@@ -73,7 +89,7 @@ class OutRing {
   __device__ void mark(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
     GpuControl* theirs = controlOf(view, awaited_.peer);
-    storeRelaxed(&theirs->mark[ring_][view.rank][slotNumber(view, number)],
+    storeRelaxed(&theirs->mark[ring_][view.rank][slotNumber(view, ring_, number)],
                  stamped(awaited_.signature, number + 1));
   }
 
@@ -85,7 +101,7 @@ class OutRing {
  private:
   __device__ __forceinline__ uint32_t wanted(const GpuView& view, int64_t message) const {
     return static_cast<uint32_t>(base_ + static_cast<uint64_t>(message) + 1) -
-           static_cast<uint32_t>(wire::gpuSlotCount(view.rankCount));
+           slotCount(view, ring_);
   }
 
   Awaited awaited_;
@@ -109,7 +125,7 @@ class InRing {
   const __device__ std::byte* await(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
     const uint64_t* word =
-        &controlOf(view, view.rank)->mark[ring_][awaited_.peer][slotNumber(view, number)];
+        &controlOf(view, view.rank)->mark[ring_][awaited_.peer][slotNumber(view, ring_, number)];
     awaited_.number = number;
     Patience patience;
     uint64_t seen = loadAcquire(word);

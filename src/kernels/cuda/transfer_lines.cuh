@@ -91,7 +91,7 @@ class LineTransfer {
     return {peer_, number_, signature_, as, 0};
   }
   __device__ __forceinline__ uint64_t& markAt(int rank, int from) const {
-    return controlOf(view_, rank)->mark[ring_][from][slotNumber(view_, number_)];
+    return controlOf(view_, rank)->mark[ring_][from][slotNumber(view_, ring_, number_)];
   }
   __device__ __forceinline__ int rest(uint32_t line) const {
     return static_cast<int>(min(bytes_ - line * uint32_t{wire::kGpuLinePayload}, 8U));

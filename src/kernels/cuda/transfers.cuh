@@ -125,7 +125,7 @@ __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::Gpu
   } else {
     move(
         [](const TransferStep& table) {
-          copy<5, kTransferRings>(table.ranges, threadIdx.x, AsIs());
+          copy<2, kTransferRings>(table.ranges, threadIdx.x, AsIs());
         },
         tables, 1, steps);
   }

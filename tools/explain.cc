@@ -11,6 +11,7 @@
 
 #include "base/settings.h"
 #include "base/units.h"
+#include "net/registry.h"
 #include "schedule/catalog.h"
 #include "tools/collective_option.h"
 #include "tools/command.h"
@@ -31,6 +32,7 @@ constexpr const char* kFooter =
     "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_CROSS_NIC are heeded.\n"
     "Exit code: 0; 1 when the prover refuses the schedule; 2 usage.\n"
     "Example: tutti explain all_reduce -n 8 -b 64K\n"
+    "Example: tutti explain all_reduce -n 8 -b 64K --hosts 2\n"
     "Example: tutti explain broadcast -n 6 --root 2 --algorithm tree --rank 5\n"
     "Example: tutti explain all_reduce -b 64M --topo dgx.xml --nodes 16";
 
@@ -42,6 +44,7 @@ struct Options {
   int32_t root = 0;
   int32_t rank = 0;
   int32_t cpuCount = 0;  // 0: those of this machine
+  int32_t hostCount = 1;
   std::string topology;  // a file, or kHere; "": CPU ranks
   std::string profile;
   std::string graphs;
@@ -67,6 +70,13 @@ int32_t cpuCountOf(const Options& options) {
   return std::max(static_cast<int32_t>(std::thread::hardware_concurrency()), 1);
 }
 
+// What ranks would talk over, and why, as `tutti doctor` says it.
+std::string networkHere(const Settings& settings) {
+  const auto network = net::chooseNetwork(net::networkOptionsOf(settings));
+  if (!network.ok()) return fmt::format("none: {}", network.status().message());
+  return fmt::format("{} ({})", network.value().name, network.value().reason);
+}
+
 ExplainedCall callOf(const Options& options) {
   const Settings settings = Settings::load();
   ExplainedCall call{.collective = parseCollective(options.collective),
@@ -76,7 +86,12 @@ ExplainedCall callOf(const Options& options) {
                      .rank = Rank{options.rank},
                      .bufferBytes = static_cast<size_t>(settings.integer("NCCL_BUFFSIZE")),
                      .algorithms = settings.text("NCCL_ALGO"),
-                     .cpuCount = cpuCountOf(options)};
+                     .cpuCount = cpuCountOf(options),
+                     .hostCount = options.hostCount};
+  if (call.hostCount > call.rankCount)
+    throw CLI::ValidationError(
+        "--hosts", fmt::format("{} hosts for {} ranks", call.hostCount, call.rankCount));
+  if (call.hostCount > 1) call.network = networkHere(settings);
   checkRank("--root", options.root, call.rankCount);
   checkRank("--rank", options.rank, call.rankCount);
   if (options.algorithm.empty()) return call;
@@ -149,8 +164,13 @@ void addExplain(CLI::App& app, int& exitCode) {
       ->check(CLI::Range(1, kMostRanks));
   command->add_option("-b,--bytes", options->bytes, "Bytes, with K, M or G (default 1M)")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--cpus", options->cpuCount, "CPUs that the ranks share (default: as here)")
+  command
+      ->add_option("--cpus", options->cpuCount, "CPUs that a host's ranks share (default: as here)")
       ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--hosts", options->hostCount,
+                   "Hosts like this one that the ranks are spread over (default 1)")
+      ->check(CLI::Range(1, kMostRanks));
   command->add_option("--root", options->root, "Root, or receiver (default 0)")
       ->check(CLI::Range(0, kMostRanks - 1));
   command->add_option("--algorithm", options->algorithm, "Take this one");

@@ -43,6 +43,14 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .readsByKernel = !readsPeers,
                             .isOneHost = true,
                             .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount)};
+  if (call.hostCount > 1) {
+    agreement.geometry = plan::acrossHosts(agreement.geometry);
+    agreement.readsPeers = agreement.readsByKernel = agreement.isOneHost = false;
+    for (int32_t rank = 0; rank < call.rankCount; ++rank)
+      agreement.hostOf.push_back(rank * call.hostCount / call.rankCount);
+    const int32_t mostOfAHost = (call.rankCount + call.hostCount - 1) / call.hostCount;
+    agreement.ranksPerCpu = ranksPerCpu(mostOfAHost, call.cpuCount);
+  }
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
   return agreement;
@@ -67,7 +75,7 @@ void addAlgorithms(Explanation& explanation) {
          .cost = algorithm.cost(call.rankCount),
          .sentBytes = bytes * schedule::sentFactor(algorithm, call.rankCount),
          .receivedBytes = bytes * schedule::receivedFactor(algorithm, call.rankCount),
-         .threadsUs = costOf(algorithm.name, threads),
+         .threadsUs = call.hostCount > 1 ? 0 : costOf(algorithm.name, threads),
          .processesUs = costOf(algorithm.name, processes),
          .isChosen = algorithm.name == explanation.plan.algorithm});
   }
@@ -226,14 +234,16 @@ Result<Explanation> explainCall(const ExplainedCall& call) {
 
 void printText(const Explanation& explanation) {
   const ExplainedCall& call = explanation.call;
-  fmt::print("{} of {} bytes ({} blocks of {} floats) on {} ranks\n", name(call.collective),
+  const bool isOneHost = call.hostCount == 1;
+  fmt::print("{} of {} bytes ({} blocks of {} floats) on {} ranks{}\n", name(call.collective),
              call.bytes, schedule::blockCount(call.collective, call.rankCount), explanation.count,
-             call.rankCount);
+             call.rankCount, isOneHost ? "" : fmt::format(" of {} hosts", call.hostCount));
+  if (!isOneHost) fmt::print("  network {}\n", call.network);
   fmt::print("  takes   {}: {}\n", explanation.plan.algorithm, explanation.plan.reason);
   if (explanation.slotPlan.algorithm != explanation.plan.algorithm)
     fmt::print("          {} between processes: {}\n", explanation.slotPlan.algorithm,
                explanation.slotPlan.reason);
-  fmt::print("  threads   {}\n", textOf(explanation.switches));
+  if (isOneHost) fmt::print("  threads   {}\n", textOf(explanation.switches));
   fmt::print("  processes {}\n", textOf(explanation.slotSwitches));
   fmt::print("  pieces  {}\n", piecesText(explanation));
   fmt::print("  proof   {}\n", proofText(explanation));
@@ -252,6 +262,8 @@ void printJson(const Explanation& explanation) {
                       {"ranks", call.rankCount},
                       {"root", index(call.root)},
                       {"bytes", call.bytes},
+                      {"hosts", call.hostCount},
+                      {"network", call.network},
                       {"algorithm", explanation.plan.algorithm},
                       {"reason", explanation.plan.reason},
                       {"pieces", explanation.plan.layout.pieceCount},

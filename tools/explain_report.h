@@ -20,12 +20,14 @@ inline constexpr int32_t kMostRanksProved = 256;
 struct ExplainedCall {
   Collective collective = Collective::kAllReduce;
   int32_t rankCount = 1;
-  uint64_t bytes = 0;      // of the whole vector; rounded up to whole floats a block
-  Rank root{0};            // of a send or receive: the receiver, the rank after it sends
-  Rank rank{0};            // whose program is shown
-  size_t bufferBytes = 0;  // NCCL_BUFFSIZE
-  std::string algorithms;  // NCCL_ALGO
-  int32_t cpuCount = 1;    // that the ranks share
+  uint64_t bytes = 0;        // of the whole vector; rounded up to whole floats a block
+  Rank root{0};              // of a send or receive: the receiver, the rank after it sends
+  Rank rank{0};              // whose program is shown
+  size_t bufferBytes = 0;    // NCCL_BUFFSIZE
+  std::string algorithms;    // NCCL_ALGO
+  int32_t cpuCount = 1;      // that the ranks of a host share
+  int32_t hostCount = 1;     // each with the next few ranks
+  std::string network = {};  // between hosts; empty: one host
 };
 
 // An algorithm's figures for the call.
@@ -34,7 +36,7 @@ struct AlgorithmFacts {
   schedule::Cost cost;   // one piece
   double sentBytes = 0;  // by the rank that sends most
   double receivedBytes = 0;
-  double threadsUs = 0;  // as predicted; 0 where there is no choice, so no prices
+  double threadsUs = 0;  // as predicted; 0 where there is no choice, so no prices, and on hosts
   double processesUs = 0;
   bool isChosen = false;
 };
@@ -42,7 +44,8 @@ struct AlgorithmFacts {
 struct Explanation {
   ExplainedCall call;
   uint64_t count = 0;                      // floats a block
-  plan::Plan plan;                         // where ranks can read each other's memory
+  plan::Plan plan;                         // where ranks can read each other's memory; of several
+                                           // hosts the same as slotPlan
   plan::Plan slotPlan;                     // where they cannot
   std::vector<plan::Switch> switches;      // where another algorithm is taken
   std::vector<plan::Switch> slotSwitches;  // the same where they cannot
@@ -53,7 +56,8 @@ struct Explanation {
   schedule::ProofReport report;  // one piece
 };
 
-// kInvalidUsage when NCCL_ALGO leaves no algorithm. REQUIRES: root and rank below rankCount.
+// kInvalidUsage when NCCL_ALGO leaves no algorithm. REQUIRES: root and rank below rankCount,
+// hostCount not above it.
 Result<Explanation> explainCall(const ExplainedCall& call);
 
 void printText(const Explanation& explanation);

@@ -133,6 +133,20 @@ class Explain(unittest.TestCase):
         self.assertEqual({each["ranks"] for each in table}, {3})
         self.assertTrue(all(each["rows"][0]["from_bytes"] == 0 for each in table))
 
+    def test_ranks_of_several_hosts_name_their_network(self):
+        result = run("explain", "all_reduce", "-n", "4", "-b", "64", "--cpus", "4", "--hosts", "2", "--json",
+                     env={"NCCL_NET": "Socket"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        output = json.loads(result.stdout)
+        self.assertTrue(output["network"].lower().startswith("socket ("), output["network"])
+        alone = json.loads(run("explain", "all_reduce", "-n", "4", "-b", "64", "--cpus", "4", "--json").stdout)
+        self.assertEqual(alone["network"], "")
+        dearer = [[each["processes_us"] for each in explained["algorithms"]] for explained in (output, alone)]
+        self.assertTrue(all(two > one for two, one in zip(*dearer)), dearer)
+        wrong = run("explain", "all_reduce", "-n", "2", "--hosts", "3")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("3 hosts for 2 ranks", wrong.stderr)
+
     def test_a_call_is_explained_with_costs_program_and_proof(self):
         result = run("explain", "broadcast", "-n", "3", "-b", "64K", "--root", "1", "--algorithm", "Tree",
                      "--rank", "2")

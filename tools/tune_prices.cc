@@ -18,6 +18,10 @@ const schedule::Algorithm& algorithmOf(const TuneTime& time) {
   return *schedule::findAlgorithm(time.block.collective, time.rival);
 }
 
+plan::RankKind rankKindOf(const TuneBlock& block) {
+  return {.readsPeers = block.isThreads, .isCrowded = block.rankCount > block.cpuCount};
+}
+
 plan::CostTerms termsOf(const TuneTime& time) {
   const TuneBlock& block = time.block;
   const schedule::Algorithm& algorithm = algorithmOf(time);
@@ -50,7 +54,7 @@ Prices pricesOf(const plan::Tuning& tuning) {
 
 // 0: there are no prices for it.
 double predictUs(const Prices& prices, const TuneTime& time) {
-  const plan::CostPrices* cpu = prices.cpu.pricesOf(algorithmOf(time), time.block.isThreads);
+  const plan::CostPrices* cpu = prices.cpu.pricesOf(algorithmOf(time), rankKindOf(time.block));
   if (cpu == nullptr) return 0;
   const plan::CostTerms counts = termsOf(time);
   return plan::predictUs(*cpu, counts) + plan::predictUs({.us = prices.sockets.us}, counts);
@@ -70,7 +74,7 @@ plan::Tuning fitTo(const std::vector<TuneTime>& times, const plan::Origin& origi
   for (const TuneTime& each : times) {
     if (each.rival == kChoice || each.block.hostCount > 1) continue;
     calls.push_back({.collective = each.block.collective,
-                     .readsPeers = each.block.isThreads,
+                     .kind = rankKindOf(each.block),
                      .algorithm = each.rival,
                      .sample = {.counts = termsOf(each), .us = each.us}});
   }

@@ -173,20 +173,21 @@ CostTerms fitNetwork(std::span<const CostSample> samples) {
 }
 
 std::vector<CostPrices> fitAll(std::span<const MeasuredCall> calls) {
-  std::array<std::vector<CostSample>, 2> byKind;
-  std::map<std::tuple<Collective, bool, std::string_view>, std::vector<CostSample>> byAlgorithm;
+  std::map<RankKind, std::vector<CostSample>> byKind;
+  std::map<std::tuple<Collective, RankKind, std::string_view>, std::vector<CostSample>> byAlgorithm;
   for (const MeasuredCall& each : calls) {
-    byKind[each.readsPeers ? 1 : 0].push_back(each.sample);
-    byAlgorithm[{each.collective, each.readsPeers, each.algorithm}].push_back(each.sample);
+    byKind[each.kind].push_back(each.sample);
+    byAlgorithm[{each.collective, each.kind, each.algorithm}].push_back(each.sample);
   }
-  const std::array<CostTerms, 2> usual = {fitPrices(byKind[0]), fitPrices(byKind[1])};
+  std::map<RankKind, CostTerms> usual;
+  for (const auto& [kind, samples] : byKind) usual[kind] = fitPrices(samples);
   std::vector<CostPrices> prices;
   for (const auto& [key, samples] : byAlgorithm) {
-    const auto& [collective, readsPeers, algorithm] = key;
+    const auto& [collective, kind, algorithm] = key;
     prices.push_back({.collective = collective,
-                      .readsPeers = readsPeers,
+                      .kind = kind,
                       .algorithm = algorithm,
-                      .us = fitPrices(samples, &usual[readsPeers ? 1 : 0])});
+                      .us = fitPrices(samples, &usual[kind])});
   }
   return prices;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -49,11 +50,20 @@ struct CostedCall {
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);
 
+// What ranks have prices of their own. Where ranks share CPUs a wait is a turn of the scheduler, and
+// which algorithm waits how is another matter than on CPUs of their own: one list for both names a
+// good algorithm in 93 % of the cells of 2 CPUs, two in 95 % (docs/results/2026-11-21-choice.md).
+struct RankKind {
+  bool readsPeers = false;  // threads of one process
+  bool isCrowded = false;
+  auto operator<=>(const RankKind&) const = default;
+};
+
 // Prices of one algorithm on one kind of rank, those of the network 0. Algorithms differ in what
 // the terms do not say (who waits for whom, what stays in which cache), so each has its own.
 struct CostPrices {
   Collective collective = Collective::kAllReduce;
-  bool readsPeers = false;
+  RankKind kind{};
   std::string_view algorithm{};  // of the catalogue
   CostTerms us{};
   bool operator==(const CostPrices&) const = default;
@@ -75,7 +85,7 @@ CostTerms fitPrices(std::span<const CostSample> samples, const CostTerms* usual 
 // A tuning's prices from measured calls: of each algorithm, drawn to those of its kind of ranks.
 struct MeasuredCall {
   Collective collective = Collective::kAllReduce;
-  bool readsPeers = false;
+  RankKind kind{};
   std::string_view algorithm{};  // of the catalogue
   CostSample sample{};
 };

@@ -91,13 +91,17 @@ Result<std::vector<const Algorithm*>> allowedFor(Collective collective,
                       agreement.algorithms, name(collective), listNames(all));
 }
 
+RankKind kindOf(const Agreement& agreement) {
+  return {.readsPeers = agreement.readsPeers, .isCrowded = agreement.isCrowded()};
+}
+
 // The agreement's prices where it has all that are needed, else the built-in ones.
 const CpuConstants& constantsFor(std::span<const Algorithm* const> allowed,
                                  const Agreement& agreement) {
   if (agreement.tuning == nullptr || !agreement.tuning->cpu) return builtInCpu();
   const CpuConstants& measured = *agreement.tuning->cpu;
   const bool hasAll = std::ranges::all_of(allowed, [&](const Algorithm* each) {
-    return measured.pricesOf(*each, agreement.readsPeers) != nullptr;
+    return measured.pricesOf(*each, kindOf(agreement)) != nullptr;
   });
   return hasAll ? measured : builtInCpu();
 }
@@ -126,7 +130,7 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
   for (const Algorithm* each : allowed) {
-    const CostPrices* prices = constants.pricesOf(*each, agreement.readsPeers);
+    const CostPrices* prices = constants.pricesOf(*each, kindOf(agreement));
     if (!agreement.hostOf.empty()) call.crossings = crossings(*each);
     const CostTerms counts = countTerms(*each, call);
     costs.push_back({each->name, prices == nullptr

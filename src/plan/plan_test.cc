@@ -93,7 +93,7 @@ TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {
   const auto priced = [](CostTerms us) {
     CpuConstants cpu{.origin = {.date = "2031-01-02"}};
     for (const schedule::Algorithm& algorithm : schedule::algorithms(Collective::kAllReduce))
-      cpu.prices.push_back({Collective::kAllReduce, false, algorithm.name, us});
+      cpu.prices.push_back({Collective::kAllReduce, {}, algorithm.name, us});
     return std::make_shared<const Tuning>(Tuning{.cpu = std::move(cpu)});
   };
   agreement.tuning = priced({0, 100, 0, 0, 1e-6, 0});

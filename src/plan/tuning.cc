@@ -10,7 +10,7 @@
 namespace tutti::plan {
 namespace {
 
-constexpr std::string_view kFirstLine = "tutti tuning 4";
+constexpr std::string_view kFirstLine = "tutti tuning 5";
 constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int32_t kMaxCpus = 1 << 20;
 constexpr double kMaxFigure = 1e12;
@@ -27,6 +27,7 @@ size_t place(Enum value) {
   return static_cast<size_t>(value);
 }
 
+constexpr std::string_view kCrowded = "crowded";
 std::string_view kindOf(bool readsPeers) { return readsPeers ? "threads" : "processes"; }
 
 }  // namespace
@@ -35,12 +36,16 @@ std::string_view nameOf(System system) { return system == System::kTutti ? "tutt
 std::string_view nameOf(Launch launch) { return launch == Launch::kEager ? "eager" : "graph"; }
 
 const CostPrices* CpuConstants::pricesOf(const schedule::Algorithm& algorithm,
-                                         bool readsPeers) const {
-  const auto found = std::ranges::find_if(prices, [&](const CostPrices& each) {
-    return each.collective == algorithm.collective && each.readsPeers == readsPeers &&
-           each.algorithm == algorithm.name;
-  });
-  return found == prices.end() ? nullptr : &*found;
+                                         const RankKind& kind) const {
+  const CostPrices* other = nullptr;
+  for (const CostPrices& each : prices) {
+    if (each.collective != algorithm.collective || each.algorithm != algorithm.name ||
+        each.kind.readsPeers != kind.readsPeers)
+      continue;
+    if (each.kind == kind) return &each;
+    other = &each;
+  }
+  return other;
 }
 
 double CallPrices::bytesUs(double sentBytes) const {
@@ -59,10 +64,11 @@ std::string head(std::string_view device, const Origin& origin) {
 
 std::string write(const CpuConstants& cpu) {
   std::string text = head("cpu", cpu.origin) + fmt::format("cpus {}\n", cpu.cpuCount);
-  text += "# us of each: collective, kind of ranks, algorithm, then price by price\n";
+  text += "# us of each: collective, kind of ranks (crowded: sharing CPUs), algorithm, then price by price\n";
   for (const CostPrices& each : cpu.prices) {
-    text += fmt::format("prices {} {} {}", name(each.collective), kindOf(each.readsPeers),
-                        each.algorithm);
+    text += fmt::format("prices {} {}{} {}", name(each.collective),
+                        each.kind.isCrowded ? fmt::format("{} ", kCrowded) : "",
+                        kindOf(each.kind.readsPeers), each.algorithm);
     for (const CostTerm term : kTerms)
       text += fmt::format(" {} {:.4g}", nameOf(term), each.us[place(term)]);
     text += '\n';
@@ -274,14 +280,17 @@ class TuningParser {
   Status parsePrices(Words& words) {
     CostPrices prices;
     TUTTI_TRY(parseCollective(words.next(), prices.collective));
-    const std::string_view kind = words.next();
+    std::string_view kind = words.next();
+    prices.kind.isCrowded = kind == kCrowded;
+    if (prices.kind.isCrowded) kind = words.next();
     if (kind != kindOf(true) && kind != kindOf(false))
       return fault(fmt::format("\"{}\": wanted threads or processes", shown(kind)));
-    prices.readsPeers = kind == kindOf(true);
+    prices.kind.readsPeers = kind == kindOf(true);
     const schedule::Algorithm* algorithm = nullptr;
     TUTTI_TRY(parseAlgorithm(words.next(), prices.collective, algorithm));
     prices.algorithm = algorithm->name;
-    if (tuning_.cpu->pricesOf(*algorithm, prices.readsPeers) != nullptr)
+    const CostPrices* known = tuning_.cpu->pricesOf(*algorithm, prices.kind);
+    if (known != nullptr && known->kind == prices.kind)
       return fault(fmt::format("{} of {} by {} has prices already", name(prices.collective), kind,
                                algorithm->name));
     for (const CostTerm term : kTerms)

@@ -30,8 +30,9 @@ struct CpuConstants {
   int32_t cpuCount = 1;  // that the ranks shared
   std::vector<CostPrices> prices{};
 
-  // null: not measured.
-  const CostPrices* pricesOf(const schedule::Algorithm& algorithm, bool readsPeers) const;
+  // Of that kind of ranks; where those were not measured crowded, or only so, as they were. null:
+  // not at all.
+  const CostPrices* pricesOf(const schedule::Algorithm& algorithm, const RankKind& kind) const;
   bool operator==(const CpuConstants&) const = default;
 };
 

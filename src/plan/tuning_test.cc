@@ -18,8 +18,10 @@ Tuning tuningOf() {
               CpuConstants{
                   .origin = origin,
                   .cpuCount = 4,
-                  .prices = {{Collective::kAllReduce, false, "ring", {.3, .15, .03, .06, 250, 45}},
-                             {Collective::kAllReduce, true, "ring", {1, 2, 3, 4, 5, 6}}}},
+                  .prices = {{Collective::kAllReduce, {}, "ring", {.3, .15, .03, .06, 250, 45}},
+                             {Collective::kAllReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}},
+                             {Collective::kAllReduce, {true, false}, "ring", {2, 2, 3, 4, 5, 6}},
+                             {Collective::kReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}}}},
           .sockets = SocketConstants{.origin = origin, .us = {0, 0, 0, 0, 0, 0, 20, 5, 400}},
           .gpu = GpuConstants{.origin = origin,
                               .eager = {{{1.5, 0}, {0, 10.25}}},
@@ -51,8 +53,21 @@ TEST(Tuning, IsReadAsItWasWritten) {
   Result<Tuning> read = parseTuning(writeTuning(tuningOf()), "file");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_TRUE(read.value() == tuningOf()) << writeTuning(read.value());
-  EXPECT_EQ(read->cpu->pricesOf(*schedule::findAlgorithm(Collective::kAllReduce, "pat"), false),
-            nullptr);
+  const auto& pat = *schedule::findAlgorithm(Collective::kAllReduce, "pat");
+  EXPECT_EQ(read->cpu->pricesOf(pat, {}), nullptr);
+}
+
+TEST(Tuning, TakesPricesOfCrowdedRanksForOthersOnlyWhereTheyHaveNone) {
+  const CpuConstants cpu = *tuningOf().cpu;
+  const auto firstPrice = [&](Collective collective, const RankKind& kind) {
+    const CostPrices* found = cpu.pricesOf(*schedule::findAlgorithm(collective, "ring"), kind);
+    return found == nullptr ? -1 : found->us[0];
+  };
+  EXPECT_EQ(firstPrice(Collective::kAllReduce, {true, true}), 1);
+  EXPECT_EQ(firstPrice(Collective::kAllReduce, {true, false}), 2);
+  EXPECT_EQ(firstPrice(Collective::kAllReduce, {false, true}), .3);
+  EXPECT_EQ(firstPrice(Collective::kReduce, {true, false}), 1);
+  EXPECT_EQ(firstPrice(Collective::kReduce, {false, false}), -1);
 }
 
 TEST(Tuning, MayHaveAnyOfItsDevices) {
@@ -69,9 +84,9 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Tuning, IsRefusedWhereItGoesWrong) {
-  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 4\""));
+  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 5\""));
   EXPECT_THAT(refusal(""), HasSubstr("no device"));
-  const std::string first = "tutti tuning 4\n";
+  const std::string first = "tutti tuning 5\n";
   EXPECT_THAT(refusal(first + "cpus 2\n"), HasSubstr("tuning.txt:2: \"cpus\": wanted device"));
   EXPECT_THAT(refusal(first + "device fpga\n"), HasSubstr("\"fpga\": wanted cpu, sockets"));
   EXPECT_THAT(refusal(first + "device cpu\ndevice cpu\n"), HasSubstr("each once"));
@@ -135,9 +150,12 @@ TEST(DeviceConstants, HaveThePricesOfEveryAlgorithmOfWhichOneIsChosen) {
     const auto algorithms = schedule::algorithms(static_cast<Collective>(i));
     if (algorithms.size() < 2) continue;
     for (const schedule::Algorithm& algorithm : algorithms) {
-      for (const bool readsPeers : {false, true})
-        EXPECT_NE(builtInCpu().pricesOf(algorithm, readsPeers), nullptr)
-            << name(algorithm.collective) << ' ' << algorithm.name;
+      for (const RankKind kind : {RankKind{false, false}, RankKind{false, true},
+                                  RankKind{true, false}, RankKind{true, true}}) {
+        const CostPrices* prices = builtInCpu().pricesOf(algorithm, kind);
+        ASSERT_NE(prices, nullptr) << name(algorithm.collective) << ' ' << algorithm.name;
+        EXPECT_EQ(prices->kind, kind) << name(algorithm.collective) << ' ' << algorithm.name;
+      }
     }
   }
 }

@@ -18,14 +18,18 @@ TEST(TunedRanks, DISABLED_AllReduce) {
   ncclComm_t comm = nullptr;
   ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess)
       << ncclGetLastError(nullptr);
+  std::vector<std::vector<int64_t>> vectors;
   for (const size_t count : {1, 5000, 100000}) {
-    std::vector<int64_t> values(count, self.rank + 1);
+    std::vector<int64_t>& values = vectors.emplace_back(count, self.rank + 1);
     ASSERT_EQ(ncclAllReduce(values.data(), values.data(), count, ncclInt64, ncclSum, comm, nullptr),
               ncclSuccess)
         << ncclGetLastError(comm);
-    EXPECT_EQ(values.back(), self.count * (self.count + 1) / 2);
   }
+  // Calls of GPU ranks go on until here.
+  EXPECT_EQ(ncclCommFinalize(comm), ncclSuccess);
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  for (const std::vector<int64_t>& values : vectors)
+    EXPECT_EQ(values.back(), self.count * (self.count + 1) / 2);
 }
 
 // Runs it on two ranks and returns what they logged.
@@ -71,6 +75,18 @@ INSTANTIATE_TEST_SUITE_P(Versions, Tuners, testing::Values(2, 3, 4, 5), [](const
 TEST_P(Tuners, OverruleTheChoiceOfARunningProgram) {
   const std::string log = logOf({pluginOf(GetParam()), "FAKE_TUNER=tree 4"});
   EXPECT_EQ(countOf(log, "-> tree (tuner plug-in fake; else "), 6u) << log;
+  EXPECT_EQ(countOf(log, "fake tuner for 2 ranks on 1 nodes"), 2u) << log;
+}
+
+// By the stand-in for the driver, whose memory is the host's and which runs no kernels.
+TEST_P(Tuners, AreAskedByGpuRanksThatGoThroughTheHost) {
+  const std::string fakes = TUTTI_FAKE_CUDA;
+  if (!std::filesystem::exists(fakes + "/libcuda.so.1")) GTEST_SKIP() << "built without CUDA";
+  const std::string log = logOf({pluginOf(GetParam()), "FAKE_TUNER=tree 4",
+                                 "LD_LIBRARY_PATH=" + fakes, "TUTTI_DEVICE=cuda",
+                                 "NCCL_P2P_DISABLE=1"});
+  EXPECT_EQ(countOf(log, "GPU ranks go through host memory"), 1u) << log;
+  EXPECT_GE(countOf(log, "-> tree (tuner plug-in fake; else "), 6u) << log;
   EXPECT_EQ(countOf(log, "fake tuner for 2 ranks on 1 nodes"), 2u) << log;
 }
 

@@ -50,9 +50,9 @@ struct CostedCall {
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);
 
-// What ranks have prices of their own. Where ranks share CPUs a wait is a turn of the scheduler, and
-// which algorithm waits how is another matter than on CPUs of their own: one list for both names a
-// good algorithm in 93 % of the cells of 2 CPUs, two in 95 % (docs/results/2026-11-21-choice.md).
+// What ranks have prices of their own. Where ranks share CPUs a wait is a turn of the scheduler:
+// one list for both kinds names a good algorithm in 93 % of the cells of 2 CPUs, two in 95 %
+// (docs/results/2026-11-21-choice.md).
 struct RankKind {
   bool readsPeers = false;  // threads of one process
   bool isCrowded = false;

@@ -64,7 +64,9 @@ std::string head(std::string_view device, const Origin& origin) {
 
 std::string write(const CpuConstants& cpu) {
   std::string text = head("cpu", cpu.origin) + fmt::format("cpus {}\n", cpu.cpuCount);
-  text += "# us of each: collective, kind of ranks (crowded: sharing CPUs), algorithm, then price by price\n";
+  text +=
+      "# us of each: collective, kind of ranks (crowded: sharing CPUs), algorithm, then price by "
+      "price\n";
   for (const CostPrices& each : cpu.prices) {
     text += fmt::format("prices {} {}{} {}", name(each.collective),
                         each.kind.isCrowded ? fmt::format("{} ", kCrowded) : "",

@@ -82,9 +82,9 @@ TEST_P(Tuners, OverruleTheChoiceOfARunningProgram) {
 TEST_P(Tuners, AreAskedByGpuRanksThatGoThroughTheHost) {
   const std::string fakes = TUTTI_FAKE_CUDA;
   if (!std::filesystem::exists(fakes + "/libcuda.so.1")) GTEST_SKIP() << "built without CUDA";
-  const std::string log = logOf({pluginOf(GetParam()), "FAKE_TUNER=tree 4",
-                                 "LD_LIBRARY_PATH=" + fakes, "TUTTI_DEVICE=cuda",
-                                 "NCCL_P2P_DISABLE=1"});
+  const std::string log =
+      logOf({pluginOf(GetParam()), "FAKE_TUNER=tree 4", "LD_LIBRARY_PATH=" + fakes,
+             "TUTTI_DEVICE=cuda", "NCCL_P2P_DISABLE=1"});
   EXPECT_EQ(countOf(log, "GPU ranks go through host memory"), 1u) << log;
   EXPECT_GE(countOf(log, "-> tree (tuner plug-in fake; else "), 6u) << log;
   EXPECT_EQ(countOf(log, "fake tuner for 2 ranks on 1 nodes"), 2u) << log;

@@ -241,8 +241,10 @@ double timeOf(const Plan& plan, size_t rival, size_t size) {
 
 Result<std::vector<TuneTime>> measureBlock(const TuneBlock& block, const TuneOptions& options) {
   Plan plan{.block = block, .options = options, .rivals = {kChoice}};
-  for (const schedule::Algorithm& algorithm : schedule::algorithms(block.collective))
-    plan.rivals.push_back(algorithm.name);
+  for (const schedule::Algorithm& algorithm : schedule::algorithms(block.collective)) {
+    if (algorithm.isOfItsOwn(block.rankCount, block.hostCount))
+      plan.rivals.push_back(algorithm.name);
+  }
   if (plan.rivals.size() > kMostRivals || options.sizes.size() > kMostSizes)
     return invalidArgument("{} algorithms, {} sizes: at most {} and {}", plan.rivals.size(),
                            options.sizes.size(), kMostRivals, kMostSizes);

@@ -37,7 +37,9 @@ plan::CostTerms termsOf(const TuneTime& time) {
     hostOf.push_back(rank * block.hostCount / block.rankCount);
   call.slotBytes = plan::acrossHosts({.slotBytes = call.slotBytes}).slotBytes;
   call.isOneHost = false;
-  call.crossings = plan::crossingsOf(algorithm, {.rankCount = block.rankCount}, hostOf);
+  call.hostCount = block.hostCount;
+  call.crossings = plan::crossingsOf(
+      algorithm, {.rankCount = block.rankCount, .hostCount = block.hostCount}, hostOf);
   return plan::countTerms(algorithm, call);
 }
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Times two CPU ranks with a network between them: tutti against iperf3 and Open MPI over TCP, in turns.
+"""Times CPU ranks of two hosts: tutti against iperf3 and Open MPI over TCP, in turns.
 
 Beds: `loopback`; `veth`, two network namespaces with a virtual wire, which end with the run; `veth-10g`, the same
 wire held to 10 Gbit/s. All programs are started at once and sleep; each round of a cell measures each of them once,
-iperf3 among them, and a ratio is the median, over the rounds, of two figures of one round. Rates are bytes a second
-and direction: an all-reduce of S bytes on 2 ranks moves S each way (iperf3 --bidir), a ping-pong S one way at a time.
+iperf3 among them with a stream a rank of a host, and a ratio is the median, over the rounds, of two figures of one round.
+Rates are bytes a second and direction between the hosts: an all-reduce of S bytes needs S each way, however many ranks
+share a host (iperf3 --bidir); a ping-pong of each rank with its partner on the other host moves S a rank, one way at a time.
 
 Exit codes: 0 measured; 1 a wrong result; 2 usage; 3 our library is missing or has failed; 77 no namespaces here.
 """
@@ -43,8 +44,9 @@ class Bed:
 
     name: str
     interface: str
-    server: str  # address of rank 0
+    server: str  # address of the first host
     prefixes: tuple = ((), ())
+    hosts: object = None
 
 
 @contextlib.contextmanager
@@ -57,23 +59,33 @@ def open_bed(name):
         if name == "veth-10g":
             for host in hosts.all:
                 host.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "10gbit", "burst", "1mb", "latency", "20ms")
-        yield Bed(name, "eth0", hosts[0].address, tuple(tuple(host.prefix) for host in hosts.all))
+        yield Bed(name, "eth0", hosts[0].address, tuple(tuple(host.prefix) for host in hosts.all), hosts)
     finally:
         hosts.end()
 
 
-def place(peer, where, work):
-    """The peer with each of its ranks on its host: a script stands for the program."""
-    lines = ["#!/bin/sh", "rank=${OMPI_COMM_WORLD_RANK:-$RANK}", f"export NCCL_HOSTID=bench$rank NCCL_SOCKET_IFNAME={where.interface}", "case $rank in"]
-    for rank, prefix in enumerate(where.prefixes):
-        lines.append(f'{rank}) exec {" ".join(prefix)} {peer.program} "$@" ;;')
-    script = work / f"{peer.key}-{where.name}"
+def place(peer, where, ranks, work):
+    """The peer with so many ranks a host: a script stands for the program, or mpirun starts them by ssh."""
+    if peer.launcher:
+        return place_mpi(peer, where, ranks, work)
+    lines = ["#!/bin/sh", f"host=$((RANK / {ranks}))", f"export NCCL_HOSTID=bench$host NCCL_SOCKET_IFNAME={where.interface}", "case $host in"]
+    for host, prefix in enumerate(where.prefixes):
+        lines.append(f'{host}) exec {" ".join(prefix)} {peer.program} "$@" ;;')
+    script = work / f"{peer.key}-{where.name}-{ranks}"
     script.write_text("\n".join([*lines, "esac", ""]))
     script.chmod(0o700)
-    launcher = peer.launcher
-    if launcher:
-        launcher = (*launcher[:-2], *OPENMPI, where.interface, *launcher[-2:])
-    return dataclasses.replace(peer, program=script, launcher=launcher)
+    return dataclasses.replace(peer, program=script)
+
+
+def place_mpi(peer, where, ranks, work):
+    launcher = (*peer.launcher[:-2], *OPENMPI, where.interface)
+    if where.hosts:
+        agent = work / f"ssh-{os.getpid()}"
+        where.hosts.write_ssh(agent)
+        hosts = ",".join(f"{host.address}:{ranks}" for host in where.hosts.all)
+        launcher = (*where.prefixes[0], *launcher, "--mca", "plm_rsh_agent", str(agent), "--mca", "oob_tcp_if_include", where.interface,
+                    "--map-by", "slot", "-H", hosts)  # fmt: skip
+    return dataclasses.replace(peer, launcher=(*launcher, *peer.launcher[-2:]), crowded=() if where.hosts else peer.crowded)
 
 
 class Iperf:
@@ -106,23 +118,24 @@ class Iperf:
         return statistics.mean(way["bits_per_second"] / 8 for way in ways)
 
 
-def moved(collective, size):
+def moved(cell):
     """Bytes a direction in one call's time, both directions at once or in turn."""
-    return 2 * size if collective == "pingpong" else size
+    return 2 * cell["bytes"] * cell["ranks"] if cell["collective"] == "pingpong" else cell["bytes"]
 
 
-def measure_bed(where, options, work, library):
+def measure_bed(where, ranks, options, work, library):
     peers = {"tutti": find_tutti(work, library)}
     missing = []
     try:
-        peers["openmpi"] = find_openmpi(work)
+        if not options.without_mpi:
+            peers["openmpi"] = find_openmpi(work)
     except Failed as reason:
         missing.append(f"Open MPI: {reason}")
     if shutil.which("iperf3") is None:
         missing.append("iperf3 is not installed (Debian: iperf3)")
     cells = []
     with contextlib.ExitStack() as stack:
-        jobs = {key: stack.enter_context(Job(place(peer, where, work), 2)) for key, peer in peers.items()}
+        jobs = {key: stack.enter_context(Job(place(peer, where, ranks, work), 2 * ranks)) for key, peer in peers.items()}
         for key, job in list(jobs.items()):
             try:
                 job.start()
@@ -131,10 +144,10 @@ def measure_bed(where, options, work, library):
                     raise
                 missing.append(f"{peers[key].title}: {reason}")
                 jobs.pop(key).end(patience=0)
-        iperf = None if shutil.which("iperf3") is None else stack.enter_context(Iperf(where, options.streams, options.iperf_seconds))
+        iperf = None if shutil.which("iperf3") is None else stack.enter_context(Iperf(where, ranks * options.streams, options.iperf_seconds))
         for collective, ways in (("allreduce", ("--bidir",)), ("pingpong", ())):
             for size in options.sizes:
-                cell = {"bed": where.name, "collective": collective, "bytes": size, "rounds": [], "wrong": 0}
+                cell = {"bed": where.name, "ranks": ranks, "collective": collective, "bytes": size, "rounds": [], "wrong": 0}
                 iterations = {}
                 for number in range(options.rounds):
                     keys = list(jobs)[number % len(jobs) :] + list(jobs)[: number % len(jobs)]
@@ -157,35 +170,38 @@ def measure_bed(where, options, work, library):
 def line_of(cell):
     rounds = cell["rounds"]
     median = lambda figures: statistics.median(figures) if figures else None  # noqa: E731
-    gigabytes = lambda us: moved(cell["collective"], cell["bytes"]) / us / 1e3  # noqa: E731
+    gigabytes = lambda us: moved(cell) / us / 1e3  # noqa: E731
     ours = median([each["tutti"] for each in rounds])
     theirs = median([each["openmpi"] for each in rounds if "openmpi" in each])
     pairs = median([each["tutti"] / each["openmpi"] for each in rounds if "openmpi" in each])
     wire = median([each["iperf3"] / 1e9 for each in rounds if "iperf3" in each])
     share = median([gigabytes(each["tutti"]) * 1e9 / each["iperf3"] for each in rounds if "iperf3" in each])
     show = lambda value, form: "-" if value is None else format(value, form)  # noqa: E731
-    words = [cell["bed"], cell["collective"], size_text(cell["bytes"]), show(ours, ".1f"), show(theirs, ".1f"), show(pairs, ".2f"),
+    words = [cell["bed"], f'2 x {cell["ranks"]}', cell["collective"], size_text(cell["bytes"]), show(ours, ".1f"), show(theirs, ".1f"), show(pairs, ".2f"),
              show(gigabytes(ours), ".2f"), show(wire, ".2f"), show(share, ".2f")]  # fmt: skip
     return "| " + " | ".join(words) + " |"
 
 
-HEADER = """| bed | what | size | tutti µs | Open MPI µs | ratio | tutti GB/s | iperf3 GB/s | share |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+HEADER = """| bed | ranks | what | size | tutti µs | Open MPI µs | ratio | tutti GB/s | iperf3 GB/s | share |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 
 def parse_arguments(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beds", default="loopback,veth,veth-10g")
+    parser.add_argument("--ranks", default="1", help="of each host: 1,2,4")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes of the vector, multiples of 8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="to fill for each library, cell and round")
     parser.add_argument("--iperf-seconds", type=int, default=1)
-    parser.add_argument("--streams", type=int, default=1, help="of iperf3: as many as the library has sockets a link")
+    parser.add_argument("--streams", type=int, default=1, help="of iperf3 for each rank of a host: as many as the library has sockets a link")
+    parser.add_argument("--without-mpi", action="store_true", help="only iperf3 beside it")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/release/lib", help="folder of libnccl.so.2")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/peers", help="where programs are built")
     parser.add_argument("--json", metavar="FILE", help="all rounds' figures")
     options = parser.parse_args(words)
     options.sizes = [int(size) for size in options.sizes.split(",")]
+    options.ranks = [int(count) for count in options.ranks.split(",")]
     return options
 
 
@@ -201,7 +217,8 @@ def main(words):
     for name in beds:
         try:
             with open_bed(name) as where:
-                cells += measure_bed(where, options, work, options.library.resolve())
+                for ranks in options.ranks:
+                    cells += measure_bed(where, ranks, options, work, options.library.resolve())
         except Failed as reason:
             print(f"run.py: {name}: {reason}", file=sys.stderr)
             return 3

@@ -66,10 +66,10 @@ void allToAll(const Call& call) {
 }
 
 void pingPong(const Call& call) {
-  if (context->rank > 1) return;
+  const int other = partnerOf(context->rank, context->size);
+  if (other < 0) return;
   const size_t bytes = call.count * sizeof(float);
-  const bool isFirst = context->rank == 0;
-  const int other = 1 - context->rank;
+  const bool isFirst = context->rank < other;
   float* source = isFirst ? const_cast<float*>(call.send) : call.recv;
   auto outgoing = context->createUnboundBuffer(source, bytes);
   auto incoming = context->createUnboundBuffer(call.recv, bytes);

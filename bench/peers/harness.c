@@ -83,6 +83,12 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+int partnerOf(int rank, int rankCount) {
+  const int half = rankCount / 2;
+  if (rank >= 2 * half) return -1;
+  return rank < half ? rank + half : rank - half;
+}
+
 /* ---- Meeting -------------------------------------------------------------------------------- */
 
 void meet(void) {
@@ -193,12 +199,15 @@ static size_t countWrong(const float* seen, size_t count, const float* values, s
 
 static size_t wrongOf(const struct Call* call, size_t whole) {
   const size_t rank = (size_t)job.place.rank;
+  const int partner = partnerOf(job.place.rank, job.place.rankCount);
   size_t wrong = 0, piece;
   switch (call->collective) {
     case kAllReduce: return countWrong(call->recv, whole, job.sum, 0);
     case kReduceScatter: return countWrong(call->recv, call->count, job.sum, rank * call->count);
     case kBroadcast: return countWrong(call->recv, whole, job.inputs[0], 0);
-    case kPingPong: return rank < 2 ? countWrong(call->recv, whole, job.inputs[0], 0) : 0;
+    case kPingPong:
+      if (partner < 0) return 0;
+      return countWrong(call->recv, whole, job.inputs[partner < (int)rank ? partner : (int)rank], 0);
     case kAllGather:
     case kAllToAll:
       for (piece = 0; piece < (size_t)job.place.rankCount; ++piece) {

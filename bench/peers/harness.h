@@ -17,7 +17,7 @@ enum Collective {
   kReduceScatter,
   kBroadcast, /* from rank 0, in place */
   kAllToAll,
-  kPingPong, /* rank 0 to rank 1 and back */
+  kPingPong, /* each rank of the first half to its partner in the second, and back */
   kCollectiveCount
 };
 
@@ -32,8 +32,8 @@ struct Place {
 
 /* Buffers hold floats. `send` and `recv` are what the rank gives and gets; `count` is that of one
  * rank's piece for all-gather, reduce-scatter and all-to-all, and of the vector for the others.
- * Broadcast uses `recv` alone. Ping-pong: rank 0 sends `send`, rank 1 returns it from its `recv`.
- */
+ * Broadcast uses `recv` alone. Ping-pong: the first half sends `send`, partners return it from their
+ * `recv`. */
 struct Call {
   enum Collective collective;
   const float* send;
@@ -55,6 +55,8 @@ void peerFree(float* memory);
 void peerCall(const struct Call* call);
 void peerClose(void);
 
+/* The other rank of a ping-pong, half of the ranks away; -1: none, of an odd number the last. */
+int partnerOf(int rank, int rankCount);
 /* For peerOpen: returns once all ranks are here. */
 void meet(void);
 /* Says why on standard error and ends the process; the launcher ends the others. */

@@ -11,6 +11,7 @@ enum { kPage = 4096, kTag = 7 };
 
 static char description[MPI_MAX_LIBRARY_VERSION_STRING];
 static int ownRank;
+static int partner;
 
 static void require(int result, const char* call) {
   if (result != MPI_SUCCESS) fail(call, "MPI error");
@@ -31,6 +32,7 @@ void peerOpen(const struct Place* place, int argumentCount, char** arguments) {
     if (*c == '\t') *c = ' ';
   }
   ownRank = rank;
+  partner = partnerOf(rank, size);
 }
 
 const char* peerDescription(void) { return description; }
@@ -47,18 +49,17 @@ void peerFree(float* memory) { free(memory); }
 
 static int pingPong(const struct Call* call) {
   const int count = (int)call->count;
-  if (ownRank == 0) {
-    const int result = MPI_Send(call->send, count, MPI_FLOAT, 1, kTag, MPI_COMM_WORLD);
+  int result;
+  if (partner < 0) return MPI_SUCCESS;
+  if (ownRank < partner) {
+    result = MPI_Send(call->send, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD);
     if (result != MPI_SUCCESS) return result;
-    return MPI_Recv(call->recv, count, MPI_FLOAT, 1, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return MPI_Recv(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   }
-  if (ownRank == 1) {
-    const int result =
-        MPI_Recv(call->recv, count, MPI_FLOAT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    if (result != MPI_SUCCESS) return result;
-    return MPI_Send(call->recv, count, MPI_FLOAT, 0, kTag, MPI_COMM_WORLD);
-  }
-  return MPI_SUCCESS;
+  result =
+      MPI_Recv(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  if (result != MPI_SUCCESS) return result;
+  return MPI_Send(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD);
 }
 
 static int run(const struct Call* call) {

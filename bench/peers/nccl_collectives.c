@@ -18,6 +18,7 @@ struct Memory {
 
 static ncclComm_t comm;
 static int ownRank;
+static int partner;
 static int isShared;
 static int isWindowRefused;
 static struct Memory memories[kBuffers];
@@ -32,6 +33,7 @@ void peerOpen(const struct Place* place, int argumentCount, char** arguments) {
   _Static_assert(sizeof id <= kBlobBytes, "the id goes through the board");
   isShared = argumentCount > 0 && strcmp(arguments[0], "shared") == 0;
   ownRank = place->rank;
+  partner = partnerOf(place->rank, place->rankCount);
   if (ownRank == 0) {
     require(ncclGetUniqueId(&id), "ncclGetUniqueId");
     memcpy(place->blob, &id, sizeof id);
@@ -98,17 +100,15 @@ void peerFree(float* start) {
 
 static ncclResult_t pingPong(const struct Call* call) {
   ncclResult_t result = ncclSuccess;
-  if (ownRank == 0) {
-    result = ncclSend(call->send, call->count, ncclFloat, 1, comm, NULL);
+  if (partner < 0) return result;
+  if (ownRank < partner) {
+    result = ncclSend(call->send, call->count, ncclFloat, partner, comm, NULL);
     if (result != ncclSuccess) return result;
-    return ncclRecv(call->recv, call->count, ncclFloat, 1, comm, NULL);
+    return ncclRecv(call->recv, call->count, ncclFloat, partner, comm, NULL);
   }
-  if (ownRank == 1) {
-    result = ncclRecv(call->recv, call->count, ncclFloat, 0, comm, NULL);
-    if (result != ncclSuccess) return result;
-    return ncclSend(call->recv, call->count, ncclFloat, 0, comm, NULL);
-  }
-  return result;
+  result = ncclRecv(call->recv, call->count, ncclFloat, partner, comm, NULL);
+  if (result != ncclSuccess) return result;
+  return ncclSend(call->recv, call->count, ncclFloat, partner, comm, NULL);
 }
 
 static ncclResult_t run(const struct Call* call) {

@@ -78,7 +78,7 @@ void addCrossings(const CostedCall& call, double pieces, double chunkBytes, Cost
 }  // namespace
 
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call) {
-  const schedule::Cost cost = algorithm.cost(call.rankCount);
+  const schedule::Cost cost = schedule::costOf(algorithm, call.rankCount, call.hostCount);
   const int32_t chunks = std::max(algorithm.chunkCount(call.rankCount), 1);
   const uint64_t chunkBytes = call.bytes / static_cast<uint64_t>(chunks);
   const bool isLine = chunkBytes <= wire::kInlineBytes;

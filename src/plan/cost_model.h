@@ -45,6 +45,7 @@ struct CostedCall {
   bool readsByKernel = false;      // processes that read each other's memory through the kernel
   uint32_t slotBytes = 64 * 1024;  // of a link
   bool isOneHost = true;
+  int32_t hostCount = 1;  // that hold as many ranks each, next to each other
   Crossings crossings{};  // of this algorithm
 };
 // How often each term occurs.

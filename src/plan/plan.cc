@@ -29,7 +29,9 @@ bool isReferable(const CallShape& shape, const Algorithm& algorithm, size_t chun
 }
 
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
-  schedule::ScheduleOptions options{.rankCount = agreement.rankCount, .order = agreement.order};
+  schedule::ScheduleOptions options{.rankCount = agreement.rankCount,
+                                    .order = agreement.order,
+                                    .hostCount = agreement.evenHostCount()};
   switch (shape.collective) {
     case Collective::kSend:
       options.root = shape.peer;
@@ -80,10 +82,12 @@ Result<std::vector<const Algorithm*>> allowedFor(Collective collective,
                                                  const Agreement& agreement) {
   const auto all = schedule::algorithms(collective);
   const AlgorithmFilter filter(agreement.algorithms);
+  const int32_t hosts = agreement.evenHostCount();
   std::vector<const Algorithm*> allowed;
   for (const Algorithm& algorithm : all) {
     const uint32_t capacity = wire::capacity(agreement.geometry.slotCount);
     if (algorithm.minSlotCount > static_cast<int32_t>(capacity)) continue;
+    if (agreement.algorithms.empty() && !algorithm.isOfItsOwn(agreement.rankCount, hosts)) continue;
     if (filter.allows(collective, algorithm.name)) allowed.push_back(&algorithm);
   }
   if (!allowed.empty()) return allowed;
@@ -125,7 +129,8 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
                   .readsPeers = agreement.readsPeers,
                   .readsByKernel = agreement.readsByKernel,
                   .slotBytes = agreement.geometry.slotBytes,
-                  .isOneHost = agreement.isOneHost};
+                  .isOneHost = agreement.isOneHost,
+                  .hostCount = agreement.evenHostCount()};
   const CostPrices network{.us = socketsFor(agreement).us};
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
@@ -215,6 +220,22 @@ class ProgramCache {
 Planner::Planner(Agreement agreement)
     : agreement_(std::move(agreement)), programs_(std::make_unique<ProgramCache>()) {}
 Planner::~Planner() = default;
+
+int32_t Agreement::evenHostCount() const {
+  const auto hostAt = [&](size_t place) {
+    return hostOf[order.empty() ? place : static_cast<size_t>(index(order[place]))];
+  };
+  std::vector<size_t> firsts;  // the place of each host's first rank, were each host's together
+  for (size_t place = 0; place < hostOf.size(); ++place) {
+    if (place == 0 || hostAt(place) != hostAt(place - 1)) firsts.push_back(place);
+  }
+  const size_t hosts = firsts.size();
+  if (hosts < 2 || hosts != static_cast<size_t>(std::ranges::max(hostOf)) + 1) return 1;
+  for (size_t host = 0; host < hosts; ++host) {
+    if (firsts[host] * hosts != host * hostOf.size()) return 1;
+  }
+  return static_cast<int32_t>(hosts);
+}
 
 size_t vectorBytes(const CallShape& shape, int32_t rankCount) {
   return shape.count * sizeOf(shape.type) *

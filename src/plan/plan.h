@@ -53,6 +53,8 @@ struct Agreement {
   bool isOneHost = false;
   // Where they are not, the host of each, by number.
   std::vector<int32_t> hostOf = {};
+  // Hosts that hold as many ranks each, a host's next to each other in the order below; else 1.
+  int32_t evenHostCount() const;
   // On the host where it is most, at least 1. Where ranks outnumber CPUs, each wait is a turn of
   // the scheduler.
   double ranksPerCpu = 1;

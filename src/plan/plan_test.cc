@@ -55,7 +55,8 @@ TEST(Choose, SaysWhy) {
 TEST(Choose, TakesTheCheapestOfTheCosts) {
   for (uint64_t count = 1; count <= 16_MiB; count *= 16) {
     const std::vector<AlgorithmCost> costs = costsOf(allReduceOf(count), agreementOf(8));
-    ASSERT_EQ(costs.size(), schedule::algorithms(Collective::kAllReduce).size());
+    ASSERT_EQ(costs.size(), schedule::algorithms(Collective::kAllReduce).size() - 1)
+        << "all but hierarchical";
     const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
     EXPECT_EQ(choose(allReduceOf(count), agreementOf(8))->algorithm, best->algorithm);
     EXPECT_GT(best->us, 0);
@@ -84,7 +85,7 @@ TEST(Choose, GoesByTheNetworksPricesBetweenHosts) {
   EXPECT_THAT(chosenAcross(kDearHops, 16), testing::AnyOf("oneshot", "doubling"));
   EXPECT_EQ(chosenAcross(kDearMessages, 16), "doubling");
   // A whole vector crosses once a tree, and each tree has half of it.
-  EXPECT_THAT(chosenAcross(kDearBytes, 1_MiB), testing::AnyOf("ring", "tree"));
+  EXPECT_THAT(chosenAcross(kDearBytes, 1_MiB), testing::AnyOf("ring", "tree", "hierarchical"));
 }
 
 TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {
@@ -249,6 +250,41 @@ TEST(Planner, MakesLongerPiecesBetweenHosts) {
   const CallShape shape = allReduceOf(64_KiB);
   EXPECT_EQ(within.make(shape).value().layout.pieceCount, 8u);
   EXPECT_EQ(across.make(shape).value().layout.pieceCount, 1u);
+}
+
+TEST(EvenHosts, AreCountedWhereEachHoldsAsManyRanksSideBySide) {
+  Agreement agreement = agreementOf(4);
+  EXPECT_EQ(agreement.evenHostCount(), 1) << "one host";
+  agreement.hostOf = {0, 0, 1, 1};
+  EXPECT_EQ(agreement.evenHostCount(), 2);
+  agreement.hostOf = {0, 0, 0, 1};
+  EXPECT_EQ(agreement.evenHostCount(), 1);
+  agreement.hostOf = {0, 1, 2, 3};
+  EXPECT_EQ(agreement.evenHostCount(), 4);
+  agreement.hostOf = {0, 1, 0, 1};
+  EXPECT_EQ(agreement.evenHostCount(), 1) << "ranks of a host are not neighbours";
+  agreement.order = {Rank{0}, Rank{2}, Rank{1}, Rank{3}};
+  EXPECT_EQ(agreement.evenHostCount(), 2) << "in the order they are";
+}
+
+TEST(Hierarchical, IsThereWhereHostsHoldSeveralRanksOrItIsAskedFor) {
+  const CallShape shape{.count = 1 << 20};
+  const auto has = [&](const Agreement& agreement) {
+    return std::ranges::any_of(costsOf(shape, agreement), [](const AlgorithmCost& each) {
+      return each.algorithm == "hierarchical" && each.us > 0;
+    });
+  };
+  Agreement agreement = agreementOf(4);
+  EXPECT_FALSE(has(agreement));
+  agreement.isOneHost = false;
+  agreement.hostOf = {0, 1, 2, 3};
+  EXPECT_FALSE(has(agreement));
+  agreement.hostOf = {0, 0, 1, 1};
+  EXPECT_TRUE(has(agreement));
+  agreement.hostOf = {0, 0, 0, 1};
+  EXPECT_FALSE(has(agreement));
+  agreement.algorithms = "hierarchical";
+  EXPECT_EQ(choose(shape, agreement).value().algorithm, "hierarchical");
 }
 
 }  // namespace

@@ -37,9 +37,10 @@ std::string_view nameOf(Launch launch) { return launch == Launch::kEager ? "eage
 
 const CostPrices* CpuConstants::pricesOf(const schedule::Algorithm& algorithm,
                                          const RankKind& kind) const {
+  const std::string_view name = algorithm.followsHosts() ? algorithm.onOneHost : algorithm.name;
   const CostPrices* other = nullptr;
   for (const CostPrices& each : prices) {
-    if (each.collective != algorithm.collective || each.algorithm != algorithm.name ||
+    if (each.collective != algorithm.collective || each.algorithm != name ||
         each.kind.readsPeers != kind.readsPeers)
       continue;
     if (each.kind == kind) return &each;

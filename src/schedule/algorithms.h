@@ -18,6 +18,8 @@ struct ScheduleOptions {
   std::span<const Rank> order{};  // rings: order[i] sends to order[i + 1]; a permutation of all
                                   // ranks, empty for 0, 1, 2, ... Other algorithms are placed in
                                   // an order by buildProgram (catalog.h).
+  int32_t hostCount = 1;  // hierarchical: so many hosts hold as many ranks each, a host's next to
+                          // each other; divides rankCount
 };
 
 // REQUIRES for all: 0 <= rank, root, sender < rankCount. One rank alone copies its input to its
@@ -60,6 +62,11 @@ Program directReduce(const ScheduleOptions& options, Rank rank);
 Program twoShotAllReduce(const ScheduleOptions& options, Rank rank);
 Program twoShotBroadcast(const ScheduleOptions& options, Rank rank);
 Program twoShotReduce(const ScheduleOptions& options, Rank rank);
+
+// All-reduce of hostCount hosts (hierarchical.cc), a chunk a rank: folded inside each host, then by
+// the chunk's owner, each in one step and in rank order; between hosts goes what one rank a host
+// would send. With one host, or a rank a host, it is two-shot. Needs two slots a link.
+Program hierarchicalAllReduce(const ScheduleOptions& options, Rank rank);
 
 // Whole vectors exchanged at distances 1, 2, 4, ... (doubling.cc), one chunk. Folds in rank order,
 // half by half; above a power of two, as many pairs of ranks fold first as there are ranks over.

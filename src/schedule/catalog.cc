@@ -187,6 +187,15 @@ Cost patAllReduceCost(int32_t n) {
           .messages = 2 * everyPair(n)};
 }
 
+// Two-shot's messages. A rank hands in host by host, each time after it has folded what the host
+// before is to get, so that one message a link is under way; then two hops between hosts, one back
+// inside and, for each other host, one that waits for the host before.
+Cost hierarchicalCost(int32_t n, int32_t hosts) {
+  Cost cost = twoShotAllReduceCost(n);
+  if (hosts > 1 && hosts < n) cost.hops = 2 * hosts;
+  return cost;
+}
+
 // ---- hops between hosts
 
 // On its way round each message meets every host's border, all but those on the last links that it
@@ -234,6 +243,9 @@ constexpr std::array kAlgorithms = {
               allHops<oneShotCost>},
     Algorithm{"twoshot", Collective::kAllReduce, kTwoPhaseSlots, twoShotAllReduce, oneChunkARank,
               twoShotAllReduceCost, allHops<twoShotAllReduceCost>},
+    Algorithm{"hierarchical", Collective::kAllReduce, kTwoPhaseSlots, hierarchicalAllReduce,
+              oneChunkARank, twoShotAllReduceCost, allHops<twoShotAllReduceCost>, hierarchicalCost,
+              "twoshot"},
     Algorithm{"tree", Collective::kAllReduce, 1, treeAllReduce, treeCount, treeAllReduceCost,
               treeAllReduceHostHops},
     Algorithm{"doubling", Collective::kAllReduce, 1, doublingAllReduce, oneChunk, doublingCost,
@@ -305,6 +317,11 @@ const Algorithm* findAlgorithm(Collective collective, std::string_view name) {
   return nullptr;
 }
 
+Cost costOf(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount) {
+  return algorithm.followsHosts() ? algorithm.costOnHosts(rankCount, hostCount)
+                                  : algorithm.cost(rankCount);
+}
+
 double sentFactor(const Algorithm& algorithm, int32_t rankCount) {
   return static_cast<double>(algorithm.cost(rankCount).sentMessages) /
          algorithm.chunkCount(rankCount);
@@ -351,7 +368,8 @@ Program buildProgram(const Algorithm& algorithm, const ScheduleOptions& options,
   const Places places(options.order);
   Program program = algorithm.build({.rankCount = options.rankCount,
                                      .root = places.placeOf(options.root),
-                                     .sender = places.placeOf(options.sender)},
+                                     .sender = places.placeOf(options.sender),
+                                     .hostCount = options.hostCount},
                                     places.placeOf(rank));
   for (Rank& peer : program.receivesFrom) peer = places.rankAt(index(peer));
   for (Rank& peer : program.sendsTo) peer = places.rankAt(index(peer));

@@ -33,7 +33,19 @@ struct Algorithm {
   // each other. Exact; an upper bound for pairwise and PAT, and for tree and doubling where ranks
   // are no power of two.
   int32_t (*hostHops)(int32_t rankCount, int32_t hostCount);
+  // Where its schedule follows the hosts (ScheduleOptions::hostCount): what it costs then, and the
+  // algorithm that it is with one host, whose prices hold for it too. Null and empty: it does not.
+  Cost (*costOnHosts)(int32_t rankCount, int32_t hostCount) = nullptr;
+  std::string_view onOneHost{};
+
+  bool followsHosts() const { return costOnHosts != nullptr; }
+  // Not just another's double among so many ranks: hosts hold several each, equally many.
+  bool isOfItsOwn(int32_t rankCount, int32_t hostCount) const {
+    return !followsHosts() || (hostCount > 1 && hostCount < rankCount);
+  }
 };
+
+Cost costOf(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount);
 
 // Never empty; the first is the one to take when nothing is known.
 std::span<const Algorithm> algorithms(Collective collective);

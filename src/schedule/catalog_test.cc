@@ -67,6 +67,52 @@ TEST_P(EveryAlgorithm, IsProvedForMoreRanksThanAMachineWordHasBits) {
   }
 }
 
+// Whoever follows the hosts, with every number of hosts that hold as many ranks each.
+TEST(Hierarchical, IsProvedForEveryNumberOfHosts) {
+  const Algorithm& algorithm = *findAlgorithm(Collective::kAllReduce, "hierarchical");
+  for (int32_t n = 1; n <= kMostRanks; ++n) {
+    for (int32_t hosts = 1; hosts <= n; ++hosts) {
+      if (n % hosts != 0) continue;
+      const Schedule schedule = makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts});
+      for (const bool inPlace : {false, true}) {
+        const Proof proof =
+            prove(schedule, {.slotCount = algorithm.minSlotCount, .inPlace = inPlace});
+        ASSERT_TRUE(proof.ok()) << n << " ranks on " << hosts << " hosts: " << proof.refusal;
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, IsTwoShotOnOneHostAndWithARankAHost) {
+  for (int32_t n = 1; n <= 8; ++n) {
+    for (const int32_t hosts : {1, n}) {
+      for (int32_t rank = 0; rank < n; ++rank) {
+        const ScheduleOptions options{.rankCount = n, .hostCount = hosts};
+        const Program own = hierarchicalAllReduce(options, Rank{rank});
+        const Program other = twoShotAllReduce(options, Rank{rank});
+        ASSERT_EQ(own.steps.size(), other.steps.size());
+        for (size_t i = 0; i < own.steps.size(); ++i)
+          EXPECT_EQ(describe(own, own.steps[i]), describe(other, other.steps[i])) << hosts;
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, FoldsInsideAHostAndSendsEachOtherHostOneMessageAChunk) {
+  const Program program = hierarchicalAllReduce({.rankCount = 4, .hostCount = 2}, Rank{1});
+  std::vector<std::string> lines;
+  for (const Step& step : program.steps) lines.push_back(describe(program, step));
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       "chunk 2: in[2] -> link->0",
+                       "chunk 3: link<-0 + in[3] -> link->3",
+                       "chunk 0: in[0] -> link->0",
+                       "chunk 1: link<-0 + in[1] + link<-3 -> out[1], link->3, link->0 post",
+                       "chunk 0: link<-0 -> out[0]",
+                       "chunk 3: link<-3 -> out[3], link->0",
+                       "chunk 2: link<-0 -> out[2]",
+                   }));
+}
+
 // Messages a program moves in one piece.
 int32_t countLinks(const Program& program, bool asSources) {
   int32_t count = 0;
@@ -79,23 +125,38 @@ int32_t countLinks(const Program& program, bool asSources) {
   return count;
 }
 
+void expectCost(const Schedule& schedule, const Cost& said) {
+  Cost seen;
+  for (const Program& program : schedule.programs) {
+    seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
+    seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
+    seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
+    seen.messages += countLinks(program, false);
+  }
+  seen.hops = prove(schedule, {.slotCount = 8}).report.hops;
+  EXPECT_EQ(seen.steps, said.steps);
+  EXPECT_EQ(seen.sentMessages, said.sentMessages);
+  EXPECT_EQ(seen.receivedMessages, said.receivedMessages);
+  EXPECT_EQ(seen.hops, said.hops);
+  EXPECT_EQ(seen.messages, said.messages);
+}
+
 TEST_P(EveryAlgorithm, CostsWhatTheCatalogueSays) {
   for (int32_t n = 1; n <= kMostRanks; ++n) {
-    const Schedule schedule = makeSchedule(algorithm(), optionsFor(n, 0));
-    Cost seen;
-    for (const Program& program : schedule.programs) {
-      seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
-      seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
-      seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
-      seen.messages += countLinks(program, false);
+    SCOPED_TRACE(n);
+    expectCost(makeSchedule(algorithm(), optionsFor(n, 0)), algorithm().cost(n));
+  }
+}
+
+TEST(Hierarchical, CostsWhatTheCatalogueSaysOnAnyNumberOfHosts) {
+  const Algorithm& algorithm = *findAlgorithm(Collective::kAllReduce, "hierarchical");
+  for (int32_t n = 2; n <= 32; ++n) {
+    for (int32_t hosts = 1; hosts <= n; ++hosts) {
+      if (n % hosts != 0) continue;
+      SCOPED_TRACE(testing::Message() << n << " ranks on " << hosts << " hosts");
+      expectCost(makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts}),
+                 costOf(algorithm, n, hosts));
     }
-    seen.hops = prove(schedule, {.slotCount = 8}).report.hops;
-    const Cost said = algorithm().cost(n);
-    EXPECT_EQ(seen.steps, said.steps) << n;
-    EXPECT_EQ(seen.sentMessages, said.sentMessages) << n;
-    EXPECT_EQ(seen.receivedMessages, said.receivedMessages) << n;
-    EXPECT_EQ(seen.hops, said.hops) << n;
-    EXPECT_EQ(seen.messages, said.messages) << n;
   }
 }
 
@@ -164,7 +225,11 @@ TEST_P(EveryAlgorithm, HopsBetweenHostsAsTheCatalogueSays) {
     const Schedule schedule = makeSchedule(algorithm(), optionsFor(n, 0));
     for (int32_t hosts = 2; hosts <= n; ++hosts) {
       if (n % hosts != 0) continue;
-      const int32_t seen = HostHops(schedule, hosts).longest();
+      ScheduleOptions options = optionsFor(n, 0);
+      options.hostCount = hosts;
+      const Schedule followed = makeSchedule(algorithm(), options);
+      const int32_t seen =
+          HostHops(algorithm().followsHosts() ? followed : schedule, hosts).longest();
       const int32_t said = algorithm().hostHops(n, hosts);
       EXPECT_LE(seen, said) << n << " ranks on " << hosts << " hosts";
       if (isExact(n)) {

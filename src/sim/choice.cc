@@ -105,7 +105,9 @@ class Chooser {
     TUTTI_TRY(add(std::string(choice.algorithm), Protocol::kSimple, 0, 1));
     for (const schedule::Algorithm& each : schedule::algorithms(call_.collective)) {
       const bool isTooMany = cluster_.rankCount() > kMostRanksDirect && !isSparse(each);
-      if (each.name == choice.algorithm || isTooMany || !isWanted(each.name, Protocol::kSimple))
+      // Traffic is that of one host's schedules, laid over the nodes.
+      if (each.name == choice.algorithm || isTooMany || each.followsHosts() ||
+          !isWanted(each.name, Protocol::kSimple))
         continue;
       TUTTI_TRY(add(std::string(each.name), Protocol::kSimple, 0, 1));
     }
@@ -117,6 +119,7 @@ class Chooser {
     const bool isOneNode = cluster_.nodeCount() == 1;
     for (const schedule::Algorithm& each : schedule::algorithms(call_.collective)) {
       if (!isSparse(each) && cluster_.rankCount() > kMostRanksDirect) continue;
+      if (each.followsHosts()) continue;
       for (const Protocol protocol : kProtocols) {
         const bool isKnown = isPriced(timing_.system, call_.collective, each.name, protocol) ||
                              !wanted_.algorithm.empty() || (!isOneNode && each.name != "oneshot");

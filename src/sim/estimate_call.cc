@@ -20,6 +20,7 @@ double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
       for (const auto protocol :
            {graph::Protocol::kLl, graph::Protocol::kLl128, graph::Protocol::kSimple}) {
         if (measuredOnly && !isPriced(kSystem, shape.collective, each.name, protocol)) continue;
+        if (each.followsHosts()) continue;
         const CallPrices& prices =
             pricesFor({kSystem, shape.collective, each.name, protocol, ranks});
         const double us = prices.fixedUs + each.cost(ranks).hops * prices.hopUs +

@@ -91,6 +91,22 @@ class Host:
         subprocess.run(["ip", "link", "del", self.port], capture_output=True)
 
 
+SSH = """#!/bin/sh
+# Stands for ssh between the hosts of a test: like it, hands on no variable of the caller's, and begins at home.
+while :; do
+  case $1 in -[oplFi]) shift 2 ;; -*) shift ;; *) break ;; esac
+done
+host=${1#*@}
+shift
+case $host in
+%s
+*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255 ;;
+esac
+cd
+exec nsenter --net=/proc/$pid/ns/net env -i PATH="$PATH" HOME="$HOME" SHELL=/bin/sh unshare --uts sh -c "hostname $name; $*"
+"""
+
+
 class Hosts:
     def __init__(self, count):
         run("ip", "link", "add", "wires", "type", "bridge")
@@ -99,6 +115,12 @@ class Hosts:
 
     def __getitem__(self, number):
         return self.all[number]
+
+    def write_ssh(self, path):
+        """A program at this path that does what ssh would between these hosts, by name ("host1") and by address."""
+        names = [f"host{host.number}|{host.address}|fd77::{host.number + 1}) pid={host.holder.pid} name=host{host.number} ;;" for host in self.all]
+        path.write_text(SSH % "\n".join(names))
+        path.chmod(0o700)
 
     def end(self):
         for host in self.all:

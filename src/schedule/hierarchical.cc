@@ -1,0 +1,125 @@
+// All-reduce of several hosts that hold as many ranks each: every chunk is folded inside each host
+// first, so that a host sends and receives it once, not once a rank. A chunk's owner is the rank of
+// its number; in every other host the rank in the owner's seat folds that host's part and hands it
+// to the owner, gets the result back and passes it on.
+#include <utility>
+#include <vector>
+
+#include "schedule/algorithms.h"
+#include "schedule/building.h"
+
+namespace tutti::schedule {
+namespace {
+
+// Hosts one after the other, each with its ranks in seats.
+class Seating {
+ public:
+  Seating(const ScheduleOptions& options, Rank rank)
+      : hostCount_(options.hostCount),
+        seatCount_(options.rankCount / options.hostCount),
+        host_(index(rank) / seatCount_),
+        seat_(index(rank) % seatCount_) {}
+
+  int32_t hostCount() const { return hostCount_; }
+  int32_t seatCount() const { return seatCount_; }
+  int32_t host() const { return host_; }
+  int32_t hostAfter(int32_t distance) const { return (host_ + distance) % hostCount_; }
+  int32_t hostBefore(int32_t distance) const { return hostAfter(hostCount_ - distance); }
+
+  Rank at(int32_t host, int32_t seat) const { return Rank{host * seatCount_ + seat}; }
+  // In this rank's seat on another host.
+  Rank counterpart(int32_t host) const { return at(host, seat_); }
+  int32_t seatAfter(int32_t distance) const { return (seat_ + distance) % seatCount_; }
+  Rank neighbour(int32_t distance) const { return at(host_, seatAfter(distance)); }
+
+ private:
+  int32_t hostCount_, seatCount_, host_, seat_;
+};
+
+// The chunks of a host's owners, each to whoever sits here as its owner does there.
+void addHandIns(ProgramBuilder& program, const Seating& seating, int32_t host) {
+  for (int32_t distance = 1; distance < seating.seatCount(); ++distance) {
+    const int32_t chunk = index(seating.at(host, seating.seatAfter(distance)));
+    program.add({.chunk = chunk,
+                 .sources = {in(chunk)},
+                 .destinations = {program.to(seating.neighbour(distance))}});
+  }
+}
+
+// This host's contributions to a chunk, in the order of seats.
+void addContributions(ProgramBuilder& program, const Seating& seating, Rank rank, int32_t chunk,
+                      std::vector<Operand>& sources) {
+  for (int32_t seat = 0; seat < seating.seatCount(); ++seat) {
+    const Rank from = seating.at(seating.host(), seat);
+    sources.push_back(from == rank ? in(chunk) : program.from(from));
+  }
+}
+
+void addNeighbours(ProgramBuilder& program, const Seating& seating,
+                   std::vector<Operand>& destinations) {
+  for (int32_t distance = 1; distance < seating.seatCount(); ++distance)
+    destinations.push_back(program.to(seating.neighbour(distance)));
+}
+
+// The own chunk: all hosts' parts, in the order of hosts.
+void addResult(ProgramBuilder& program, const Seating& seating, Rank rank) {
+  const int32_t own = index(rank);
+  std::vector<Operand> sources;
+  for (int32_t host = 0; host < seating.hostCount(); ++host) {
+    if (host == seating.host()) {
+      addContributions(program, seating, rank, own, sources);
+    } else {
+      sources.push_back(program.from(seating.counterpart(host)));
+    }
+  }
+  std::vector<Operand> destinations{out(own)};
+  for (int32_t distance = 1; distance < seating.hostCount(); ++distance)
+    destinations.push_back(program.to(seating.counterpart(seating.hostAfter(distance))));
+  addNeighbours(program, seating, destinations);
+  program.add({.chunk = own,
+               .sources = std::move(sources),
+               .destinations = std::move(destinations),
+               .post = true});
+}
+
+// The results of a host's owners: that of the counterpart comes from there and is passed on.
+void addReceives(ProgramBuilder& program, const Seating& seating, int32_t host) {
+  const Rank counterpart = seating.counterpart(host);
+  if (host != seating.host()) {
+    std::vector<Operand> destinations{out(index(counterpart))};
+    addNeighbours(program, seating, destinations);
+    program.add({.chunk = index(counterpart),
+                 .sources = {program.from(counterpart)},
+                 .destinations = std::move(destinations)});
+  }
+  for (int32_t distance = seating.seatCount() - 1; distance > 0; --distance) {
+    const int32_t chunk = index(seating.at(host, seating.seatAfter(distance)));
+    program.add({.chunk = chunk,
+                 .sources = {program.from(seating.neighbour(distance))},
+                 .destinations = {out(chunk)}});
+  }
+}
+
+}  // namespace
+
+Program hierarchicalAllReduce(const ScheduleOptions& options, Rank rank) {
+  if (options.rankCount == 1) return copyAlone(true);
+  const Seating seating(options, rank);
+  ProgramBuilder program;
+  for (int32_t distance = 1; distance < seating.hostCount(); ++distance) {
+    const Rank owner = seating.counterpart(seating.hostAfter(distance));
+    addHandIns(program, seating, seating.hostAfter(distance));
+    std::vector<Operand> sources;
+    addContributions(program, seating, rank, index(owner), sources);
+    program.add({.chunk = index(owner),
+                 .sources = std::move(sources),
+                 .destinations = {program.to(owner)}});
+  }
+  addHandIns(program, seating, seating.host());
+  addResult(program, seating, rank);
+  for (int32_t distance = 0; distance < seating.hostCount(); ++distance)
+    addReceives(program, seating, seating.hostBefore(distance));
+  return std::move(program).take();
+}
+
+}  // namespace tutti::schedule

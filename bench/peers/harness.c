@@ -207,7 +207,8 @@ static size_t wrongOf(const struct Call* call, size_t whole) {
     case kBroadcast: return countWrong(call->recv, whole, job.inputs[0], 0);
     case kPingPong:
       if (partner < 0) return 0;
-      return countWrong(call->recv, whole, job.inputs[partner < (int)rank ? partner : (int)rank], 0);
+      return countWrong(call->recv, whole, job.inputs[partner < (int)rank ? partner : (int)rank],
+                        0);
     case kAllGather:
     case kAllToAll:
       for (piece = 0; piece < (size_t)job.place.rankCount; ++piece) {

@@ -32,8 +32,8 @@ struct Place {
 
 /* Buffers hold floats. `send` and `recv` are what the rank gives and gets; `count` is that of one
  * rank's piece for all-gather, reduce-scatter and all-to-all, and of the vector for the others.
- * Broadcast uses `recv` alone. Ping-pong: the first half sends `send`, partners return it from their
- * `recv`. */
+ * Broadcast uses `recv` alone. Ping-pong: the first half sends `send`, partners return it from
+ * their `recv`. */
 struct Call {
   enum Collective collective;
   const float* send;

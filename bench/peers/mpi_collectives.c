@@ -56,8 +56,7 @@ static int pingPong(const struct Call* call) {
     if (result != MPI_SUCCESS) return result;
     return MPI_Recv(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   }
-  result =
-      MPI_Recv(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  result = MPI_Recv(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   if (result != MPI_SUCCESS) return result;
   return MPI_Send(call->recv, count, MPI_FLOAT, partner, kTag, MPI_COMM_WORLD);
 }

@@ -23,7 +23,8 @@ constexpr std::string_view kSubsystems =
     "DESTROY|ALLOC_HOST|ALL";
 // Names that NCCL knows and this library lacks are allowed, so that "^NVLS" is no mistake.
 constexpr std::string_view kAlgorithmNames =
-    "ring|tree|oneshot|twoshot|hierarchical|direct|pairwise|doubling|pat|collnetdirect|collnetchain|nvls|"
+    "ring|tree|oneshot|twoshot|hierarchical|direct|pairwise|doubling|pat|collnetdirect|"
+    "collnetchain|nvls|"
     "nvlstree";
 
 // A name that NCCL knows, what it does there, and why it does nothing here.

@@ -204,6 +204,11 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Hosts, testing::Values("01", "001", "0110", "0
 // All algorithms over links that hold two small messages: each waits for the other all the time.
 TEST_P(Hosts, SmallBuffersAreRightToo) { expectAllCollectives({"NCCL_BUFFSIZE=8192"}); }
 
+// Where hosts hold as many ranks each, they fold inside first; else it is two-shot by that name.
+TEST_P(Hosts, AllReduceThatFoldsInsideHostsFirstIsRight) {
+  expectAllCollectives({"NCCL_ALGO=allreduce:hierarchical;ring"});
+}
+
 // Ranks dealt out to hosts in turn: neighbours are brought together, by each algorithm.
 class DealtOut : public testing::TestWithParam<std::string> {};
 

@@ -64,6 +64,12 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_SOCKET_IFNAME", kList, "", "", "",
      "Network interfaces to use, by prefix: eth,ib. = in front: exact names; ^ in front: all but "
      "these."},
+    {"NCCL_SOCKET_NTHREADS", kInteger, "", "-1", "-1..16",
+     "Threads that move the bytes of a link between hosts over sockets, the rank's own among them; "
+     "-1: by the interfaces' speed."},
+    {"NCCL_NSOCKS_PERTHREAD", kInteger, "", "-1", "-1..16",
+     "Sockets of a link between hosts for each of NCCL_SOCKET_NTHREADS, 64 in all at most; -1: by "
+     "the interfaces' speed. Of ranks that differ the larger number holds."},
     {"NCCL_SOCKET_FAMILY", kChoice, "", "", "AF_INET|AF_INET6",
      "Use IPv4 or IPv6 only; unset: either."},
     {"NCCL_COMM_ID", kText, "", "", "",
@@ -268,8 +274,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_WIN_ENABLE", "symmetric memory windows", kNoGpu),
     idle("NCCL_WIN_STRIDE", "distance of windows in address space", kNoGpu),
     idle("NCCL_NVTX_DISABLE", "no NVTX ranges", kNoGpu),
-    idle("NCCL_SOCKET_NTHREADS", "threads that drive sockets", kNoNetwork),
-    idle("NCCL_NSOCKS_PERTHREAD", "sockets of such a thread", kNoNetwork),
     idle("NCCL_SOCKET_RETRY_CNT", "how often to connect again",
          "TUTTI_TIMEOUT_MS bounds the time instead"),
     idle("NCCL_SOCKET_RETRY_SLEEP_MSEC", "pause before connecting again",

@@ -11,7 +11,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr uint64_t kListenerKey = Acceptor::kMaxHalfOpen;
+constexpr uint64_t kListenerSlot = Acceptor::kMaxHalfOpen;
 
 // How long to leave the queue alone when the process has no descriptor left: long enough not to
 // spin.
@@ -41,16 +41,17 @@ Acceptor::Acceptor(UniqueFd listener, Options options, Poller& poller)
 Result<std::unique_ptr<Acceptor>> Acceptor::open(UniqueFd listener, Options options,
                                                  Poller& poller) {
   std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(listener), std::move(options), poller));
-  TUTTI_TRY(poller.add(acceptor->listener_.get(), kListenerKey, Interest::kRead));
+  TUTTI_TRY(poller.add(acceptor->listener_.get(), acceptor->keyOf(kListenerSlot), Interest::kRead));
   return acceptor;
 }
 
 void Acceptor::onEvent(uint64_t key, std::vector<Accepted>& accepted) {
-  if (key == kListenerKey) {
+  const uint64_t own = key - options_.firstPollerKey;
+  if (own == kListenerSlot) {
     acceptAll(accepted);
     return;
   }
-  HalfOpen& slot = slots_[key];
+  HalfOpen& slot = slots_[own];
   if (slot.fd) advance(slot, accepted);
 }
 
@@ -108,7 +109,7 @@ bool Acceptor::acceptOne(HalfOpen& slot) {
     }
     return false;
   }
-  const auto key = static_cast<uint64_t>(&slot - slots_.data());
+  const uint64_t key = keyOf(static_cast<uint64_t>(&slot - slots_.data()));
   if (!poller_->add(fd.get(), key, Interest::kRead).ok()) return true;
   slot.fd = std::move(fd);
   slot.handshake.emplace(options_.key, options_.purpose);
@@ -208,13 +209,13 @@ void Acceptor::close(HalfOpen& slot, uint64_t& counter) {
 
 void Acceptor::pauseListening(Instant until) {
   resumeAt_ = until;
-  poller_->change(listener_.get(), kListenerKey, Interest::kNone);
+  poller_->change(listener_.get(), keyOf(kListenerSlot), Interest::kNone);
 }
 
 void Acceptor::resumeListening() {
   isFull_ = false;
   resumeAt_.reset();
-  poller_->change(listener_.get(), kListenerKey, Interest::kRead);
+  poller_->change(listener_.get(), keyOf(kListenerSlot), Interest::kRead);
 }
 
 }  // namespace tutti::bootstrap

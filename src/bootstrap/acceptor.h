@@ -34,6 +34,7 @@ class Acceptor {
   struct Options {
     Key key;
     Purpose purpose = Purpose::kReport;
+    uint64_t firstPollerKey = 0;  // of kFirstFreeKey keys that are the acceptor's
     std::chrono::milliseconds helloTimeout{5'000};
     std::string who;  // "root of job 1a2b3c4d", for logs
     Clock* clock = &steadyClock();
@@ -48,7 +49,7 @@ class Acceptor {
   };
 
   static constexpr size_t kMaxHalfOpen = 64;
-  // Poller keys 0 to kMaxHalfOpen are the acceptor's.
+  // How many poller keys are the acceptor's; the first that is not, where it has them from 0 on.
   static constexpr uint64_t kFirstFreeKey = kMaxHalfOpen + 1;
 
   // Takes over a listening socket. `poller` outlives the acceptor.
@@ -57,7 +58,7 @@ class Acceptor {
   const SocketAddress& address() const { return address_; }
   const Counters& counters() const { return counters_; }
 
-  // For an event with a key below kFirstFreeKey. Appends the connections that are through.
+  // For an event with one of its keys. Appends the connections that are through.
   void onEvent(uint64_t key, std::vector<Accepted>& accepted);
 
   // True when a client that has shown a good hello for this connection has yet to confirm it.
@@ -75,6 +76,7 @@ class Acceptor {
   };
 
   Acceptor(UniqueFd listener, Options options, Poller& poller);
+  uint64_t keyOf(uint64_t slot) const { return options_.firstPollerKey + slot; }
   void acceptAll(std::vector<Accepted>& accepted);
   bool acceptOne(HalfOpen& slot);
   HalfOpen* findFree(std::vector<Accepted>& accepted);

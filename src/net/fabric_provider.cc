@@ -137,7 +137,9 @@ Result<std::unique_ptr<Connection>> FabricProvider::connect(const Contact& conta
     TUTTI_TRY(open());
   }
   const std::string peer = fmt::format("rank {}", index(caller.peer));
-  TUTTI_TRY_ASSIGN(auto control, options_.sockets->connect(sockets, caller, timeout));
+  Caller byWords = caller;
+  byWords.isControl = meets;
+  TUTTI_TRY_ASSIGN(auto control, options_.sockets->connect(sockets, byWords, timeout));
   if (!meets) {
     if (!options_.isForced) return control;
     return remoteError("{} links by sockets, but NCCL_NET is set here: set it alike on all", peer);

@@ -66,6 +66,7 @@ struct Caller {
   uint64_t number = 0;  // the one under which the other side expects it
   Rank self{0};
   Rank peer{0};
+  bool isControl = false;  // carries words, no data
 };
 
 // Thread-safe. Workers are called on its service thread, which holds none of its locks then.
@@ -80,7 +81,7 @@ class Provider {
   };
   // Where and with what secret peers reach this process. To be sent over authenticated channels
   // only; opaque.
-  using Contact = std::array<std::byte, 40>;
+  using Contact = std::array<std::byte, 192>;
 
   virtual const Caps& caps() const = 0;
 

@@ -126,6 +126,8 @@ int familyOf(const Settings& settings) {
 NetworkOptions networkOptionsOf(const Settings& settings) {
   return {.interfaces = settings.text("NCCL_SOCKET_IFNAME"),
           .family = familyOf(settings),
+          .socketThreads = settings.integer("NCCL_SOCKET_NTHREADS"),
+          .socketsPerThread = settings.integer("NCCL_NSOCKS_PERTHREAD"),
           .network = settings.text("NCCL_NET"),
           .plugins = settings.text("NCCL_NET_PLUGIN"),
           .ofiProvider = settings.text("TUTTI_OFI_PROVIDER"),

@@ -12,7 +12,7 @@ struct Layout {
   uint32_t slotBytes;
   uint32_t zero;
   Token token;
-  std::array<std::byte, 32> zeros;
+  std::array<std::byte, sizeof(Offer) - 32> zeros;
 };
 static_assert(sizeof(Layout) == sizeof(Offer));
 

@@ -1,4 +1,4 @@
-// The 64 bytes in which a receiver tells a sender how to reach the link it made.
+// The bytes in which a receiver tells a sender how to reach the link it made.
 #pragma once
 
 #include <array>

@@ -67,7 +67,7 @@ class LinkEnd {
 
 // What the receiver tells the sender so that it can connect. Secret; opaque, fixed size,
 // range-checked by connect().
-using Offer = std::array<std::byte, 64>;
+using Offer = std::array<std::byte, 216>;
 
 struct Listening {
   std::unique_ptr<LinkEnd> end;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/units.h"
@@ -19,13 +20,53 @@ using bootstrap::IoState;
 constexpr size_t kStageBytes = 16_KiB;
 // A payload from this length on is read straight to its place.
 constexpr size_t kLongBytes = 8_KiB;
+// Parts are at least so long: each costs a system call on either side.
+constexpr size_t kLeastPartBytes = 32_KiB;
+// From so many bytes on that are to be moved, helpers are worth waking.
+constexpr size_t kHelpedBytes = 128_KiB;
 
 }  // namespace
 
 static_assert(sizeof(Label) == 8);
 
-SocketConnection::SocketConnection(UniqueFd fd, std::string peer)
-    : fd_(std::move(fd)), peer_(std::move(peer)), stage_(kStageBytes), ahead_(kStageBytes) {}
+SocketConnection::SocketConnection(std::vector<UniqueFd> fds, std::string peer, Helpers* helpers)
+    : peer_(std::move(peer)),
+      helpers_(fds.size() > 1 ? helpers : nullptr),
+      stage_(kStageBytes),
+      ahead_(kStageBytes) {
+  streams_.reserve(fds.size());
+  for (UniqueFd& fd : fds) streams_.push_back({.fd = std::move(fd)});
+}
+
+// A long payload goes in equal parts over as many streams as give parts of some length, beginning
+// with another one each time, so that all carry alike; a short one goes with its label.
+SocketConnection::Part SocketConnection::partOf(uint64_t message, size_t payloadBytes,
+                                                size_t stream) const {
+  const size_t count = streams_.size();
+  const size_t parts = std::min(count, payloadBytes / kLeastPartBytes);
+  if (parts < 2) return stream == 0 ? Part{.begin = 0, .end = payloadBytes} : Part{};
+  const size_t place = (stream + count - message % count) % count;
+  const size_t share = roundUp(divideUp(payloadBytes, parts), kCacheLineBytes);
+  return {.begin = std::min(place * share, payloadBytes),
+          .end = place < parts ? std::min((place + 1) * share, payloadBytes)
+                               : std::min(place * share, payloadBytes)};
+}
+
+// Calls work for each stream, helpers taking their share where there is much to move.
+template <typename Work>
+Status SocketConnection::onStreams(size_t wantedBytes, Status Stream::*fault, const Work& work) {
+  if (helpers_ != nullptr && wantedBytes >= kHelpedBytes) {
+    helpers_->run(streams_.size(), std::cref(work));
+  } else {
+    for (size_t i = 0; i < streams_.size(); ++i) work(i);
+  }
+  for (Stream& stream : streams_) {
+    if (!(stream.*fault).ok()) return (stream.*fault).clone();
+  }
+  return {};
+}
+
+// ---- sending ------------------------------------------------------------------------------------
 
 Progress SocketConnection::send(const Label& label, std::span<const std::byte> payload) {
   if (takenCount_ - sentCount_ == kMaxOutgoing) return Progress::kIdle;
@@ -35,10 +76,27 @@ Progress SocketConnection::send(const Label& label, std::span<const std::byte> p
 }
 
 Result<Progress> SocketConnection::flush() {
-  while (sentCount_ != takenCount_) {
+  if (sentCount_ == takenCount_) return Progress::kDone;
+  size_t unsent = 0;
+  for (uint64_t m = sentCount_; m != takenCount_; ++m)
+    unsent += outgoing_[m % kMaxOutgoing].payload.size();
+  TUTTI_TRY(
+      onStreams(unsent, &Stream::sendFault, [this](size_t stream) { write(stream); }));
+  sentCount_ = std::ranges::min(streams_, {}, &Stream::message).message;
+  return sentCount_ == takenCount_ ? Progress::kDone : Progress::kIdle;
+}
+
+size_t SocketConnection::bytesOver(uint64_t message, size_t stream) const {
+  const size_t payload = outgoing_[message % kMaxOutgoing].payload.size();
+  return (stream == 0 ? sizeof(Label) : 0) + partOf(message, payload, stream).bytes();
+}
+
+void SocketConnection::write(size_t place) {
+  Stream& stream = streams_[place];
+  for (advance(place, 0); hasUnsent(place);) {
     std::array<iovec, 2 * kMaxOutgoing> pieces;
     size_t count = 0;
-    size_t skip = written_;
+    size_t skip = stream.written;
     const auto add = [&](const void* data, size_t bytes) {
       const size_t skipped = std::min(skip, bytes);
       skip -= skipped;
@@ -46,24 +104,33 @@ Result<Progress> SocketConnection::flush() {
       auto* at = static_cast<std::byte*>(const_cast<void*>(data)) + skipped;
       pieces[count++] = {.iov_base = at, .iov_len = bytes - skipped};
     };
-    for (uint64_t m = sentCount_; m != takenCount_; ++m) {
+    for (uint64_t m = stream.message; m != takenCount_; ++m) {
       const Outgoing& message = outgoing_[m % kMaxOutgoing];
-      add(&message.label, sizeof message.label);
-      add(message.payload.data(), message.payload.size());
+      const Part part = partOf(m, message.payload.size(), place);
+      if (place == 0) add(&message.label, sizeof message.label);
+      add(message.payload.data() + part.begin, part.bytes());
     }
     msghdr header{};
     header.msg_iov = pieces.data();
     header.msg_iovlen = count;
-    const ssize_t written = ::sendmsg(fd_.get(), &header, MSG_NOSIGNAL);
+    const ssize_t written = ::sendmsg(stream.fd.get(), &header, MSG_NOSIGNAL);
     if (written >= 0) {
-      advance(static_cast<size_t>(written));
+      advance(place, static_cast<size_t>(written));
       continue;
     }
     if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return Progress::kIdle;
-    return ended(errno);
+    if (errno != EAGAIN && errno != EWOULDBLOCK) stream.sendFault = ended(errno);
+    return;
   }
-  return Progress::kDone;
+}
+
+void SocketConnection::advance(size_t place, size_t written) {
+  Stream& stream = streams_[place];
+  stream.written += written;
+  while (hasUnsent(place) && stream.written >= bytesOver(stream.message, place)) {
+    stream.written -= bytesOver(stream.message, place);
+    ++stream.message;
+  }
 }
 
 void SocketConnection::keepCopies() {
@@ -82,70 +149,112 @@ void SocketConnection::keepCopies() {
   copies_ = std::move(copies);
 }
 
-void SocketConnection::advance(size_t written) {
-  written_ += written;
-  while (sentCount_ != takenCount_ && written_ >= outgoing_[sentCount_ % kMaxOutgoing].bytes()) {
-    written_ -= outgoing_[sentCount_ % kMaxOutgoing].bytes();
-    ++sentCount_;
-  }
-}
+// ---- receiving ----------------------------------------------------------------------------------
 
 Result<Progress> SocketConnection::receiveLabel(Label& label) {
   if (staged() < sizeof label) {
-    TUTTI_TRY_ASSIGN(const Progress filled, fill(ahead_));
+    const Progress filled = fill(ahead_);
+    if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
     if (filled == Progress::kIdle || staged() < sizeof label) return Progress::kIdle;
   }
   std::memcpy(&label, stage_.data() + begin_, sizeof label);
   begin_ += sizeof label;
-  received_ = 0;
+  ++labelCount_;
   return Progress::kDone;
 }
 
 Result<Progress> SocketConnection::receivePayload(std::span<std::byte> payload) {
-  const bool isLong = payload.size() >= kLongBytes;
-  ahead_ = isLong ? sizeof(Label) : kStageBytes;
+  if (!isReceiving_) {
+    for (Stream& stream : streams_) stream.received = 0;
+    isReceiving_ = true;
+    payloadBytes_ = payload.size();
+    ahead_ = payload.size() >= kLongBytes ? sizeof(Label) : kStageBytes;
+  }
+  const auto received = [this] {
+    size_t sum = 0;
+    for (const Stream& stream : streams_) sum += stream.received;
+    return sum;
+  };
+  TUTTI_TRY(onStreams(payload.size() - received(), &Stream::receiveFault,
+                      [this, payload](size_t stream) { readPart(stream, payload); }));
+  if (received() != payload.size()) return Progress::kIdle;
+  isReceiving_ = false;
+  return Progress::kDone;
+}
+
+// Reads what is there of the present payload's part.
+void SocketConnection::readPart(size_t place, std::span<std::byte> payload) {
+  Stream& stream = streams_[place];
+  const Part part = partOf(labelCount_ - 1, payload.size(), place);
+  const std::span into = payload.subspan(part.begin, part.bytes());
+  if (place == 0) return readFirst(into, payload.size() >= kLongBytes);
+  while (stream.received != into.size()) {
+    const bootstrap::IoResult read =
+        bootstrap::readSome(stream.fd.get(), into.subspan(stream.received));
+    if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
+    if (read.state != IoState::kMoved) return;
+    stream.received += read.count;
+  }
+}
+
+void SocketConnection::readFirst(std::span<std::byte> part, bool isLong) {
+  size_t& received = streams_[0].received;
   for (;;) {
-    const size_t some = std::min(staged(), payload.size() - received_);
-    if (some > 0) std::memcpy(payload.data() + received_, stage_.data() + begin_, some);
+    const size_t some = std::min(staged(), part.size() - received);
+    if (some > 0) std::memcpy(part.data() + received, stage_.data() + begin_, some);
     begin_ += some;
-    received_ += some;
-    if (received_ == payload.size()) return Progress::kDone;
-    TUTTI_TRY_ASSIGN(const Progress read,
-                     isLong ? readPayload(payload.subspan(received_)) : fill(kStageBytes));
-    if (read == Progress::kIdle) return Progress::kIdle;
+    received += some;
+    if (received == part.size()) return;
+    const Progress read = isLong ? readBehind(part.subspan(received)) : fill(kStageBytes);
+    if (read == Progress::kIdle) return;
   }
 }
 
 // Straight to its place, and what is there of the next label behind it. REQUIRES: nothing staged.
-Result<Progress> SocketConnection::readPayload(std::span<std::byte> rest) {
+Progress SocketConnection::readBehind(std::span<std::byte> rest) {
+  Stream& stream = streams_[0];
   begin_ = end_ = 0;
   std::array<iovec, 2> pieces = {iovec{.iov_base = rest.data(), .iov_len = rest.size()},
                                  iovec{.iov_base = stage_.data(), .iov_len = sizeof(Label)}};
   for (;;) {
-    const ssize_t read = ::readv(fd_.get(), pieces.data(), pieces.size());
+    const ssize_t read = ::readv(stream.fd.get(), pieces.data(), pieces.size());
     if (read > 0) {
       const size_t own = std::min(static_cast<size_t>(read), rest.size());
-      received_ += own;
+      stream.received += own;
       end_ = static_cast<size_t>(read) - own;
       return Progress::kAdvanced;
     }
-    if (read == 0) return ended(0);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return Progress::kIdle;
-    if (errno != EINTR) return ended(errno);
+    if (read < 0 && errno == EINTR) continue;
+    if (read == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+      stream.receiveFault = ended(read == 0 ? 0 : errno);
+    return Progress::kIdle;
   }
 }
 
 // Reads what is there behind what is staged, at most so many bytes.
-Result<Progress> SocketConnection::fill(size_t most) {
+Progress SocketConnection::fill(size_t most) {
   std::memmove(stage_.data(), stage_.data() + begin_, staged());
   end_ -= std::exchange(begin_, 0);
   const auto room = std::span(stage_).subspan(end_);
   const bootstrap::IoResult read =
-      bootstrap::readSome(fd_.get(), room.first(std::min(most, room.size())));
-  if (read.state == IoState::kClosed) return ended(read.errnoValue);
-  if (read.state == IoState::kWouldBlock) return Progress::kIdle;
+      bootstrap::readSome(streams_[0].fd.get(), room.first(std::min(most, room.size())));
+  if (read.state == IoState::kClosed) streams_[0].receiveFault = ended(read.errnoValue);
+  if (read.state != IoState::kMoved) return Progress::kIdle;
   end_ += read.count;
   return Progress::kAdvanced;
+}
+
+std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness& readiness) const {
+  std::vector<Watched> watched;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const bool isAwaited = isReceiving_ ? streams_[i].received !=
+                                              partOf(labelCount_ - 1, payloadBytes_, i).bytes()
+                                        : i == 0;
+    const bool toSend = readiness.toSend && hasUnsent(i);
+    if (toSend || (readiness.toReceive && isAwaited))
+      watched.push_back({.fd = streams_[i].fd.get(), .toSend = toSend});
+  }
+  return watched;
 }
 
 // Not logged: whoever waits for the peer says what it means for the call.

@@ -1,5 +1,7 @@
-// Messages over one TCP connection: label (8 bytes, little endian), payload, and so on. TCP's own
-// flow control stands for credits: who does not read makes the sender wait.
+// Messages over TCP: label (8 bytes, little endian), payload, and so on, over a first connection;
+// a long payload is cut into parts, one over each of several connections ("streams"). Which bytes
+// go where follows from the label and the message's number, so parts carry nothing of their own.
+// TCP's own flow control stands for credits: who does not read makes the sender wait.
 #pragma once
 
 #include <array>
@@ -12,13 +14,18 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "net/net.h"
+#include "net/socket/helpers.h"
 
 namespace tutti::net::socket {
 
+inline constexpr size_t kMaxStreams = 64;
+
 class SocketConnection final : public Connection {
  public:
-  // `fd` is connected, authenticated and non-blocking; `peer` says who is there, for messages.
-  SocketConnection(UniqueFd fd, std::string peer);
+  // All are connected, authenticated and non-blocking, in the same order on both sides; `peer` says
+  // who is there, for messages. Helpers move the bytes of several streams at once; null: the caller
+  // moves all. They outlive the connection.
+  SocketConnection(std::vector<UniqueFd> fds, std::string peer, Helpers* helpers = nullptr);
 
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
@@ -27,37 +34,66 @@ class SocketConnection final : public Connection {
   Result<Progress> receiveLabel(Label& label) override;
   Result<Progress> receivePayload(std::span<std::byte> payload) override;
 
-  int fd() const { return fd_.get(); }
+  // The descriptors at which what is waited for happens next.
+  struct Watched {
+    int fd = -1;
+    bool toSend = false;
+  };
+  std::vector<Watched> toWatch(const Readiness& readiness) const;
 
  private:
   struct Outgoing {
     Label label;
     std::span<const std::byte> payload;
-    size_t bytes() const { return sizeof(Label) + payload.size(); }
+  };
+  // Touched by one thread at a time, which may be a helper's during flush() and receivePayload().
+  struct Stream {
+    UniqueFd fd;
+    uint64_t message = 0;  // the first of which not all has been written here
+    size_t written = 0;    // bytes of it that have
+    size_t received = 0;   // bytes of the present payload's part
+    Status sendFault{};
+    Status receiveFault{};
+  };
+  struct Part {
+    size_t begin = 0;
+    size_t end = 0;
+    size_t bytes() const { return end - begin; }
   };
 
-  void advance(size_t written);
-  Result<Progress> fill(size_t most);
-  Result<Progress> readPayload(std::span<std::byte> rest);
+  Part partOf(uint64_t message, size_t payloadBytes, size_t stream) const;
+  size_t bytesOver(uint64_t message, size_t stream) const;
+  bool hasUnsent(size_t stream) const { return streams_[stream].message != takenCount_; }
+  template <typename Work>
+  Status onStreams(size_t wantedBytes, Status Stream::*fault, const Work& work);
+  void write(size_t stream);
+  void advance(size_t stream, size_t written);
+  void readPart(size_t stream, std::span<std::byte> payload);
+  void readFirst(std::span<std::byte> part, bool isLong);
+  Progress readBehind(std::span<std::byte> rest);
+  Progress fill(size_t most);
   size_t staged() const { return end_ - begin_; }
   Status ended(int errnoValue) const;
 
   static constexpr size_t kMaxOutgoing = 32;  // messages under way; a power of two
-  const UniqueFd fd_;
   const std::string peer_;
+  Helpers* const helpers_;
+  std::vector<Stream> streams_;
 
   std::array<Outgoing, kMaxOutgoing> outgoing_;  // message m at m % kMaxOutgoing
   uint64_t takenCount_ = 0;
   uint64_t sentCount_ = 0;
-  size_t written_ = 0;  // bytes of message sentCount_ that the system has taken
   std::vector<std::byte> copies_;
 
-  // What was read beyond the payload asked for: labels and short messages come many at a time.
+  // What was read of the first stream beyond the payload asked for: labels and short messages come
+  // many at a time.
   std::vector<std::byte> stage_;
   size_t ahead_;  // bytes to read when a label is wanted; behind a long message just the next label
   size_t begin_ = 0;
   size_t end_ = 0;
-  size_t received_ = 0;  // bytes of the present payload
+  uint64_t labelCount_ = 0;   // received; the present payload is of the last
+  bool isReceiving_ = false;  // a payload, of so many bytes
+  size_t payloadBytes_ = 0;
 };
 
 }  // namespace tutti::net::socket

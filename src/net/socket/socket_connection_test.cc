@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/rng.h"
@@ -18,24 +19,41 @@ UniqueFd nonBlocking(int fd) {
   return UniqueFd(fd);
 }
 
-class SocketConnections : public testing::Test {
- protected:
-  SocketConnections() {
+// Both ends, over so many streams.
+struct Ends {
+  std::unique_ptr<SocketConnection> left, right;
+  std::vector<int> leftFds, rightFds;
+};
+Ends connect(size_t streams, Helpers* helpers = nullptr) {
+  std::vector<UniqueFd> left, right;
+  Ends made;
+  for (size_t i = 0; i < streams; ++i) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     const int bytes = 4096;  // so that writes come short
     EXPECT_EQ(::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
-    left_ = std::make_unique<SocketConnection>(nonBlocking(ends[0]), "rank 1 at nowhere:1");
-    right_ = std::make_unique<SocketConnection>(nonBlocking(ends[1]), "rank 0 at nowhere:0");
+    made.leftFds.push_back(ends[0]);
+    made.rightFds.push_back(ends[1]);
+    left.push_back(nonBlocking(ends[0]));
+    right.push_back(nonBlocking(ends[1]));
   }
+  made.left =
+      std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers);
+  made.right =
+      std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers);
+  return made;
+}
 
+class SocketConnections : public testing::Test {
+ protected:
   // What the other end would write if it did not speak the protocol.
   void writeRaw(const void* bytes, size_t count) {
-    ASSERT_EQ(::write(left_->fd(), bytes, count), static_cast<ssize_t>(count));
+    ASSERT_EQ(::write(ends_.leftFds[0], bytes, count), static_cast<ssize_t>(count));
   }
 
-  std::unique_ptr<SocketConnection> left_;
-  std::unique_ptr<SocketConnection> right_;
+  Ends ends_ = connect(1);
+  std::unique_ptr<SocketConnection>& left_ = ends_.left;
+  std::unique_ptr<SocketConnection>& right_ = ends_.right;
 };
 
 std::vector<std::byte> bytesOf(uint64_t seed, size_t count) {
@@ -44,10 +62,8 @@ std::vector<std::byte> bytesOf(uint64_t seed, size_t count) {
   return bytes;
 }
 
-TEST_F(SocketConnections, BringMessagesOfAnySizeWhole) {
-  const std::vector<size_t> sizes = {0, 1, 7, 8, 40, 4095, 16_KiB - 8, 16_KiB, 100'000, 0, 3};
-  std::vector<std::vector<std::byte>> messages;
-  for (size_t i = 0; i < 200; ++i) messages.push_back(bytesOf(i, sizes[i % sizes.size()]));
+// Gives the left end all messages as it takes them, and reads them at the right.
+void expectAllWhole(Ends& ends, const std::vector<std::vector<std::byte>>& messages) {
   size_t given = 0;
   size_t got = 0;
   bool hasLabel = false;
@@ -57,25 +73,83 @@ TEST_F(SocketConnections, BringMessagesOfAnySizeWhole) {
     while (given < messages.size()) {
       const Label next{.bytes = static_cast<uint32_t>(messages[given].size()),
                        .signature = static_cast<uint32_t>(given)};
-      if (left_->send(next, messages[given]) == Progress::kIdle) break;
+      if (ends.left->send(next, messages[given]) == Progress::kIdle) break;
       ++given;
     }
-    ASSERT_TRUE(left_->flush().ok());
-    ASSERT_LE(left_->sentCount(), given);
+    ASSERT_TRUE(ends.left->flush().ok());
+    ASSERT_LE(ends.left->sentCount(), given);
     if (!hasLabel) {
-      if (right_->receiveLabel(label).value() == Progress::kIdle) continue;
+      if (ends.right->receiveLabel(label).value() == Progress::kIdle) continue;
       ASSERT_EQ(label.bytes, messages[got].size());
       ASSERT_EQ(label.signature, got);
       into.assign(label.bytes, std::byte{0});
       hasLabel = true;
     }
-    if (right_->receivePayload(into).value() == Progress::kIdle) continue;
+    if (ends.right->receivePayload(into).value() == Progress::kIdle) continue;
     ASSERT_EQ(into, messages[got]) << got;
     hasLabel = false;
     ++got;
   }
-  EXPECT_EQ(left_->sentCount(), messages.size());
-  EXPECT_EQ(right_->receiveLabel(label).value(), Progress::kIdle);
+  EXPECT_EQ(ends.left->sentCount(), messages.size());
+  EXPECT_EQ(ends.right->receiveLabel(label).value(), Progress::kIdle);
+}
+
+std::vector<std::vector<std::byte>> messagesOf(const std::vector<size_t>& sizes, size_t count) {
+  std::vector<std::vector<std::byte>> messages;
+  for (size_t i = 0; i < count; ++i) messages.push_back(bytesOf(i, sizes[i % sizes.size()]));
+  return messages;
+}
+
+TEST_F(SocketConnections, BringMessagesOfAnySizeWhole) {
+  expectAllWhole(ends_,
+                 messagesOf({0, 1, 7, 8, 40, 4095, 16_KiB - 8, 16_KiB, 100'000, 0, 3}, 200));
+}
+
+TEST_F(SocketConnections, BringThemOverSeveralStreamsToo) {
+  const std::vector<size_t> sizes = {0, 65'535, 65'536, 65'537, 3, 100'003, 262'144, 40, 400'001};
+  for (const size_t streams : {2, 3, 5, 16}) {
+    SCOPED_TRACE(streams);
+    Ends ends = connect(streams);
+    expectAllWhole(ends, messagesOf(sizes, 60));
+  }
+}
+
+TEST_F(SocketConnections, AreHelpedWithSeveralStreams) {
+  Helpers helpers(2);
+  Ends ends = connect(4, &helpers);
+  expectAllWhole(ends, messagesOf({262'144, 8, 1 << 20, 100'000}, 60));
+}
+
+TEST_F(SocketConnections, WaitAtTheStreamsThatStillOweSomething) {
+  Ends ends = connect(2);
+  const auto payload = bytesOf(1, 256_KiB);
+  ASSERT_EQ(ends.left->send({.bytes = 256_KiB, .signature = 0}, payload), Progress::kAdvanced);
+  ASSERT_EQ(ends.left->flush().value(), Progress::kIdle);
+  EXPECT_EQ(ends.left->toWatch({.toSend = true}).size(), 2u);
+  EXPECT_EQ(ends.right->toWatch({.toReceive = true}).size(), 1u) << "the label comes over the first";
+  Label label;
+  ASSERT_EQ(ends.right->receiveLabel(label).value(), Progress::kDone);
+  std::vector<std::byte> into(label.bytes);
+  ASSERT_EQ(ends.right->receivePayload(into).value(), Progress::kIdle);
+  EXPECT_EQ(ends.right->toWatch({.toReceive = true}).size(), 2u);
+}
+
+TEST_F(SocketConnections, LoadEachStreamAlike) {
+  Ends ends = connect(4);
+  std::array<size_t, 4> bytes{};
+  std::vector<std::byte> sink(1_MiB);
+  const auto payload = bytesOf(1, 128_KiB);
+  for (int message = 0; message < 100; ++message) {
+    ASSERT_EQ(ends.left->send({.bytes = 128_KiB, .signature = 0}, payload), Progress::kAdvanced);
+    while (ends.left->flush().value() == Progress::kIdle) {
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        const ssize_t read = ::read(ends.rightFds[i], sink.data(), sink.size());
+        if (read > 0) bytes[i] += static_cast<size_t>(read);
+      }
+    }
+  }
+  const auto [least, most] = std::ranges::minmax(bytes);
+  EXPECT_GT(static_cast<double>(least), 0.95 * static_cast<double>(most));
 }
 
 TEST_F(SocketConnections, TakeWhatComesByteByByte) {

@@ -1,8 +1,11 @@
 #include "net/socket/socket_provider.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "base/affinity.h"
 #include "base/log.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/service_thread.h"
@@ -17,38 +20,68 @@ using bootstrap::Acceptor;
 using bootstrap::Interest;
 using bootstrap::Key;
 
-// A contact's bytes. The scope of a link-local address is the reader's own affair.
-struct Layout {
-  uint16_t family = 0;  // 4 or 6
+constexpr size_t kMaxInterfaces = 8;
+
+// Of one interface. The scope of a link-local address is the reader's own affair.
+struct Place {
+  uint16_t family = 0;  // 4 or 6; 0: none
   uint16_t port = 0;
   std::array<unsigned char, 16> address{};
-  std::array<std::byte, 16> secret{};
+};
+// A contact's bytes.
+struct Layout {
+  uint32_t sockets = 1;  // of a link, at least
   uint32_t zero = 0;
+  std::array<std::byte, 16> secret{};
+  std::array<Place, kMaxInterfaces> places{};
+  std::array<std::byte, 8> zeros{};
 };
 static_assert(sizeof(Layout) == sizeof(Provider::Contact));
 
-Provider::Contact encode(const bootstrap::SocketAddress& address,
-                         const std::array<std::byte, 16>& secret) {
+Place encode(const bootstrap::SocketAddress& address) {
   const bootstrap::EncodedAddress encoded = bootstrap::encodeAddress(address);
-  Layout layout{.secret = secret};
-  std::memcpy(&layout.family, encoded.data(), sizeof layout.family);
-  std::memcpy(&layout.port, encoded.data() + 2, sizeof layout.port);
-  std::memcpy(layout.address.data(), encoded.data() + 8, layout.address.size());
-  Provider::Contact contact;
-  std::memcpy(contact.data(), &layout, sizeof layout);
-  return contact;
+  Place place;
+  std::memcpy(&place.family, encoded.data(), sizeof place.family);
+  std::memcpy(&place.port, encoded.data() + 2, sizeof place.port);
+  std::memcpy(place.address.data(), encoded.data() + 8, place.address.size());
+  return place;
 }
 
-Result<bootstrap::SocketAddress> decodeAddressOf(const Layout& layout) {
+Result<bootstrap::SocketAddress> decode(const Place& place) {
   bootstrap::EncodedAddress encoded{};
-  std::memcpy(encoded.data(), &layout.family, sizeof layout.family);
-  std::memcpy(encoded.data() + 2, &layout.port, sizeof layout.port);
-  std::memcpy(encoded.data() + 8, layout.address.data(), layout.address.size());
+  std::memcpy(encoded.data(), &place.family, sizeof place.family);
+  std::memcpy(encoded.data() + 2, &place.port, sizeof place.port);
+  std::memcpy(encoded.data() + 8, place.address.data(), place.address.size());
   TUTTI_TRY_ASSIGN(bootstrap::SocketAddress address, bootstrap::decodeAddress(encoded));
-  if (address.isEmpty() || address.port() == 0 || layout.zero != 0)
-    return remoteError("a link offer names no address to connect to");
+  if (address.port() == 0) return remoteError("a link offer names no port to connect to");
   return address;
 }
+
+Result<std::vector<bootstrap::SocketAddress>> addressesOf(const Layout& layout) {
+  const auto isZero = [](std::byte byte) { return byte == std::byte{0}; };
+  const bool isSound = layout.zero == 0 && layout.sockets >= 1 && layout.sockets <= kMaxStreams &&
+                       std::ranges::all_of(layout.zeros, isZero);
+  if (!isSound) return remoteError("a link offer is garbled: {} sockets", layout.sockets);
+  std::vector<bootstrap::SocketAddress> addresses;
+  for (const Place& place : layout.places) {
+    if (place.family == 0) break;
+    TUTTI_TRY_ASSIGN(const bootstrap::SocketAddress address, decode(place));
+    addresses.push_back(address);
+  }
+  if (addresses.empty()) return remoteError("a link offer names no address to connect to");
+  return addresses;
+}
+
+// A connection says in its number whose it is: the link's number, of which the lowest bits are left
+// out, how many the link has, and which of them this is.
+constexpr uint64_t kStreamBits = 6;
+static_assert(kMaxStreams == 1 << kStreamBits);
+constexpr uint64_t kLinkMask = ~((uint64_t{1} << 2 * kStreamBits) - 1);
+uint64_t streamNumber(uint64_t link, size_t count, size_t which) {
+  return (link & kLinkMask) | ((count - 1) << kStreamBits) | which;
+}
+size_t countIn(uint64_t number) { return ((number >> kStreamBits) & (kMaxStreams - 1)) + 1; }
+size_t placeIn(uint64_t number) { return number & (kMaxStreams - 1); }
 
 Key keyOf(const std::array<std::byte, 16>& secret) {
   Key key;
@@ -58,7 +91,8 @@ Key keyOf(const std::array<std::byte, 16>& secret) {
 
 }  // namespace
 
-SocketProvider::SocketProvider(NetworkOptions options) : options_(std::move(options)) {}
+SocketProvider::SocketProvider(NetworkOptions options)
+    : options_(std::move(options)), nextKey_(kMaxInterfaces * Acceptor::kFirstFreeKey) {}
 
 SocketProvider::~SocketProvider() {
   if (!thread_.joinable()) return;
@@ -73,25 +107,57 @@ SocketProvider::~SocketProvider() {
 Result<Provider::Contact> SocketProvider::contact() {
   std::lock_guard lock(mutex_);
   TUTTI_TRY(startService());
-  if (!acceptor_) TUTTI_TRY(listen());
-  return encode(acceptor_->address(), secret_);
+  if (acceptors_.empty()) TUTTI_TRY(listen());
+  Layout layout{.sockets = static_cast<uint32_t>(spread_.sockets), .secret = secret_};
+  for (size_t i = 0; i < acceptors_.size(); ++i) layout.places[i] = encode(acceptors_[i]->address());
+  Contact contact;
+  std::memcpy(contact.data(), &layout, sizeof layout);
+  return contact;
+}
+
+// Under mutex_. Several interfaces are used where they are named; else the best one: others may lead
+// elsewhere.
+Status SocketProvider::chooseWays() {
+  if (!interfaces_.empty()) return {};
+  TUTTI_TRY_ASSIGN(
+      bootstrap::InterfaceChoice choice,
+      bootstrap::chooseInterfaces({.names = options_.interfaces, .family = options_.family}));
+  const bool areNamed = !options_.interfaces.empty() && !options_.interfaces.starts_with('^');
+  const size_t most = areNamed ? kMaxInterfaces : 1;
+  if (choice.interfaces.size() > most) choice.interfaces.resize(most);
+  size_t speed = 0;
+  for (const bootstrap::Interface& each : choice.interfaces) speed += linkSpeed(each.name);
+  interfaces_ = std::move(choice.interfaces);
+  spread_ = chooseSpread({.threads = options_.socketThreads,
+                          .socketsPerThread = options_.socketsPerThread,
+                          .speedMbit = speed,
+                          .interfaceCount = interfaces_.size(),
+                          .cpuCount = affinityCpus().size()});
+  if (spread_.threads > 1) helpers_ = std::make_unique<Helpers>(spread_.threads - 1);
+  log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}", choice.reason,
+            spread_.reason);
+  return {};
 }
 
 // Under mutex_.
 Status SocketProvider::listen() {
-  TUTTI_TRY_ASSIGN(
-      const bootstrap::InterfaceChoice choice,
-      bootstrap::chooseInterfaces({.names = options_.interfaces, .family = options_.family}));
-  log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}", choice.reason);
-  TUTTI_TRY_ASSIGN(UniqueFd listener, bootstrap::listenOn(choice.interfaces.front().address));
+  TUTTI_TRY(chooseWays());
   options_.rng->fill(secret_);
-  TUTTI_TRY_ASSIGN(acceptor_, Acceptor::open(std::move(listener),
-                                             {.key = keyOf(secret_),
-                                              .purpose = bootstrap::Purpose::kData,
-                                              .who = "the listener for links",
-                                              .clock = options_.clock,
-                                              .rng = options_.rng},
-                                             *poller_));
+  std::vector<std::unique_ptr<Acceptor>> acceptors;
+  for (const bootstrap::Interface& each : interfaces_) {
+    TUTTI_TRY_ASSIGN(UniqueFd listener, bootstrap::listenOn(each.address));
+    TUTTI_TRY_ASSIGN(auto acceptor,
+                     Acceptor::open(std::move(listener),
+                                    {.key = keyOf(secret_),
+                                     .purpose = bootstrap::Purpose::kData,
+                                     .firstPollerKey = acceptors.size() * Acceptor::kFirstFreeKey,
+                                     .who = "the listener for links",
+                                     .clock = options_.clock,
+                                     .rng = options_.rng},
+                                    *poller_));
+    acceptors.push_back(std::move(acceptor));
+  }
+  acceptors_ = std::move(acceptors);
   poller_->wake();  // its deadlines are new
   return {};
 }
@@ -109,7 +175,8 @@ Status SocketProvider::startService() {
 void SocketProvider::serve() {
   std::unique_lock lock(mutex_);
   while (!isStopping_) {
-    const auto next = acceptor_ ? acceptor_->nextTime() : std::nullopt;
+    std::optional<Instant> next;
+    for (const auto& each : acceptors_) next = bootstrap::earlier(next, each->nextTime());
     lock.unlock();
     const auto events = poller_->wait(*options_.clock, next);
     serveOnce(events);
@@ -123,17 +190,17 @@ void SocketProvider::serveOnce(std::span<const bootstrap::Poller::Event> events)
   {
     std::lock_guard lock(mutex_);
     for (const auto& event : events) {
-      if (event.key < Acceptor::kFirstFreeKey) {
-        acceptor_->onEvent(event.key, accepted);
+      if (const size_t which = event.key / Acceptor::kFirstFreeKey; which < kMaxInterfaces) {
+        if (which < acceptors_.size()) acceptors_[which]->onEvent(event.key, accepted);
         continue;
       }
       const auto found = watched_.find(event.key);
       if (found == watched_.end()) continue;
-      poller_->remove(found->second.fd);
+      for (const int fd : found->second.fds) poller_->remove(fd);
       ready.emplace_back(event.key, std::move(found->second.worker));
       watched_.erase(found);
     }
-    if (acceptor_) acceptor_->onTime();
+    for (const auto& each : acceptors_) each->onTime();
   }
   for (bootstrap::Accepted& one : accepted) deliver(std::move(one));
   for (const auto& [watch, worker] : ready) worker->work(watch);
@@ -141,68 +208,122 @@ void SocketProvider::serveOnce(std::span<const bootstrap::Poller::Event> events)
 
 void SocketProvider::deliver(bootstrap::Accepted accepted) {
   const bootstrap::Introduction& who = accepted.introduction;
-  std::shared_ptr<Worker> worker;
+  bootstrap::setTcpOptions(accepted.fd.get(), options_.timeout);
+  Expected whole;
   {
     std::lock_guard lock(mutex_);
     poller_->remove(accepted.fd.get());
-    if (const auto found = expected_.find(who.epoch); found != expected_.end()) {
-      worker = std::move(found->second);
-      expected_.erase(found);
+    const auto found = expected_.find(who.epoch & kLinkMask);
+    if (found == expected_.end() ||
+        !addStream(found->second, who.epoch, std::move(accepted.fd))) {
+      log::info(log::Subsystem::kNet,
+                "rank {} at {} opens a link that rank {} does not expect (connection {} of {})",
+                index(who.rank), accepted.from.text(), index(who.target), placeIn(who.epoch) + 1,
+                countIn(who.epoch));
+      return;
     }
+    if (found->second.arrived != found->second.fds.size()) return;
+    whole = std::move(found->second);
+    expected_.erase(found);
   }
-  if (worker == nullptr) {
-    log::info(log::Subsystem::kNet, "rank {} at {} opens a link that rank {} does not expect",
-              index(who.rank), accepted.from.text(), index(who.target));
-    return;
-  }
-  bootstrap::setTcpOptions(accepted.fd.get(), options_.timeout);
-  worker->arrived(std::make_unique<SocketConnection>(
-      std::move(accepted.fd), fmt::format("rank {} at {}", index(who.rank), accepted.from.text())));
+  whole.worker->arrived(std::make_unique<SocketConnection>(
+      std::move(whole.fds), fmt::format("rank {} at {}", index(who.rank), accepted.from.text()),
+      helpers_.get()));
+}
+
+// Under mutex_. False: no such connection is wanted.
+bool SocketProvider::addStream(Expected& link, uint64_t number, UniqueFd fd) {
+  const size_t count = countIn(number);
+  const size_t place = placeIn(number);
+  if (link.fds.empty()) link.fds.resize(count);
+  if (link.fds.size() != count || place >= count || link.fds[place]) return false;
+  link.fds[place] = std::move(fd);
+  ++link.arrived;
+  return true;
 }
 
 void SocketProvider::expect(uint64_t number, std::shared_ptr<Worker> worker) {
   std::lock_guard lock(mutex_);
-  expected_[number] = std::move(worker);
+  expected_[number & kLinkMask] = {.worker = std::move(worker), .fds = {}};
 }
 
 void SocketProvider::forget(uint64_t number) {
   std::lock_guard lock(mutex_);
-  expected_.erase(number);
+  expected_.erase(number & kLinkMask);
+}
+
+// The named interface of this host from which a connection to an address goes: one of the address's
+// subnet, of several another one each time; none: what the routes choose.
+bootstrap::Interface SocketProvider::wayTo(const bootstrap::SocketAddress& address,
+                                           size_t turn) const {
+  std::vector<const bootstrap::Interface*> near;
+  for (const bootstrap::Interface& each : interfaces_) {
+    if (each.address.isInSubnet(address, each.prefixBits)) near.push_back(&each);
+  }
+  if (interfaces_.size() < 2 || near.empty()) return {};
+  return *near[turn % near.size()];
 }
 
 Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& contact,
                                                             const Caller& caller,
                                                             std::chrono::milliseconds timeout) {
+  Layout layout;
+  std::memcpy(&layout, contact.data(), sizeof layout);
+  TUTTI_TRY_ASSIGN(const std::vector<bootstrap::SocketAddress> addresses, addressesOf(layout));
+  size_t count = 1;
   {
     std::lock_guard lock(mutex_);
     TUTTI_TRY(startService());
+    if (!caller.isControl) {
+      TUTTI_TRY(chooseWays());
+      count = std::max<size_t>(layout.sockets, spread_.sockets);
+    }
   }
-  Layout layout;
-  std::memcpy(&layout, contact.data(), sizeof layout);
-  TUTTI_TRY_ASSIGN(const bootstrap::SocketAddress address, decodeAddressOf(layout));
   const Key key = keyOf(layout.secret);
-  TUTTI_TRY_ASSIGN(UniqueFd fd, dial({.address = address,
-                                      .key = &key,
-                                      .introduction = {.purpose = bootstrap::Purpose::kData,
-                                                       .rank = caller.self,
-                                                       .target = caller.peer,
-                                                       .epoch = caller.number},
-                                      .timeout = timeout,
-                                      .clock = options_.clock,
-                                      .rng = options_.rng}));
+  const Instant deadline = options_.clock->now() + timeout;
+  // Labels and short messages go over the first: another interface for each link.
+  const size_t first = (caller.number & kLinkMask) >> 2 * kStreamBits;
+  std::vector<UniqueFd> fds;
+  for (size_t i = 0; i < count; ++i) {
+    const bootstrap::SocketAddress& address = addresses[(first + i) % addresses.size()];
+    const Nanoseconds left = std::max(deadline - options_.clock->now(), Nanoseconds(0));
+    TUTTI_TRY_ASSIGN(
+        UniqueFd fd,
+        dial({.address = address,
+              .from = caller.isControl ? bootstrap::Interface{}
+                                       : wayTo(address, (first + i) / addresses.size()),
+              .key = &key,
+              .introduction = {.purpose = bootstrap::Purpose::kData,
+                               .rank = caller.self,
+                               .target = caller.peer,
+                               .epoch = streamNumber(caller.number, count, i)},
+              .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
+              .clock = options_.clock,
+              .rng = options_.rng}));
+    fds.push_back(std::move(fd));
+  }
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(
-      std::move(fd), fmt::format("rank {} at {}", index(caller.peer), address.text()));
+      std::move(fds),
+      fmt::format("rank {} at {}", index(caller.peer), addresses[first % addresses.size()].text()),
+      helpers_.get());
   return connection;
 }
 
 Result<uint64_t> SocketProvider::watch(Connection& connection, const Readiness& readiness,
                                        std::shared_ptr<Worker> worker) {
-  const int fd = static_cast<SocketConnection&>(connection).fd();
+  const auto places = static_cast<SocketConnection&>(connection).toWatch(readiness);
   std::lock_guard lock(mutex_);
   const uint64_t key = nextKey_++;
-  const Interest interest = readiness.toSend ? Interest::kReadWrite : Interest::kRead;
-  TUTTI_TRY(poller_->add(fd, key, interest));
-  watched_.emplace(key, Watched{.fd = fd, .worker = std::move(worker)});
+  Watched watched{.fds = {}, .worker = std::move(worker)};
+  for (const SocketConnection::Watched& each : places) {
+    const Interest interest = each.toSend ? Interest::kReadWrite : Interest::kRead;
+    if (Status added = poller_->add(each.fd, key, interest); !added.ok()) {
+      for (const int fd : watched.fds) poller_->remove(fd);
+      return added;
+    }
+    watched.fds.push_back(each.fd);
+  }
+  watched_.emplace(key, std::move(watched));
   return key;
 }
 
@@ -210,7 +331,7 @@ void SocketProvider::unwatch(uint64_t watch) {
   std::lock_guard lock(mutex_);
   const auto found = watched_.find(watch);
   if (found == watched_.end()) return;
-  poller_->remove(found->second.fd);
+  for (const int fd : found->second.fds) poller_->remove(fd);
   watched_.erase(found);
 }
 

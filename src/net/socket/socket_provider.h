@@ -1,4 +1,4 @@
-// Connections over TCP. One listener and one service thread ("tutti-net") a process, both from the
+// Connections over TCP. One listener an interface and one service thread ("tutti-net") a process, both from the
 // first use on; every connection opens with the bootstrap's handshake under this process's own key.
 #pragma once
 
@@ -10,11 +10,14 @@
 #include <vector>
 
 #include "bootstrap/acceptor.h"
+#include "bootstrap/interfaces.h"
 #include "bootstrap/key.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/socket_address.h"
 #include "net/net.h"
 #include "net/registry.h"
+#include "net/socket/helpers.h"
+#include "net/socket/spread.h"
 
 namespace tutti::net::socket {
 
@@ -35,26 +38,40 @@ class SocketProvider final : public Provider {
 
  private:
   struct Watched {
-    int fd = -1;
+    std::vector<int> fds;
     std::shared_ptr<Worker> worker;  // shared with the connection's owner
   };
+  // A link, of which some connections may be here.
+  struct Expected {
+    std::shared_ptr<Worker> worker;  // shared with the link's end
+    std::vector<UniqueFd> fds;       // empty until the first says how many there are
+    size_t arrived = 0;
+  };
 
+  Status chooseWays();
   Status listen();
   Status startService();
   void serve();
   void serveOnce(std::span<const bootstrap::Poller::Event> events);
   void deliver(bootstrap::Accepted accepted);
+  static bool addStream(Expected& link, uint64_t number, UniqueFd fd);
+  bootstrap::Interface wayTo(const bootstrap::SocketAddress& address, size_t turn) const;
 
   const Caps caps_{.name = "socket", .takesAnyMemory = true};
   const NetworkOptions options_;
 
   std::mutex mutex_;  // guards all below; the service thread waits on poller_ without it
+  // Chosen once, at the first use, and not changed after: read without the lock behind it.
+  std::vector<bootstrap::Interface> interfaces_;
+  Spread spread_;
+  std::unique_ptr<Helpers> helpers_;  // null: none; used by connections, whose owners go first
+
   std::array<std::byte, 16> secret_{};
-  std::unique_ptr<bootstrap::Poller> poller_;  // before the acceptor, which uses it
-  std::unique_ptr<bootstrap::Acceptor> acceptor_;
-  std::map<uint64_t, std::shared_ptr<Worker>> expected_;  // shared with the links' ends
+  std::unique_ptr<bootstrap::Poller> poller_;  // before the acceptors, which use it
+  std::vector<std::unique_ptr<bootstrap::Acceptor>> acceptors_;  // one an interface
+  std::map<uint64_t, Expected> expected_;
   std::unordered_map<uint64_t, Watched> watched_;
-  uint64_t nextKey_ = bootstrap::Acceptor::kFirstFreeKey;
+  uint64_t nextKey_;
   bool isStopping_ = false;
   std::thread thread_;
 };

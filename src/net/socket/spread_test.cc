@@ -1,0 +1,63 @@
+#include "net/socket/spread.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::net::socket {
+namespace {
+
+struct Counts {
+  size_t sockets;
+  size_t threads;
+  bool operator==(const Counts&) const = default;
+};
+Counts of(const SpreadRules& rules) {
+  const Spread spread = chooseSpread(rules);
+  return {spread.sockets, spread.threads};
+}
+
+TEST(Spread, IsOneSocketWhereTheLinkIsSlowOrOfUnknownSpeed) {
+  EXPECT_EQ(of({.cpuCount = 64}), (Counts{1, 1}));
+  EXPECT_EQ(of({.speedMbit = 1000, .cpuCount = 64}), (Counts{1, 1}));
+  EXPECT_EQ(of({.speedMbit = 10'000, .cpuCount = 64}), (Counts{1, 1}));
+}
+
+TEST(Spread, GrowsWithTheLinksSpeed) {
+  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64}), (Counts{3, 1}));
+  EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 64}), (Counts{12, 3}));
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 64}), (Counts{20, 10}));
+}
+
+TEST(Spread, LeavesHalfOfTheCpusAlone) {
+  EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 2}), (Counts{10, 1}));
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 1}), (Counts{16, 1}));
+}
+
+TEST(Spread, IsWhatTheSettingsSay) {
+  EXPECT_EQ(of({.threads = 2, .socketsPerThread = 8}), (Counts{16, 2}));
+  EXPECT_EQ(of({.threads = 1, .socketsPerThread = 1, .speedMbit = 100'000, .cpuCount = 64}),
+            (Counts{1, 1}));
+  EXPECT_EQ(of({.socketsPerThread = 4}), (Counts{4, 1}));
+  EXPECT_EQ(of({.threads = 16, .socketsPerThread = 16}), (Counts{64, 16}));
+}
+
+TEST(Spread, GivesEachInterfaceAsMany) {
+  EXPECT_EQ(of({.interfaceCount = 4}), (Counts{4, 1}));
+  EXPECT_EQ(of({.threads = 1, .socketsPerThread = 6, .interfaceCount = 4}), (Counts{8, 1}));
+  EXPECT_EQ(of({.threads = 16, .socketsPerThread = 16, .interfaceCount = 3}), (Counts{63, 16}));
+}
+
+TEST(Spread, SaysWhy) {
+  EXPECT_EQ(chooseSpread({.speedMbit = 25'000}).reason,
+            "3 sockets a link over 1 interface, 1 thread: 25000 Mbit/s");
+  EXPECT_EQ(chooseSpread({.threads = 1, .socketsPerThread = 2}).reason,
+            "2 sockets a link over 1 interface, 1 thread: speed unknown, NCCL_SOCKET_NTHREADS or "
+            "NCCL_NSOCKS_PERTHREAD is set");
+}
+
+TEST(LinkSpeed, IsUnknownOfLoopbackAndOfWhatIsNotThere) {
+  EXPECT_EQ(linkSpeed("lo"), 0);
+  EXPECT_EQ(linkSpeed("no such interface"), 0);
+}
+
+}  // namespace
+}  // namespace tutti::net::socket

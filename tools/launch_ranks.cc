@@ -19,14 +19,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/rng.h"
 #include "tools/command.h"
 #include "tools/launch_children.h"
 #include "tools/launch_lines.h"
 #include "tools/launcher_env.h"
+#include "tools/remote_rank.h"
 
 namespace tutti::tools {
 namespace {
@@ -72,9 +75,9 @@ void prepend(const Lookup& lookup, const char* variable, const std::string& valu
 }
 
 // Set once in this process, which starts nothing but ranks.
-Status prepareEnvironment(const LaunchOptions& options) {
+Status prepareEnvironment(const LaunchOptions& options, int rankCount) {
   TUTTI_TRY_ASSIGN(const int port, findFreePort());
-  const std::string count = std::to_string(options.rankCount);
+  const std::string count = std::to_string(rankCount);
   ::setenv("WORLD_SIZE", count.c_str(), 1);
   ::setenv("LOCAL_WORLD_SIZE", count.c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -91,6 +94,61 @@ Status prepareEnvironment(const LaunchOptions& options) {
   return {};
 }
 
+// What ranks of other hosts are to have of this process's variables.
+std::vector<std::pair<std::string, std::string>> forwardedVariables(const LaunchOptions& options) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (!text.starts_with("NCCL_") && !text.starts_with("TUTTI_")) continue;
+    const size_t equals = std::min(text.find('='), text.size() - 1);
+    variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  for (const std::string& each : options.forwards) {
+    const size_t equals = each.find('=');
+    const std::string name = each.substr(0, equals);
+    const char* own = processEnvironment()(name.c_str());
+    if (equals != std::string::npos) {
+      variables.emplace_back(name, each.substr(equals + 1));
+    } else if (own != nullptr) {
+      variables.emplace_back(name, own);
+    }
+  }
+  return variables;
+}
+
+// How a rank on another host is started.
+RemoteRank remoteRank(const LaunchOptions& options, const std::vector<RankPlace>& places,
+                      int rank) {
+  const RankPlace& place = places[static_cast<size_t>(rank)];
+  const std::string& master = places.front().host;
+  RemoteRank remote{.ssh = options.ssh,
+                    .host = place.host,
+                    .folder = std::filesystem::current_path().string(),
+                    .variables = forwardedVariables(options),
+                    .libraryFolder = findLibraryFolder().value_or(""),
+                    .preloads = options.preloads,
+                    .command = options.command};
+  const auto set = [&remote](const char* name, std::string value) {
+    remote.variables.emplace_back(name, std::move(value));
+  };
+  set("RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(places.size()));
+  set("LOCAL_RANK", std::to_string(place.localRank));
+  set("LOCAL_WORLD_SIZE", std::to_string(place.localCount));
+  set("MASTER_ADDR", master.substr(master.find('@') + 1));
+  set("MASTER_PORT", std::to_string(options.port));
+  return remote;
+}
+
+// A secret of the job's ranks, as text.
+std::string drawSecret() {
+  std::array<std::byte, 32> bytes;
+  systemRng().fill(bytes);
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
 void writeAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -100,30 +158,40 @@ void writeAll(int fd, std::string_view text) {
   }
 }
 
-// In the child: becomes the program.
-int becomeProgram(const LaunchOptions& options, int rank, int outputFd, int errorFd) {
+// Of the child; -1: as this process's.
+struct Streams {
+  int input = -1;
+  int output = -1;
+  int error = -1;
+};
+
+// In the child.
+int execute(const std::vector<std::string>& command, const Streams& streams) {
   ::signal(SIGPIPE, SIG_DFL);  // an ignored signal stays ignored across exec
-  const std::string number = std::to_string(rank);
-  ::setenv("RANK", number.c_str(), 1);
-  ::setenv("LOCAL_RANK", number.c_str(), 1);
-  if (rank != 0 || ::isatty(STDIN_FILENO) == 1) {
-    const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    ::dup2(null.get(), STDIN_FILENO);
-  }
-  if (outputFd >= 0) {
-    ::dup2(outputFd, STDOUT_FILENO);
-    ::dup2(errorFd, STDERR_FILENO);
-  }
+  if (streams.input >= 0) ::dup2(streams.input, STDIN_FILENO);
+  if (streams.output >= 0) ::dup2(streams.output, STDOUT_FILENO);
+  if (streams.error >= 0) ::dup2(streams.error, STDERR_FILENO);
   std::vector<char*> arguments;
-  for (const std::string& argument : options.command) {
+  for (const std::string& argument : command) {
     arguments.push_back(const_cast<char*>(argument.c_str()));  // execvp leaves them alone
   }
   arguments.push_back(nullptr);
   ::execvp(arguments.front(), arguments.data());
   constexpr int kCannotStart = 127;  // as shells have it
-  fmt::print(stderr, "tutti run: cannot start {}: {}\n", options.command.front(),
-             std::strerror(errno));
+  fmt::print(stderr, "tutti run: cannot start {}: {}\n", command.front(), std::strerror(errno));
   return kCannotStart;
+}
+
+// In the child: becomes the program.
+int becomeProgram(const LaunchOptions& options, int rank, Streams streams) {
+  const std::string number = std::to_string(rank);
+  ::setenv("RANK", number.c_str(), 1);
+  ::setenv("LOCAL_RANK", number.c_str(), 1);
+  UniqueFd null;
+  if (rank != 0 || ::isatty(STDIN_FILENO) == 1)
+    null.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  streams.input = null.get();
+  return execute(options.command, streams);
 }
 
 // One rank's output or error stream on its way to ours.
@@ -135,13 +203,20 @@ struct Pipe {
 
 class Launch {
  public:
-  explicit Launch(const LaunchOptions& options) : options_(options), children_(true) {}
+  // `places` is empty for ranks of this host.
+  Launch(const LaunchOptions& options, int rankCount, std::vector<RankPlace> places)
+      : options_(options),
+        rankCount_(rankCount),
+        places_(std::move(places)),
+        secret_(places_.empty() ? "" : drawSecret()),
+        children_(true) {}
 
   Status start();
   int wait();
 
  private:
   Status startRank(int rank);
+  Status spawn(int rank, const Streams& streams);
   std::string prefixOf(int rank, int target) const;
   void readFrom(Pipe& pipe);
   void drain();
@@ -153,9 +228,13 @@ class Launch {
   void checkTimes();
 
   const LaunchOptions& options_;
+  const int rankCount_;
+  const std::vector<RankPlace> places_;
+  const std::string secret_;
   UniqueFd signals_;
   Children children_;
   std::vector<Pipe> pipes_;
+  std::vector<UniqueFd> inputs_;  // of ranks of other hosts: open as long as they shall run
   std::optional<Instant> timeoutAt_;
   std::optional<Instant> killAt_;
   std::optional<int> exitCode_;  // of the first failure
@@ -173,22 +252,20 @@ Status Launch::start() {
   if (options_.timeoutSeconds > 0) {
     timeoutAt_ = steadyClock().now() + std::chrono::seconds(options_.timeoutSeconds);
   }
-  for (int rank = 0; rank < options_.rankCount; ++rank) TUTTI_TRY(startRank(rank));
+  for (int rank = 0; rank < rankCount_; ++rank) TUTTI_TRY(startRank(rank));
   return {};
 }
 
 std::string Launch::prefixOf(int rank, int target) const {
   constexpr int kColors = 6;  // of the terminal's eight, without black and white
-  const int width = static_cast<int>(std::to_string(options_.rankCount - 1).size());
+  const int width = static_cast<int>(std::to_string(rankCount_ - 1).size());
   const std::string plain = fmt::format("[{:>{}}] ", rank, width);
   if (::isatty(target) != 1 || processEnvironment()("NO_COLOR") != nullptr) return plain;
   return fmt::format("\x1b[3{}m{}\x1b[0m", 1 + rank % kColors, plain);
 }
 
 Status Launch::startRank(int rank) {
-  if (!options_.prefixesLines) {
-    return children_.spawn(rank, [&] { return becomeProgram(options_, rank, -1, -1); });
-  }
+  if (!options_.prefixesLines) return spawn(rank, {});
   std::array<UniqueFd, 2> writeEnds;
   for (const int target : {STDOUT_FILENO, STDERR_FILENO}) {
     std::array<int, 2> ends{};
@@ -200,8 +277,21 @@ Status Launch::startRank(int rank) {
     }
     pipes_.push_back({std::move(readEnd), target, LinePrefixer(prefixOf(rank, target))});
   }
-  return children_.spawn(
-      rank, [&] { return becomeProgram(options_, rank, writeEnds[0].get(), writeEnds[1].get()); });
+  return spawn(rank, {.output = writeEnds[0].get(), .error = writeEnds[1].get()});
+}
+
+Status Launch::spawn(int rank, const Streams& streams) {
+  if (places_.empty())
+    return children_.spawn(rank, [&] { return becomeProgram(options_, rank, streams); });
+  const RemoteRank remote = remoteRank(options_, places_, rank);
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return systemError("pipe", "a rank's input", errno);
+  const UniqueFd readEnd(ends[0]);
+  writeAll(inputs_.emplace_back(ends[1]).get(), secret_ + "\n");
+  return children_.spawn(rank, [&] {
+    return execute(sshCommand(remote),
+                   {.input = readEnd.get(), .output = streams.output, .error = streams.error});
+  });
 }
 
 // Reads what is there, more than a pipe holds but not more: one that never stops writing must not
@@ -231,9 +321,12 @@ void Launch::drain() {
   }
 }
 
+// Ranks of other hosts are told by the end of their input, and told again there after the grace.
 void Launch::end(int signal) {
-  children_.signalAll(signal);
-  if (!isEnding_) killAt_ = steadyClock().now() + std::chrono::seconds(kGraceSeconds);
+  inputs_.clear();
+  if (places_.empty() || signal == SIGKILL) children_.signalAll(signal);
+  const int grace = places_.empty() ? kGraceSeconds : 2 * kGraceSeconds;
+  if (!isEnding_) killAt_ = steadyClock().now() + std::chrono::seconds(grace);
   isEnding_ = true;
 }
 
@@ -241,7 +334,10 @@ void Launch::note(const ChildExit& exit) {
   if (exit.isClean() || isEnding_) return;
   exitCode_ = exit.shellCode();
   const bool isLast = children_.runningCount() == 0;
-  fmt::print(stderr, "tutti run: rank {} (pid {}) {}{}\n", exit.index, exit.pid, describe(exit),
+  const std::string who = places_.empty()
+                              ? fmt::format("pid {}", exit.pid)
+                              : fmt::format("on {}", places_[static_cast<size_t>(exit.index)].host);
+  fmt::print(stderr, "tutti run: rank {} ({}) {}{}\n", exit.index, who, describe(exit),
              isLast ? "" : "; ending the others");
   end(SIGTERM);
 }
@@ -304,8 +400,20 @@ int Launch::wait() {
 }  // namespace
 
 int launchRanks(const LaunchOptions& options) {
-  Status status = prepareEnvironment(options);
-  Launch launch(options);
+  constexpr int kUsualRanks = 2;
+  std::vector<RankPlace> places;
+  int rankCount = options.rankCount > 0 ? options.rankCount : kUsualRanks;
+  Status status;
+  if (options.hosts.empty()) {
+    status = prepareEnvironment(options, rankCount);
+  } else if (auto placed = placeRanks(options.hosts, options.rankCount); placed.ok()) {
+    places = std::move(placed).value();
+    rankCount = static_cast<int>(places.size());
+  } else {
+    fmt::print(stderr, "tutti run: {}\n", placed.status().message());
+    return kExitUsage;
+  }
+  Launch launch(options, rankCount, std::move(places));
   if (status.ok()) status = launch.start();
   if (!status.ok()) {
     fmt::print(stderr, "tutti run: {}\n", status.message());

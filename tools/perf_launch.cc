@@ -82,6 +82,12 @@ int runUnderLauncher(const PerfOptions& options, const LauncherPlace& place, con
     return fail(kExitUsage, status);
   }
   std::unique_ptr<Board> board;
+  const char* master = lookup("MASTER_ADDR");
+  const char* port = lookup("MASTER_PORT");
+  if (lookup("NCCL_COMM_ID") == nullptr && !place.isOneHost && master != nullptr &&
+      port != nullptr) {
+    ::setenv("NCCL_COMM_ID", fmt::format("{}:{}", master, port).c_str(), 1);
+  }
   if (lookup("NCCL_COMM_ID") == nullptr) {
     if (!place.isOneHost) {
       return fail(kExitEnvironment,

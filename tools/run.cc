@@ -1,4 +1,5 @@
-// tutti run: starts a program as N ranks on this host, as torchrun would, with this library first.
+// tutti run: starts a program as N ranks on this host, as torchrun would, or on others by ssh, with
+// this library first.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -6,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/read_file.h"
 #include "tools/command.h"
+#include "tools/host_list.h"
 #include "tools/launch_ranks.h"
 
 namespace tutti::tools {
@@ -20,19 +23,35 @@ constexpr const char* kFooter =
     "started\n"
     "and left behind ends with it.\n"
     "\n"
+    "With --hosts or --hostfile each rank is started by ssh, which must ask for no password, in "
+    "the\n"
+    "folder of this name there, and finds the library where it is here. MASTER_ADDR is the first\n"
+    "host, MASTER_PORT --port. Variables NCCL_* and TUTTI_* go along, others with -x; so does a\n"
+    "secret of the job (TUTTI_SECRET_FILE), unless that is set. Ranks have no standard input "
+    "there.\n"
+    "\n"
     "Exit codes: 0 all ranks ended well; the first failed rank's code, or 128 + its signal; 2 "
     "usage;\n"
     "3 a rank could not be started; 4 time limit (--timeout).\n"
     "\n"
     "Examples: tutti run -n 4 -- python train.py --epochs 1\n"
-    "          tutti run -n 2 --timeout 60 -- ./my_test";
+    "          tutti run -n 2 --timeout 60 -- ./my_test\n"
+    "          tutti run --hosts node1:4,node2:4 -- python train.py\n"
+    "          tutti run --hostfile hosts.txt -x PYTHONPATH -- tutti perf all_reduce";
+
+std::vector<HostSlots> hostsOf(Result<std::vector<HostSlots>> hosts) {
+  if (!hosts.ok()) throw CLI::ValidationError(std::string(hosts.status().message()));
+  return std::move(hosts).value();
+}
 
 }  // namespace
 
 void addRun(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<LaunchOptions>();  // shared by the parser and the callback
   CLI::App* command = app.add_subcommand("run", "Start a program as several ranks");
-  command->add_option("-n,--ranks", options->rankCount, "Ranks to start (default 2)")
+  command
+      ->add_option("-n,--ranks", options->rankCount,
+                   "Ranks to start (default 2, or all slots of the hosts)")
       ->check(CLI::Range(1, 4096));
   command->add_flag_callback(
       "--no-prefix", [options] { options->prefixesLines = false; },
@@ -42,6 +61,25 @@ void addRun(CLI::App& app, int& exitCode) {
   command->add_flag("--preload", options->preloads,
                     "Also put the library into LD_PRELOAD, for programs with a library path of "
                     "their own");
+  auto* hosts = command->add_option_function<std::string>(
+      "--hosts", [options](const std::string& list) { options->hosts = hostsOf(parseHosts(list)); },
+      "Hosts and how many ranks each takes: node1:4,node2:4");
+  command
+      ->add_option_function<std::string>(
+          "--hostfile",
+          [options](const std::string& path) {
+            options->hosts = hostsOf(parseHostFile(readFile(path)));
+          },
+          "The same, a host a line: node1:4, node1 slots=4 or node1 4")
+      ->check(CLI::ExistingFile)
+      ->excludes(hosts);
+  command->add_option("--ssh", options->ssh, "Program that reaches the hosts (default ssh)");
+  command->add_option("--port", options->port, "MASTER_PORT on the first host (default 29500)")
+      ->check(CLI::Range(1, 65535));
+  command
+      ->add_option("-x", options->forwards,
+                   "Variable to hand on to other hosts: NAME or NAME=VALUE")
+      ->allow_extra_args(false);
   command->add_option("program", options->command, "Program and its arguments, after --")
       ->required();
   command->footer(kFooter);

@@ -2,7 +2,7 @@
 """Times CPU ranks of two hosts: tutti against iperf3 and Open MPI over TCP, in turns.
 
 Beds: `loopback`; `veth`, two network namespaces with a virtual wire, which end with the run; `veth-10g`, the same
-wire held to 10 Gbit/s. All programs are started at once and sleep; each round of a cell measures each of them once,
+wire held to 10 Gbit/s (or another number). All programs are started at once and sleep; each round of a cell measures each of them once,
 iperf3 among them with a stream a rank of a host, and a ratio is the median, over the rounds, of two figures of one round.
 Rates are bytes a second and direction between the hosts: an all-reduce of S bytes needs S each way, however many ranks
 share a host (iperf3 --bidir); a ping-pong of each rank with its partner on the other host moves S a rank, one way at a time.
@@ -56,9 +56,10 @@ def open_bed(name):
         return
     hosts = bed.Hosts(2)
     try:
-        if name == "veth-10g":
+        if name != "veth":
+            rate = f'{int(name.removeprefix("veth-").removesuffix("g"))}gbit'
             for host in hosts.all:
-                host.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "10gbit", "burst", "1mb", "latency", "20ms")
+                host.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "20ms")
         yield Bed(name, "eth0", hosts[0].address, tuple(tuple(host.prefix) for host in hosts.all), hosts)
     finally:
         hosts.end()

@@ -1,6 +1,5 @@
 #include "bootstrap/socket.h"
 
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -8,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 namespace tutti::bootstrap {
 namespace {
@@ -90,37 +88,15 @@ Result<UniqueFd> listenOn(const SocketAddress& address) {
 SocketAddress localAddress(int fd) { return nameOf(fd, ::getsockname); }
 SocketAddress peerAddress(int fd) { return nameOf(fd, ::getpeername); }
 
-namespace {
-
-Connecting connectSocket(UniqueFd fd, const SocketAddress& address) {
-  Connecting result{std::move(fd)};
+Connecting startConnect(const SocketAddress& address) {
+  Connecting result{openSocket(address.family())};
+  if (!result.fd) return {UniqueFd(), errno};
   // EINTR does not stop a connection attempt: it goes on as after EINPROGRESS.
   if (::connect(result.fd.get(), address.data(), address.size()) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
     return {UniqueFd(), errno};
   }
   return result;
-}
-
-}  // namespace
-
-Connecting startConnect(const SocketAddress& address) {
-  UniqueFd fd = openSocket(address.family());
-  if (!fd) return {UniqueFd(), errno};
-  return connectSocket(std::move(fd), address);
-}
-
-// Two interfaces of one subnet: only a socket that is bound to the second leaves by it.
-Connecting startConnectFrom(const SocketAddress& own, const std::string& interface,
-                            const SocketAddress& address) {
-  UniqueFd fd = openSocket(address.family());
-  if (!fd) return {UniqueFd(), errno};
-  [[maybe_unused]] const int ignored =
-      ::setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, interface.data(),
-                   static_cast<socklen_t>(interface.size()));
-  setOption(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-  if (::bind(fd.get(), own.data(), own.size()) != 0) return {UniqueFd(), errno};
-  return connectSocket(std::move(fd), address);
 }
 
 int connectError(int fd) {

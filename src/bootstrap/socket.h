@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "base/fd.h"
@@ -41,9 +40,6 @@ struct Connecting {
   int errnoValue = 0;
 };
 Connecting startConnect(const SocketAddress& address);
-// The same from an address of this host, over its interface where the system lets us say so.
-Connecting startConnectFrom(const SocketAddress& own, const std::string& interface,
-                            const SocketAddress& address);
 int connectError(int fd);
 
 // Small messages at once, and a peer whose host vanished is found within `timeout`.

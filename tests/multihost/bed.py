@@ -1,6 +1,7 @@
 """Hosts for tests: network namespaces, each with one interface, on one bridge. All of it lives in a namespace of the
 test process, so nothing is left behind and nothing outside is touched."""
 
+import json
 import os
 import re
 import subprocess
@@ -58,6 +59,19 @@ class Host:
     def inside(self, *words):
         return run(*self.prefix, *words)
 
+    def add_wire(self, number):
+        """A further interface, eth<number>, with 10.77.<number>.(i+1), on the bridge of that number."""
+        port, name = f"port{self.number}x{number}", f"eth{number}"
+        run("ip", "link", "add", port, "type", "veth", "peer", "name", name, "netns", str(self.holder.pid))
+        run("ip", "link", "set", port, "master", f"wires{number}", "up")
+        self.inside("ip", "addr", "add", f"10.77.{number}.{self.number + 1}/24", "dev", name)
+        self.inside("ip", "link", "set", name, "up")
+
+    def sent_bytes(self):
+        """By interface."""
+        links = json.loads(self.inside("ip", "-j", "-s", "link"))
+        return {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in links if link["ifname"].startswith("eth")}
+
     def cut(self):
         """Nothing gets through any more, and nobody is told."""
         run("ip", "link", "set", self.port, "nomaster")
@@ -112,9 +126,19 @@ class Hosts:
         run("ip", "link", "add", "wires", "type", "bridge")
         run("ip", "link", "set", "wires", "up")
         self.all = [Host(number) for number in range(count)]
+        self.addenda = []  # further bridges
 
     def __getitem__(self, number):
         return self.all[number]
+
+    def add_wires(self, count):
+        """So many further interfaces a host, a bridge for each."""
+        for number in range(1, count + 1):
+            run("ip", "link", "add", f"wires{number}", "type", "bridge")
+            self.addenda.append(f"wires{number}")
+            run("ip", "link", "set", f"wires{number}", "up")
+            for host in self.all:
+                host.add_wire(number)
 
     def write_ssh(self, path):
         """A program at this path that does what ssh would between these hosts, by name ("host1") and by address."""
@@ -125,4 +149,5 @@ class Hosts:
     def end(self):
         for host in self.all:
             host.end()
-        subprocess.run(["ip", "link", "del", "wires"], capture_output=True)
+        for bridge in ["wires", *self.addenda]:
+            subprocess.run(["ip", "link", "del", bridge], capture_output=True)

@@ -1,6 +1,8 @@
 """Ranks on several hosts: every collective is right, and whatever happens to a host or its wire, every call returns."""
 
+import contextlib
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -14,7 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import bed  # noqa: E402
 from harness import REMOTE, USAGE, FaultCase  # noqa: E402
 
-T = 1.0
+# The time-out of faults, in seconds. Where processes queue for CPUs, a rank that is silent for a second may just have had
+# no turn.
+T = min(4.0, max(1.0, os.getloadavg()[0] / os.cpu_count()))
 BOUND = T + 4  # T, and a margin for a loaded machine: what is cut or frozen is noticed by the clock alone
 
 
@@ -69,6 +73,87 @@ class Collectives(HostCase):
         self.assertEqual(kinds, {(0, 1): "shm", (2, 3): "shm", (0, 2): "net", (0, 3): "net", (1, 2): "net", (1, 3): "net"})
 
 
+class Wires(HostCase):
+    """Several interfaces a host: links use all that NCCL_SOCKET_IFNAME names."""
+
+    def sent_over_each(self, hosts, places, **settings):
+        steps = "times:3:allreduce:1000000 line times:20:allreduce:1000000"
+        ranks = self.launch_on(hosts, places, *[steps] * len(places), timeout_ms=20000, **settings)
+        self.expect_success(ranks, "times")
+        before = [host.sent_bytes() for host in hosts.all]
+        for rank in ranks:
+            rank.say("go")
+        self.expect_success(ranks, "times", nth=1)
+        return [{name: now - was[name] for name, now in host.sent_bytes().items()} for host, was in zip(hosts.all, before)]
+
+    def test_four_wires_carry_alike(self):
+        hosts = self.make_hosts(2)
+        hosts.add_wires(3)
+        for sent in self.sent_over_each(hosts, [0, 0, 0, 0, 1, 1, 1, 1], NCCL_SOCKET_IFNAME="eth"):
+            self.assertEqual(len(sent), 4)
+            self.assertLessEqual(max(sent.values()), 1.05 * min(sent.values()), sent)
+
+    def test_one_wire_is_used_where_one_is_named(self):
+        hosts = self.make_hosts(2)
+        hosts.add_wires(1)
+        for sent in self.sent_over_each(hosts, [0, 1], NCCL_SOCKET_IFNAME="=eth1"):
+            self.assertGreater(sent["eth1"], 100 * max(sent["eth0"], 1000))
+
+    def test_several_sockets_and_threads_bring_the_same(self):
+        self.run_all([0, 0, 1, 1], NCCL_SOCKET_NTHREADS="2", NCCL_NSOCKS_PERTHREAD="3")
+
+    run_all = Collectives.run_all
+
+
+@unittest.skipUnless(os.environ.get("TUTTI"), "the tutti command is not built")
+class Run(HostCase):
+    """tutti run over hosts, with a stand-in for ssh."""
+
+    def setUp(self):
+        super().setUp()
+        self.hosts = self.make_hosts(2)
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.ssh = pathlib.Path(self.folder) / "ssh"
+        self.hosts.write_ssh(self.ssh)
+
+    def run_on(self, *words, **options):
+        path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        return subprocess.run([*self.hosts[0].prefix, os.environ["TUTTI"], "run", *words], capture_output=True, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, env=os.environ | path | options.pop("env", {}), **options)  # fmt: skip
+
+    def test_ranks_have_their_places_and_a_secret(self):
+        words = "$(hostname) $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $NCCL_DEBUG $OURS"
+        done = self.run_on("--hosts", f"{self.hosts[0].address}:2,host1:1", "--port", "4000", "-x", "OURS=it's", "--",
+                           "sh", "-c", f'echo "{words}"; wc -c < "$TUTTI_SECRET_FILE"', env={"NCCL_DEBUG": "WARN"})  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        master = f"{self.hosts[0].address}:4000"
+        expected = [f"[0] host0 0/3 0/2 {master} WARN it's", f"[1] host0 1/3 1/2 {master} WARN it's", f"[2] host1 2/3 0/1 {master} WARN it's"]
+        self.assertEqual(sorted(line for line in done.stdout.splitlines() if "host" in line), expected)
+        self.assertEqual(sorted(line for line in done.stdout.splitlines() if "host" not in line), ["[0] 64", "[1] 64", "[2] 64"])
+
+    def test_a_collective_runs_over_them(self):
+        hostfile = pathlib.Path(self.folder) / "hosts"
+        hostfile.write_text(f"{self.hosts[0].address} slots=2  # the first\n{self.hosts[1].address}:2\n")
+        done = self.run_on("--hostfile", str(hostfile), "--no-prefix", "--", os.environ["TUTTI"], "perf", "all_reduce", "-b", "1K", "-e", "1M", "-f", "32",
+                           "--iters", "2", "-w", "1")  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.assertIn("1048576", done.stdout)
+
+    def test_a_rank_that_fails_ends_the_others_and_leaves_nothing(self):
+        began = time.monotonic()
+        done = self.run_on("--hosts", "host0,host1", "--", "sh", "-c", f'[ $RANK = 1 ] && exit 7; exec sleep 100.{os.getpid()}')
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertLess(time.monotonic() - began, 15)
+        self.assertIn("rank 1 (on host1) exited with code 7; ending the others", done.stderr)
+        self.assertEqual([words for words in command_lines() if words[:2] == ["sleep", f"100.{os.getpid()}"]], [])
+
+    def test_a_host_that_cannot_be_reached_is_named(self):
+        done = self.run_on("--hosts", "host0,nowhere", "--", "sleep", "30")
+        self.assertEqual(done.returncode, 255, done.stderr)
+        self.assertIn("rank 1 (on nowhere) exited with code 255", done.stderr)
+        self.assertIn("Could not resolve hostname nowhere", done.stderr)
+
+
 class Idle(HostCase):
     def test_threads_of_an_idle_rank_leave_the_cpu_to_others(self):
         hosts = self.make_hosts(2)
@@ -86,6 +171,15 @@ class Idle(HostCase):
         for rank in ranks:
             rank.say("go")
         self.expect_success(ranks, "allreduce:9")
+
+
+def command_lines():
+    """Of all processes."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found.append(path.read_text(errors="replace").split("\0"))
+    return found
 
 
 def seconds_of_threads(pid):

@@ -53,11 +53,7 @@ class Dialer {
 
  private:
   UniqueFd tryOnce() {
-    const bootstrap::Interface& from = options_.from;
-    bootstrap::Connecting connecting =
-        from.address.isEmpty()
-            ? bootstrap::startConnect(options_.address)
-            : bootstrap::startConnectFrom(from.address, from.name, options_.address);
+    bootstrap::Connecting connecting = bootstrap::startConnect(options_.address);
     if (!connecting.fd) return fail(std::strerror(connecting.errnoValue));
     UniqueFd fd = std::move(connecting.fd);
     way_ = wayOf(fd.get());

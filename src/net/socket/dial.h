@@ -6,14 +6,12 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "bootstrap/handshake.h"
-#include "bootstrap/interfaces.h"
 #include "bootstrap/socket_address.h"
 
 namespace tutti::net::socket {
 
 struct DialOptions {
   bootstrap::SocketAddress address;
-  bootstrap::Interface from{};  // of this host; without an address: what the routes choose
   const bootstrap::Key* key = nullptr;  // outlives the call
   bootstrap::Introduction introduction;
   std::chrono::milliseconds timeout{0};

@@ -1,5 +1,5 @@
-// Threads that help to move the bytes of several sockets at once: one thread moves a few gigabytes a
-// second, fast links take more (NCCL_SOCKET_NTHREADS).
+// Threads that help to move the bytes of several sockets at once: one thread moves a few gigabytes
+// a second, fast links take more (NCCL_SOCKET_NTHREADS).
 #pragma once
 
 #include <atomic>

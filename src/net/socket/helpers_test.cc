@@ -37,7 +37,8 @@ TEST(Helpers, AreNotWaitedForWhenTheyHelpSomebodyElse) {
   std::array<std::array<int, 4>, 4> times{};
   for (auto& own : times) {
     callers.emplace_back([&helpers, &own] {
-      for (int round = 0; round < 500; ++round) helpers.run(own.size(), [&own](size_t i) { ++own[i]; });
+      for (int round = 0; round < 500; ++round)
+        helpers.run(own.size(), [&own](size_t i) { ++own[i]; });
     });
   }
   for (std::thread& caller : callers) caller.join();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/cache_lines.h"
 #include "base/units.h"
 #include "bootstrap/socket.h"
 
@@ -80,9 +81,8 @@ Result<Progress> SocketConnection::flush() {
   size_t unsent = 0;
   for (uint64_t m = sentCount_; m != takenCount_; ++m)
     unsent += outgoing_[m % kMaxOutgoing].payload.size();
-  TUTTI_TRY(
-      onStreams(unsent, &Stream::sendFault, [this](size_t stream) { write(stream); }));
-  sentCount_ = std::ranges::min(streams_, {}, &Stream::message).message;
+  TUTTI_TRY(onStreams(unsent, &Stream::sendFault, [this](size_t stream) { write(stream); }));
+  sentCount_ = std::ranges::min_element(streams_, {}, &Stream::message)->message;
   return sentCount_ == takenCount_ ? Progress::kDone : Progress::kIdle;
 }
 
@@ -247,9 +247,9 @@ Progress SocketConnection::fill(size_t most) {
 std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness& readiness) const {
   std::vector<Watched> watched;
   for (size_t i = 0; i < streams_.size(); ++i) {
-    const bool isAwaited = isReceiving_ ? streams_[i].received !=
-                                              partOf(labelCount_ - 1, payloadBytes_, i).bytes()
-                                        : i == 0;
+    const bool isAwaited =
+        isReceiving_ ? streams_[i].received != partOf(labelCount_ - 1, payloadBytes_, i).bytes()
+                     : i == 0;
     const bool toSend = readiness.toSend && hasUnsent(i);
     if (toSend || (readiness.toReceive && isAwaited))
       watched.push_back({.fd = streams_[i].fd.get(), .toSend = toSend});

@@ -37,10 +37,8 @@ Ends connect(size_t streams, Helpers* helpers = nullptr) {
     left.push_back(nonBlocking(ends[0]));
     right.push_back(nonBlocking(ends[1]));
   }
-  made.left =
-      std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers);
-  made.right =
-      std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers);
+  made.left = std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers);
+  made.right = std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers);
   return made;
 }
 
@@ -101,8 +99,7 @@ std::vector<std::vector<std::byte>> messagesOf(const std::vector<size_t>& sizes,
 }
 
 TEST_F(SocketConnections, BringMessagesOfAnySizeWhole) {
-  expectAllWhole(ends_,
-                 messagesOf({0, 1, 7, 8, 40, 4095, 16_KiB - 8, 16_KiB, 100'000, 0, 3}, 200));
+  expectAllWhole(ends_, messagesOf({0, 1, 7, 8, 40, 4095, 16_KiB - 8, 16_KiB, 100'000, 0, 3}, 200));
 }
 
 TEST_F(SocketConnections, BringThemOverSeveralStreamsToo) {
@@ -126,7 +123,8 @@ TEST_F(SocketConnections, WaitAtTheStreamsThatStillOweSomething) {
   ASSERT_EQ(ends.left->send({.bytes = 256_KiB, .signature = 0}, payload), Progress::kAdvanced);
   ASSERT_EQ(ends.left->flush().value(), Progress::kIdle);
   EXPECT_EQ(ends.left->toWatch({.toSend = true}).size(), 2u);
-  EXPECT_EQ(ends.right->toWatch({.toReceive = true}).size(), 1u) << "the label comes over the first";
+  EXPECT_EQ(ends.right->toWatch({.toReceive = true}).size(), 1u)
+      << "the label comes over the first";
   Label label;
   ASSERT_EQ(ends.right->receiveLabel(label).value(), Progress::kDone);
   std::vector<std::byte> into(label.bytes);

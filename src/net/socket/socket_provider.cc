@@ -109,14 +109,15 @@ Result<Provider::Contact> SocketProvider::contact() {
   TUTTI_TRY(startService());
   if (acceptors_.empty()) TUTTI_TRY(listen());
   Layout layout{.sockets = static_cast<uint32_t>(spread_.sockets), .secret = secret_};
-  for (size_t i = 0; i < acceptors_.size(); ++i) layout.places[i] = encode(acceptors_[i]->address());
+  for (size_t i = 0; i < acceptors_.size(); ++i)
+    layout.places[i] = encode(acceptors_[i]->address());
   Contact contact;
   std::memcpy(contact.data(), &layout, sizeof layout);
   return contact;
 }
 
-// Under mutex_. Several interfaces are used where they are named; else the best one: others may lead
-// elsewhere.
+// Under mutex_. Several interfaces are used where they are named; else the best one: others may
+// lead elsewhere.
 Status SocketProvider::chooseWays() {
   if (!interfaces_.empty()) return {};
   TUTTI_TRY_ASSIGN(
@@ -214,8 +215,7 @@ void SocketProvider::deliver(bootstrap::Accepted accepted) {
     std::lock_guard lock(mutex_);
     poller_->remove(accepted.fd.get());
     const auto found = expected_.find(who.epoch & kLinkMask);
-    if (found == expected_.end() ||
-        !addStream(found->second, who.epoch, std::move(accepted.fd))) {
+    if (found == expected_.end() || !addStream(found->second, who.epoch, std::move(accepted.fd))) {
       log::info(log::Subsystem::kNet,
                 "rank {} at {} opens a link that rank {} does not expect (connection {} of {})",
                 index(who.rank), accepted.from.text(), index(who.target), placeIn(who.epoch) + 1,
@@ -252,18 +252,6 @@ void SocketProvider::forget(uint64_t number) {
   expected_.erase(number & kLinkMask);
 }
 
-// The named interface of this host from which a connection to an address goes: one of the address's
-// subnet, of several another one each time; none: what the routes choose.
-bootstrap::Interface SocketProvider::wayTo(const bootstrap::SocketAddress& address,
-                                           size_t turn) const {
-  std::vector<const bootstrap::Interface*> near;
-  for (const bootstrap::Interface& each : interfaces_) {
-    if (each.address.isInSubnet(address, each.prefixBits)) near.push_back(&each);
-  }
-  if (interfaces_.size() < 2 || near.empty()) return {};
-  return *near[turn % near.size()];
-}
-
 Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& contact,
                                                             const Caller& caller,
                                                             std::chrono::milliseconds timeout) {
@@ -287,19 +275,16 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
   for (size_t i = 0; i < count; ++i) {
     const bootstrap::SocketAddress& address = addresses[(first + i) % addresses.size()];
     const Nanoseconds left = std::max(deadline - options_.clock->now(), Nanoseconds(0));
-    TUTTI_TRY_ASSIGN(
-        UniqueFd fd,
-        dial({.address = address,
-              .from = caller.isControl ? bootstrap::Interface{}
-                                       : wayTo(address, (first + i) / addresses.size()),
-              .key = &key,
-              .introduction = {.purpose = bootstrap::Purpose::kData,
-                               .rank = caller.self,
-                               .target = caller.peer,
-                               .epoch = streamNumber(caller.number, count, i)},
-              .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
-              .clock = options_.clock,
-              .rng = options_.rng}));
+    TUTTI_TRY_ASSIGN(UniqueFd fd,
+                     dial({.address = address,
+                           .key = &key,
+                           .introduction = {.purpose = bootstrap::Purpose::kData,
+                                            .rank = caller.self,
+                                            .target = caller.peer,
+                                            .epoch = streamNumber(caller.number, count, i)},
+                           .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
+                           .clock = options_.clock,
+                           .rng = options_.rng}));
     fds.push_back(std::move(fd));
   }
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(

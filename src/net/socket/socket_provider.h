@@ -1,5 +1,6 @@
-// Connections over TCP. One listener an interface and one service thread ("tutti-net") a process, both from the
-// first use on; every connection opens with the bootstrap's handshake under this process's own key.
+// Connections over TCP. One listener an interface and one service thread ("tutti-net") a process,
+// both from the first use on; every connection opens with the bootstrap's handshake under this
+// process's own key.
 #pragma once
 
 #include <map>
@@ -55,7 +56,6 @@ class SocketProvider final : public Provider {
   void serveOnce(std::span<const bootstrap::Poller::Event> events);
   void deliver(bootstrap::Accepted accepted);
   static bool addStream(Expected& link, uint64_t number, UniqueFd fd);
-  bootstrap::Interface wayTo(const bootstrap::SocketAddress& address, size_t turn) const;
 
   const Caps caps_{.name = "socket", .takesAnyMemory = true};
   const NetworkOptions options_;

@@ -12,8 +12,9 @@
 namespace tutti::net::socket {
 namespace {
 
-// Clouds hold one connection to 5 or 10 Gbit/s, however fast the link is (AWS: EC2 User Guide, network
-// bandwidth; the settings that NCCL has for AWS and Google come to 4 to 16 connections at 100 Gbit/s).
+// Clouds hold one connection to 5 or 10 Gbit/s, however fast the link is (AWS: EC2 User Guide,
+// network bandwidth; the settings that NCCL has for AWS and Google come to 4 to 16 connections at
+// 100 Gbit/s).
 constexpr size_t kMbitPerSocket = 10'000;
 constexpr size_t kMostByItself = 16;
 // One thread copies 4 to 6 GB/s in or out of sockets (docs/results/2026-11-22-network.md).
@@ -31,18 +32,17 @@ Spread chooseSpread(const SpreadRules& rules) {
   const size_t perThread = rules.socketsPerThread > 0 ? static_cast<size_t>(rules.socketsPerThread)
                                                       : divideUp(bySpeed, threads);
   const size_t interfaces = rules.interfaceCount;
-  const size_t sockets = std::min(roundUp(threads * perThread, interfaces),
-                                  kMaxStreams / interfaces * interfaces);
+  const size_t sockets =
+      std::min(roundUp(threads * perThread, interfaces), kMaxStreams / interfaces * interfaces);
   Spread spread{.sockets = sockets, .threads = std::min(threads, sockets), .reason = {}};
-  spread.reason = fmt::format("{} socket{} a link over {} interface{}, {} thread{}: {}{}",
-                              spread.sockets, spread.sockets == 1 ? "" : "s", interfaces,
-                              interfaces == 1 ? "" : "s", spread.threads,
-                              spread.threads == 1 ? "" : "s",
-                              rules.speedMbit > 0 ? fmt::format("{} Mbit/s", rules.speedMbit)
-                                                  : "speed unknown",
-                              rules.threads > 0 || rules.socketsPerThread > 0
-                                  ? ", NCCL_SOCKET_NTHREADS or NCCL_NSOCKS_PERTHREAD is set"
-                                  : "");
+  spread.reason =
+      fmt::format("{} socket{} a link over {} interface{}, {} thread{}: {}{}", spread.sockets,
+                  spread.sockets == 1 ? "" : "s", interfaces, interfaces == 1 ? "" : "s",
+                  spread.threads, spread.threads == 1 ? "" : "s",
+                  rules.speedMbit > 0 ? fmt::format("{} Mbit/s", rules.speedMbit) : "speed unknown",
+                  rules.threads > 0 || rules.socketsPerThread > 0
+                      ? ", NCCL_SOCKET_NTHREADS or NCCL_NSOCKS_PERTHREAD is set"
+                      : "");
   return spread;
 }
 

@@ -9,13 +9,13 @@ namespace {
 using Hosts = std::vector<HostSlots>;
 
 TEST(HostList, HasHostsAndTheirSlots) {
-  EXPECT_EQ(*parseHosts("a:2,b"), (Hosts{{"a", 2}, {"b", 1}}));
-  EXPECT_EQ(*parseHosts("me@a:3,10.0.0.7:2"), (Hosts{{"me@a", 3}, {"10.0.0.7", 2}}));
-  EXPECT_EQ(*parseHosts("a:1,b:1,a:2"), (Hosts{{"a", 3}, {"b", 1}}));
+  EXPECT_EQ(parseHosts("a:2,b").value(), (Hosts{{"a", 2}, {"b", 1}}));
+  EXPECT_EQ(parseHosts("me@a:3,10.0.0.7:2").value(), (Hosts{{"me@a", 3}, {"10.0.0.7", 2}}));
+  EXPECT_EQ(parseHosts("a:1,b:1,a:2").value(), (Hosts{{"a", 3}, {"b", 1}}));
 }
 
 TEST(HostList, HasIpv6AddressesInBracketsWhereSlotsFollow) {
-  EXPECT_EQ(*parseHosts("[fd00::1]:2,fd00::2,[fd00::3]"),
+  EXPECT_EQ(parseHosts("[fd00::1]:2,fd00::2,[fd00::3]").value(),
             (Hosts{{"fd00::1", 2}, {"fd00::2", 1}, {"fd00::3", 1}}));
 }
 
@@ -29,14 +29,14 @@ TEST(HostList, IsRefusedWithTheEntryThatIsWrong) {
 }
 
 TEST(HostFile, HasAHostALineInAnyOfThreeForms) {
-  EXPECT_EQ(*parseHostFile("# two racks\na slots=2\n\nb:3  # the big one\nc 4\nd\n"),
+  EXPECT_EQ(parseHostFile("# two racks\na slots=2\n\nb:3  # the big one\nc 4\nd\n").value(),
             (Hosts{{"a", 2}, {"b", 3}, {"c", 4}, {"d", 1}}));
   EXPECT_FALSE(parseHostFile("# nobody\n").ok());
   EXPECT_FALSE(parseHostFile("a slots=many\n").ok());
 }
 
 TEST(PlaceRanks, FillsOneHostAfterTheOther) {
-  const auto places = *placeRanks({{"a", 2}, {"b", 3}}, 4);
+  const auto places = placeRanks({{"a", 2}, {"b", 3}}, 4).value();
   ASSERT_EQ(places.size(), 4u);
   EXPECT_EQ(places[1].host, "a");
   EXPECT_EQ(places[1].localRank, 1);

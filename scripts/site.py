@@ -31,7 +31,7 @@ NOT_PUBLIC = ("last_error", "check", "lib", "answer_of", "UniqueIdStruct")
 NAVIGATION = [
     ("Start here", ["index.md", "START.md", "PACKAGES.md", "python.md"]),
     ("How it works", ["ARCHITECTURE.md", "ALGORITHMS.md", "PLANNER.md", "NETWORK.md", "TOPOLOGY.md", "SIMULATOR.md", "folders.md"]),
-    ("Use", ["commands.md", "SETTINGS.md", "TUNING.md", "TROUBLESHOOTING.md", "errors.md", "SECURITY.md", "COMPARISON.md"]),
+    ("Use", ["commands.md", "SETTINGS.md", "TUNING.md", "PROFILING.md", "TROUBLESHOOTING.md", "errors.md", "SECURITY.md", "COMPARISON.md"]),
     ("Reference", ["c.md", "python_reference.md", "GLOSSARY.md"]),
     ("Contribute", ["CONTRIBUTING.md", "TESTING.md"]),
 ]

@@ -1,5 +1,7 @@
 #include "base/clock.h"
 
+#include "base/wall_clock.h"
+
 namespace tutti {
 namespace {
 
@@ -22,6 +24,12 @@ Clock& steadyClock() {
 
 int64_t wallClockSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+int64_t wallClockNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }

@@ -88,6 +88,12 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_BUNDLE_DIR", kPath, "", "", "",
      "Folder for bundles: on SIGUSR1, and when ranks find another dead or stuck, a tar with all "
      "that is known of it. Empty: none, and SIGUSR1 is left alone."},
+    {"TUTTI_TRACE_DIR", kPath, "", "", "",
+     "Folder for traces: each CPU rank of each communicator writes one when it ends, with its "
+     "calls and their messages between hosts, for Perfetto. Empty: none."},
+    {"TUTTI_TRACE_EVENTS", kInteger, "", "32768", "1024..16777216",
+     "How many events a rank keeps for its trace, each 120 bytes; the newest overwrite the "
+     "oldest."},
     {"TUTTI_GPU_WAIT_MS", kInteger, "ms", "0", "0..86400000",
      "How long a GPU kernel waits for a peer before it ends with an error; 0: until the peer "
      "comes, "
@@ -117,6 +123,10 @@ constexpr SettingInfo kTable[] = {
      "A tuner plug-in (versions 2 to 5) that may overrule the choice of algorithms of CPU ranks: a "
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
+    {"NCCL_PROFILER_PLUGIN", kText, "", "", "",
+     "A profiler plug-in (versions 1 to 5) that is told of CPU ranks' calls and their messages "
+     "between hosts: a path, libNAME.so, or NAME for libnccl-profiler-NAME.so; STATIC_PLUGIN: in "
+     "the program; none: do not look for libnccl-profiler.so."},
     {"NCCL_NET", kText, "", "", "",
      "The network between hosts, by name, and no other: Socket, IB (InfiniBand and RoCE), ofi "
      "(libfabric), or a plug-in's name. Unset: the first plug-in that works, else IB, else "
@@ -287,8 +297,8 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_UID_STAGGER_RATE", "connections a second then", kNoTuning),
     idle("NCCL_TUNER_CONFIG_FILE", "table of NCCL's example tuner",
          "the plug-in reads it itself, if it is that one"),
-    idle("NCCL_PROFILER_PLUGIN", "profiler plugin", kNoPlugins),
-    idle("NCCL_PROFILE_EVENT_MASK", "events the profiler gets", kNoPlugins),
+    idle("NCCL_PROFILE_EVENT_MASK", "events of NCCL's example profiler",
+         "the plug-in reads it itself, if it is that one"),
     idle("NCCL_ENV_PLUGIN", "settings from a plugin", kNoPlugins),
     idle("NCCL_GIN_PLUGIN", "plugin for networking from kernels", kNoPlugins),
     idle("NCCL_GIN_ENABLE", "networking from kernels", kNoGpu),

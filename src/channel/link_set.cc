@@ -48,6 +48,10 @@ Link& LinkSet::find(Rank peer, Lane lane, bool isOutgoing) {
   return link;
 }
 
+void LinkSet::profile(transport::LinkEnd& end) const {
+  if (parts_.profiler != nullptr && end.motor() != nullptr) end.motor()->profile(*parts_.profiler);
+}
+
 void LinkSet::keep(Link& link, std::unique_ptr<transport::LinkEnd> end) {
   link.end_ = std::move(end);
   link.port_.view = link.end_->view();
@@ -108,6 +112,7 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   message.slotCount = parts_.geometry.slotCount;
   message.slotBytes = parts_.geometry.slotBytes;
   message.offer = listening.offer;
+  profile(*listening.end);  // from the offer on messages may come
   TUTTI_TRY(parts_.bootstrap.send(from, offerTag(lane), std::as_bytes(std::span(&message, 1))));
   link.transportName_ = transport->caps().name;
   keep(link, std::move(listening.end));
@@ -121,6 +126,11 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
             index(from), static_cast<int>(lane), link.transportName_, parts_.geometry.slotCount,
             parts_.geometry.slotBytes);
   return &link;
+}
+
+Link* LinkSet::findIncoming(Rank from, Lane lane) {
+  const auto found = links_.find(linkKey(from, lane, false));
+  return found == links_.end() ? nullptr : &found->second;
 }
 
 Link& LinkSet::outgoing(Rank to, Lane lane) { return find(to, lane, true); }
@@ -153,6 +163,7 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
                                      parts_.peers[static_cast<size_t>(index(link.peer_))],
                                      geometryFor(transport, parts_.geometry), message.offer));
   link.transportName_ = transport.caps().name;
+  profile(*end);
   keep(link, std::move(end));
   const auto& receiver = parts_.peers[static_cast<size_t>(index(link.peer_))];
   link.port_.isReceiverHere =

@@ -34,6 +34,8 @@ class Link {
   wire::LinkPort& port() { return port_; }
   bool isConnected() const { return port_.isConnected(); }
   Rank peer() const { return peer_; }
+  // Null where memory alone moves its messages.
+  transport::Motor* motor() const { return end_ != nullptr ? end_->motor() : nullptr; }
   std::string_view transportName() const { return transportName_; }
 
  private:
@@ -55,14 +57,17 @@ class LinkSet {
     bootstrap::Bootstrap& bootstrap;
     const std::vector<bootstrap::PeerInfo>& peers;  // by rank
     const transport::Transports& transports;
-    wire::LinkGeometry geometry;  // agreed by all ranks
-    uint64_t mapAfterBytes = 0;   // TUTTI_MAP_AFTER_BYTES
+    wire::LinkGeometry geometry;            // agreed by all ranks
+    uint64_t mapAfterBytes = 0;             // TUTTI_MAP_AFTER_BYTES
+    observe::Profiler* profiler = nullptr;  // outlives the links; null: nobody asked
   };
   explicit LinkSet(const Parts& parts) : parts_(parts) {}
   ~LinkSet();
 
   // The incoming link from a peer, with its memory made and the peer told, if it is new.
   Result<Link*> incoming(Rank from, Lane lane);
+  // The same if it is there; null if not.
+  Link* findIncoming(Rank from, Lane lane);
   // The outgoing link to a peer; perhaps not connected yet.
   Link& outgoing(Rank to, Lane lane);
   // kDone once the peer's offer has come and the link is connected.
@@ -96,6 +101,7 @@ class LinkSet {
   std::vector<Use> uses() const;
 
  private:
+  void profile(transport::LinkEnd& end) const;
   void keep(Link& link, std::unique_ptr<transport::LinkEnd> end);
   Link& find(Rank peer, Lane lane, bool isOutgoing);
   Result<transport::Transport*> pick(Rank sender, Rank receiver);

@@ -3,16 +3,15 @@
 #include <errno.h>
 #include <fmt/core.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
 #include "bootstrap/service_thread.h"
 #include "comm/bundle_signal.h"
+#include "comm/folders.h"
 #include "observe/bundle.h"
 
 namespace tutti::comm {
@@ -24,22 +23,10 @@ constexpr uint64_t kSignals = 0xffff'ffff;
 constexpr uint64_t kVerdict = uint64_t{1} << 32;
 constexpr uint64_t kEnd = uint64_t{1} << 48;
 
-// Said at once, not in the hang. It may still come, so nothing else depends on it.
-void warnOfFolder(const std::string& folder) {
-  struct stat info {};
-  int error = ::stat(folder.c_str(), &info) == 0 ? 0 : errno;
-  if (error == 0 && !S_ISDIR(info.st_mode)) error = ENOTDIR;
-  if (error == 0 && ::access(folder.c_str(), W_OK | X_OK) != 0) error = errno;
-  if (error == 0) return;
-  std::array<char, 128> text{};
-  log::warn("TUTTI_BUNDLE_DIR: no bundle can be written to {}: {}", folder,
-            ::strerror_r(error, text.data(), text.size()));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<BundleService>> BundleService::start(Options options) {
-  warnOfFolder(options.folder);
+  warnUnlessWritable("TUTTI_BUNDLE_DIR", "bundle", options.folder);
   std::unique_ptr<BundleService> service(new BundleService(std::move(options)));
   service->wakeUp_.reset(::eventfd(0, EFD_CLOEXEC));
   if (!service->wakeUp_) return systemError("eventfd", "for bundles", errno);

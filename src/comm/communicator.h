@@ -214,6 +214,7 @@ class Communicator {
   graph::MergedGraph graph_;      // over all ranks: in which order they are neighbours
   std::vector<HostMember> host_;  // the ranks of this host
   std::unique_ptr<plan::Planner> planner_;
+  std::unique_ptr<observe::Profiler> profiler_;  // null: nobody asked
   std::unique_ptr<channel::LinkSet> links_;
   std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
   std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks and virtual ones

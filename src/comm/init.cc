@@ -454,13 +454,24 @@ Status Communicator::prepareToRun() {
 
 // Nothing is allocated for links here: they come with the first operation that needs them.
 void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
+  const bootstrap::PeerInfo& own = peers_[static_cast<size_t>(index(rank()))];
+  profiler_ = process_.profiling().open(
+      {.trace = {.communicator =
+                     hashOf({reinterpret_cast<const char*>(id_.job.data()), id_.job.size()}),
+                 .name = name(),
+                 .rank = own.rank,
+                 .rankCount = rankCount(),
+                 .host = own.hostName.data(),
+                 .hostHash = own.hostHash,
+                 .processId = own.processId},
+       .nodeCount = graph_.nodeCount()});
   links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
       .bootstrap = *bootstrap_,
       .peers = peers_,
       .transports = process_.transports(),
       .geometry = planner_->agreement().geometry,
-      .mapAfterBytes =
-          static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES"))});
+      .mapAfterBytes = static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES")),
+      .profiler = profiler_.get()});
   launcher_ = std::make_unique<launch::Launcher>(launch::Launcher::Parts{
       .links = *links_,
       .planner = *planner_,
@@ -473,7 +484,8 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .segments = launch::SegmentCache(sharedMemory()),
       .streamFromBytes = streamFromBytes(process_.settings(), planner_->agreement()),
       .homeCpu = homeCpu_,
-      .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1});
+      .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1,
+      .profiler = profiler_.get()});
 }
 
 Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {

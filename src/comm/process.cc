@@ -79,6 +79,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                  .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
                                  .network = net::networkOptionsOf(settings_),
                                  .timeout = timeoutOf(settings_)});
+  profiling_ = std::make_unique<Profiling>(settings_);
   bundles_ = openBundles(settings_);
   if (bundles_ != nullptr)
     recorders_.watchClosely([this](const observe::Board& board) { bundles_->verdictGiven(board); });
@@ -89,6 +90,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
 void Process::leave() {
   if (!checkNotForked().ok()) return;
   recorders_.mark();
+  profiling_->finish();
   if (bundles_ != nullptr) bundles_->finish(kBundlePatience);
 }
 

@@ -17,6 +17,7 @@
 #include "bootstrap/handoff.h"
 #include "bootstrap/peer_info.h"
 #include "comm/bundle_service.h"
+#include "comm/profiling.h"
 #include "comm/tuner_plugin.h"
 #include "comm/virtual_cluster.h"
 #include "device/device.h"
@@ -41,6 +42,7 @@ class Process {
   device::Device& hostDevice() { return *hostDevice_; }
   bootstrap::Handoff& handoff() { return handoff_; }
   observe::ProcessRecorders& recorders() { return recorders_; }
+  Profiling& profiling() { return *profiling_; }
   HandleTable<Communicator>& communicators() { return communicators_; }
   // kInvalidUsage in a child that was forked after the library had been used: the threads and
   // connections of this object are its parent's. Costs one load.
@@ -98,6 +100,7 @@ class Process {
   observe::ProcessRecorders recorders_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;
+  std::unique_ptr<Profiling> profiling_;
   std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them
 };
 

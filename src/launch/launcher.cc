@@ -173,7 +173,7 @@ void Launcher::giveBack(Operation& operation) {
   freeOperations_ = &operation;
 }
 
-Result<device::Task*> Launcher::prepare(std::span<const Call> calls) {
+Result<device::Task*> Launcher::prepare(std::span<const Call> calls, bool isUsersGroup) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_.clone();
   Operation& operation = takeOperation();
@@ -184,6 +184,7 @@ Result<device::Task*> Launcher::prepare(std::span<const Call> calls) {
     freeOperations_ = &operation;
     return status;
   }
+  if (parts_.profiler != nullptr) operation.beginProfile(isUsersGroup);
   prepared_.store(number + 1, std::memory_order_release);
   return static_cast<device::Task*>(&operation);
 }
@@ -216,7 +217,7 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
       prepared_.store(number + 1, std::memory_order_release);
     }
   }
-  if (plan == nullptr) return prepare({&call, 1});
+  if (plan == nullptr) return prepare({&call, 1}, false);
   const uint64_t recorded = record(call, mark.sequence);
   plan->forms.endedAtOnce();
   kernels::Execution execution;
@@ -261,6 +262,7 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
 void Launcher::cancel(device::Task* task) {
   std::lock_guard lock(mutex_);
   auto& operation = static_cast<Operation&>(*task);
+  if (operation.profile_) operation.profile_->finish();
   prepared_.fetch_sub(1, std::memory_order_release);
   operation.nextFree_ = freeOperations_;
   freeOperations_ = &operation;
@@ -309,6 +311,7 @@ void Launcher::finish(Operation& operation, Status status) {
     fail(status);
   }
   if (parts_.links.hasMotors()) parts_.links.settleMotors();
+  if (operation.profile_) operation.profile_->finish();
   giveBack(operation);
   markDone(number);
 }

@@ -25,6 +25,7 @@
 #include "kernels/execution.h"
 #include "launch/call.h"
 #include "launch/form_trial.h"
+#include "launch/operation_profile.h"
 #include "launch/runner.h"
 #include "launch/segment_cache.h"
 #include "launch/watch.h"
@@ -88,6 +89,9 @@ class Operation final : public device::Task {
   };
 
   void reset(uint64_t number);
+  void beginProfile(bool isUsersGroup);
+  void profileStart(const Run& run);
+  size_t numberOf(const Run& run) const { return static_cast<size_t>(&run - runs_.data()); }
   struct Mark {
     uint32_t signature = 0;
     uint64_t sequence = 0;
@@ -126,6 +130,7 @@ class Operation final : public device::Task {
   std::deque<kernels::SharedBuffers> sharedBuffers_;  // of the runs that have any; never shrinks
   size_t sharedCount_ = 0;                            // those in use
   std::vector<observe::WaitNote> waits_;              // scratch of idle()
+  std::optional<OperationProfile> profile_;           // where the communicator is profiled
   Operation* nextFree_ = nullptr;
 };
 
@@ -143,15 +148,16 @@ class Launcher final : public Runner {
     SegmentCache segments{nullptr};
     uint64_t streamFromBytes = UINT64_MAX;  // TUTTI_STREAM_FROM_BYTES
     int32_t homeCpu = HomeCpu::kNone;
-    bool triesForms = true;  // false: refers wherever it may (TUTTI_PROCESS_READ=1)
+    bool triesForms = true;                 // false: refers wherever it may (TUTTI_PROCESS_READ=1)
+    observe::Profiler* profiler = nullptr;  // null: nobody asked
   };
   explicit Launcher(Parts parts);
   ~Launcher();
 
-  // One operation for the calls, to be given to Device::enqueue exactly once. Fails, leaving
-  // nothing behind, when a call cannot be planned or an earlier operation failed. Any thread;
-  // serialised.
-  Result<device::Task*> prepare(std::span<const Call> calls);
+  // One operation for the calls of a group, to be given to Device::enqueue exactly once. Fails,
+  // leaving nothing behind, when a call cannot be planned or an earlier operation failed. Any
+  // thread; serialised.
+  Result<device::Task*> prepare(std::span<const Call> calls) { return prepare(calls, true); }
 
   // The same for one call that is to run in this thread, and now: runs it, looking at most so many
   // times for what it waits for, and returns null when it is done. Most short calls are, and need
@@ -186,6 +192,7 @@ class Launcher final : public Runner {
   };
   static constexpr size_t kRecentPlans = 64;  // a training step's shapes; a power of two
 
+  Result<device::Task*> prepare(std::span<const Call> calls, bool isUsersGroup);
   Result<BoundPlan*> planFor(const plan::CallShape& shape);
   Result<BoundPlan*> findOrMakePlan(const plan::CallShape& shape);
   Status addCall(Operation& operation, const Call& call);

@@ -60,6 +60,10 @@ std::string_view describe(wire::LinkFault fault) {
 Operation::Operation(Launcher& launcher) : launcher_(launcher) {
   home = &launcher.home_;
   runs_.reserve(1);
+  if (observe::Profiler* profiler = launcher.parts_.profiler; profiler != nullptr) {
+    profile_.emplace(OperationProfile::Parts{
+        .profiler = *profiler, .links = launcher.parts_.links, .clock = launcher.parts_.clock});
+  }
 }
 
 void Operation::reset(uint64_t number) {
@@ -100,6 +104,18 @@ void Operation::goOnWith(const Call& call, BoundPlan& plan, const Mark& mark, ui
   run.number = number;
   run.stage = Stage::kRunning;
   run.execution = execution;
+}
+
+void Operation::beginProfile(bool isUsersGroup) {
+  profile_->beginGroup(runs_.size(), isUsersGroup);
+  for (const Run& run : runs_) profile_->addCall(run.call, run.plan->own.plan, run.sequence);
+}
+
+void Operation::profileStart(const Run& run) {
+  const BoundVariant& variant = *run.variant;
+  profile_->start(
+      numberOf(run),
+      {.program = *variant.plan.program, .bound = *variant.program, .lane = run.plan->lane});
 }
 
 // Its first polls plan and open links, which takes memory.
@@ -155,6 +171,8 @@ Result<Progress> Operation::pollRun(Run& run) {
       run.plan->mayShare = mayShare(*run.plan);
     }
     begin(run);
+    if (profile_) [[unlikely]]
+      profileStart(run);
     run.stage = Stage::kRunning;
   }
   TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll(looks));
@@ -164,6 +182,8 @@ Result<Progress> Operation::pollRun(Run& run) {
 Progress Operation::finishRun(Run& run) {
   run.stage = Stage::kDone;
   if (run.isTried) endTurn(run);
+  if (profile_) [[unlikely]]
+    profile_->end(numberOf(run));
   launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
   return Progress::kDone;
 }
@@ -216,14 +236,15 @@ Status Operation::openLinks(Run& run) {
   return {};
 }
 
-// Not what a group must pair first, nor what has a choice to make or takes many turns. REQUIRES:
+// Not what a group must pair first, nor what has a choice to make or takes many turns, nor what is
+// profiled: its operation tells. REQUIRES:
 // the plan's links are connected.
 bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
   const plan::CallShape& shape = plan.shape;
   const bool isOwn = plan.lane == channel::Lane::kPointToPoint &&
                      shape.peer == launcher_.parts_.planner.agreement().rank;
-  return !isOwn && !plan.other && plan.own.plan.layout.pieceCount == 1 && !plan.own.plan.isDirect &&
-         !plan.own.plan.mayRefer;
+  return !profile_ && !isOwn && !plan.other && plan.own.plan.layout.pieceCount == 1 &&
+         !plan.own.plan.isDirect && !plan.own.plan.mayRefer;
 }
 
 // Whether any message is long enough to name memory instead of bringing it.

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
+#include "observe/profiler.h"
 #include "wire/link.h"
 
 namespace tutti::transport {
@@ -43,6 +44,13 @@ class Motor {
     uint64_t bytes = 0;
   };
   virtual Carried carried() const { return {}; }
+
+  // For a rank that is profiled. Before the first message.
+  virtual void profile(observe::Profiler& profiler) = 0;
+  // The rank has come to the call that these messages belong to. After profile(), these two.
+  virtual void beginTransfer(const observe::EventTag& call, const observe::TransferNote& note) = 0;
+  // It is through with it: of a link that it receives on, with all messages before this one.
+  virtual void endTransfer(uint64_t endMessage) = 0;
 
  protected:
   ~Motor() = default;

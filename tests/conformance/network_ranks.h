@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -23,7 +24,9 @@ inline std::string temporary(const std::string& name) {
 struct Outcome {
   std::vector<int> codes;
   std::string log;
-  bool isGood() const { return codes == std::vector<int>(codes.size(), 0); }
+  bool isGood() const {
+    return std::all_of(codes.begin(), codes.end(), [](int code) { return code == 0; });
+  }
   size_t count(const std::string& part) const {
     size_t number = 0;
     for (size_t at = 0; (at = log.find(part, at)) != std::string::npos; at += part.size()) ++number;

@@ -78,6 +78,21 @@ Parting Pump::parting() {
   return peerParting_;
 }
 
+void Pump::profile(observe::Profiler& profiler) {
+  std::lock_guard lock(mutex_);
+  log_ = std::make_unique<TransferLog>(profiler, options_.clock);
+}
+
+void Pump::beginTransfer(const observe::EventTag& call, const observe::TransferNote& note) {
+  std::lock_guard lock(mutex_);
+  if (log_ != nullptr) log_->begin(call, note);
+}
+
+void Pump::endTransfer(uint64_t endMessage) {
+  std::lock_guard lock(mutex_);
+  if (log_ != nullptr) used(endMessage);
+}
+
 void Pump::arrived(std::unique_ptr<tutti::net::Connection> connection) {
   std::lock_guard lock(mutex_);
   if (hasEnded_) return;
@@ -118,6 +133,7 @@ void Pump::close() {
   unwatch();
   hasEnded_ = true;
   connection_.reset();
+  log_.reset();
 }
 
 bool Pump::moveNow() { return connection_ && !hasEnded_ && move(); }
@@ -184,6 +200,7 @@ bool SendPump::move() {
     moved = true;
   }
   if (moved) {
+    if (log() != nullptr) log()->passed(port_.next);
     idleRuns_ = 0;
     takeMessages();
   } else if (++idleRuns_ % kRunsBetweenLooks == 0) {
@@ -206,7 +223,9 @@ void SendPump::takeMessages() {
       return;
     }
     const Label label{.bytes = message.bytes, .signature = message.signature};
+    if (log() != nullptr) log()->appeared(taken_, message.bytes);
     if (connection().send(label, payloadOf(message)) == Progress::kIdle) return;
+    if (log() != nullptr) log()->moved(taken_);
     count(message.bytes);
     ++taken_;
   }
@@ -263,6 +282,7 @@ Status SendPump::hear() {
 
 bool ReceivePump::move() {
   bool moved = false;
+  if (log() != nullptr) log()->passed(port_.view.control->head.load(std::memory_order_acquire));
   while (!hasEnded() && wire::hasFreeSlot(port_, 0)) {
     Result<Progress> progress = receiveOne();
     if (!progress.ok()) {
@@ -287,6 +307,7 @@ Result<Progress> ReceivePump::receiveOne() {
                   fmt::format("a message of {} bytes came over a link with slots of {}",
                               label_.bytes, port_.view.geometry.slotBytes));
   }
+  if (log() != nullptr) log()->appeared(port_.next, label_.bytes);
   decideGoal();
   if (goal_ == Goal::kPostponed || (goal_ == Goal::kLanding && hasLetGo_)) return Progress::kIdle;
   const bool lands = goal_ == Goal::kLanding;
@@ -296,6 +317,7 @@ Result<Progress> ReceivePump::receiveOne() {
   hasLabel_ = false;
   count(label_.bytes);
   goal_ = Goal::kUndecided;
+  if (log() != nullptr) log()->moved(port_.next);
   wire::publish(port_, label_.bytes, label_.signature,
                 lands ? wire::MessageKind::kLanded : wire::MessageKind::kPayload);
   return Progress::kDone;

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "net/net.h"
+#include "transport/net/transfer_log.h"
 #include "transport/transport.h"
 #include "wire/link.h"
 
@@ -43,6 +44,9 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     return {.messages = messages_.load(std::memory_order_relaxed),
             .bytes = bytes_.load(std::memory_order_relaxed)};
   }
+  void profile(observe::Profiler& profiler) override;
+  void beginTransfer(const observe::EventTag& call, const observe::TransferNote& note) override;
+  void endTransfer(uint64_t endMessage) override;
   void arrived(std::unique_ptr<tutti::net::Connection> connection) override;
   void work(uint64_t watch) override;
 
@@ -56,6 +60,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   virtual tutti::net::Readiness wants() = 0;
   // For what move() does not look at each time.
   virtual void listen() = 0;
+  // The rank has used all messages before this one; told where it is profiled.
+  virtual void used(uint64_t endMessage) = 0;
   // The rank's operation is over before its end: from now on no memory but the ring's is touched.
   virtual void letGo() = 0;
   // The words of this side's and the other side's leaving.
@@ -71,6 +77,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
   bool hasEnded() const { return hasEnded_; }
+  TransferLog* log() { return log_.get(); }  // null: nobody asked
   bool isAttended() const { return isAttended_; }
 
   wire::LinkPort port_;  // this side's: the other end of the rank's
@@ -97,6 +104,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   std::string ownNotice_;          // as it is sent
   std::vector<std::byte> peerNotice_;
   Parting peerParting_;
+  std::unique_ptr<TransferLog> log_;  // where the rank is profiled
 };
 
 // Out of the ring, into the connection.
@@ -109,6 +117,7 @@ class SendPump final : public Pump {
   tutti::net::Readiness wants() override;
   std::atomic<uint32_t>& ownFault() override { return port_.view.control->senderFault; }
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->receiverFault; }
+  void used(uint64_t /*endMessage*/) override {}  // it sends; what it sent may still be under way
   void takeMessages();
   std::span<const std::byte> payloadOf(const wire::MessageHead& message) const;
   void letGo() override;
@@ -135,6 +144,7 @@ class ReceivePump final : public Pump {
   bool move() override;
   tutti::net::Readiness wants() override;
   void listen() override {}  // the next message tells
+  void used(uint64_t endMessage) override { log()->passed(endMessage); }
   void letGo() override;
   void decideGoal();
   std::atomic<uint32_t>& ownFault() override { return port_.view.control->receiverFault; }

@@ -1,0 +1,75 @@
+#include "transport/net/transfer_log.h"
+
+#include <algorithm>
+
+namespace tutti::transport::net {
+
+using observe::EventKind;
+
+// Of a link that ends early.
+TransferLog::~TransferLog() {
+  const Instant now = clock_.now();
+  for (const Message& message : messages_) {
+    if (message.isTold) profiler_.end(EventKind::kMessage, message.tag, now);
+  }
+  for (const Transfer& transfer : transfers_)
+    profiler_.end(EventKind::kTransfer, transfer.tag, now);
+}
+
+void TransferLog::begin(const observe::EventTag& call, const observe::TransferNote& note) {
+  const Transfer& transfer = transfers_.emplace_back(
+      Transfer{.note = note, .tag = profiler_.beginTransfer(call, note, clock_.now())});
+  for (Message& message : messages_) {
+    if (!message.isTold && transferOf(message.number) == &transfer) tell(message, transfer);
+  }
+}
+
+void TransferLog::appeared(uint64_t number, uint64_t bytes) {
+  if (!messages_.empty() && number <= messages_.back().number) return;
+  Message& message = messages_.emplace_back();
+  message.number = number;
+  message.bytes = bytes;
+  message.appeared = clock_.now();
+  if (const Transfer* transfer = transferOf(number); transfer != nullptr) tell(message, *transfer);
+}
+
+void TransferLog::moved(uint64_t number) {
+  if (messages_.empty() || number < messages_.front().number) return;
+  Message& message = messages_[number - messages_.front().number];
+  message.moved = clock_.now();
+  message.hasMoved = true;
+  if (message.isTold) profiler_.messageMoved(message.tag, message.bytes, message.moved);
+}
+
+void TransferLog::passed(uint64_t number) {
+  const bool endsMessage = !messages_.empty() && messages_.front().number < number;
+  const bool endsTransfer = !transfers_.empty() && transfers_.front().end() <= number;
+  if (!endsMessage && !endsTransfer) return;
+  const Instant now = clock_.now();
+  for (; !messages_.empty() && messages_.front().number < number; messages_.pop_front()) {
+    const Message& message = messages_.front();
+    if (message.isTold) profiler_.end(EventKind::kMessage, message.tag, now);
+  }
+  for (; !transfers_.empty() && transfers_.front().end() <= number; transfers_.pop_front())
+    profiler_.end(EventKind::kTransfer, transfers_.front().tag, now);
+}
+
+const TransferLog::Transfer* TransferLog::transferOf(uint64_t number) const {
+  const auto found = std::ranges::find_if(transfers_, [number](const Transfer& transfer) {
+    return number >= transfer.note.firstMessage && number < transfer.end();
+  });
+  return found == transfers_.end() ? nullptr : &*found;
+}
+
+void TransferLog::tell(Message& message, const Transfer& transfer) {
+  message.isTold = true;
+  message.tag = profiler_.beginMessage(
+      transfer.tag,
+      {.number = message.number,
+       .step = static_cast<uint32_t>(message.number - transfer.note.firstMessage),
+       .bytes = message.bytes},
+      message.appeared);
+  if (message.hasMoved) profiler_.messageMoved(message.tag, message.bytes, message.moved);
+}
+
+}  // namespace tutti::transport::net

@@ -1,0 +1,313 @@
+// What the ranks of a new communicator tell each other, and what follows from it for all of them.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "comm/crowding.h"
+#include "comm/hash.h"
+#include "comm/machine.h"
+#include "comm/process.h"
+#include "comm/tuning_file.h"
+#include "device/accelerator.h"
+#include "graph/places.h"
+#include "kernels/remote_memory.h"
+#include "launch/gpu_batch.h"
+#include "topology/bus_id.h"
+
+namespace tutti::comm {
+namespace {
+
+enum class Avoidance : int32_t { kNo, kBySetting, kWithoutKernels };
+
+Avoidance avoidanceOf(const Settings& settings) {
+  if (!kernels::cuda::hasImages()) return Avoidance::kWithoutKernels;
+  return settings.integer("NCCL_P2P_DISABLE") != 0 ? Avoidance::kBySetting : Avoidance::kNo;
+}
+
+// What each rank contributes to the one all-gather of start-up.
+struct InitRecord {
+  bootstrap::PeerInfo peer;
+  wire::LinkGeometry geometry;
+  uint64_t algorithmsHash = 0;         // of NCCL_ALGO
+  std::array<char, 128> algorithms{};  // its beginning, zero-terminated, for messages
+  uint64_t tuningHash = 0;             // of the tuning file; 0: none
+  uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
+  int32_t maxBlocks = 0;
+  Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
+  uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
+  int32_t wantsMachine = 0;         // somebody wants to see the host's topology
+  int32_t cpuNode = -1;             // that the rank is bound to; -1: none
+  std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
+  uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
+  CpuMask cpus{};                   // where the thread may run
+  uint64_t probeAddress = 0;        // a word of this process ...
+  uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
+};
+
+void proposeStaging(InitRecord& own, const Settings& settings) {
+  own.avoidsPeers = avoidanceOf(settings);
+  own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
+}
+
+// Whether all ranks are threads of this process.
+bool areAllHere(const std::vector<InitRecord>& records, const InitRecord& own) {
+  return std::ranges::all_of(records, [&own](const InitRecord& other) {
+    return other.peer.processHash == own.peer.processHash;
+  });
+}
+
+// Whether the kernel lets this process read the memory of every other rank's.
+bool canReadProcesses(const std::vector<InitRecord>& records, const InitRecord& own) {
+  for (const InitRecord& other : records) {
+    if (other.peer.processHash == own.peer.processHash) continue;
+    if (other.peer.hostHash != own.peer.hostHash) return false;
+    const auto* word = reinterpret_cast<const uint64_t*>(other.probeAddress);
+    if (kernels::canReadProcess(other.peer.processId, word, other.probeValue)) continue;
+    log::info(
+        log::Subsystem::kP2p,
+        "rank {} may not read the memory of rank {} (pid {}): seccomp, ptrace_scope or a user "
+        "namespace is in the way; messages are copied through shared memory",
+        own.peer.rank, other.peer.rank, other.peer.processId);
+    return false;
+  }
+  return true;
+}
+
+// What a rank can read of all others.
+enum class Reading : uint8_t { kNone, kByKernel, kAsOwn };
+
+Reading readingOf(const Settings& settings, const std::vector<InitRecord>& records,
+                  const InitRecord& own) {
+  if (own.gpuHash != 0 || settings.integer("NCCL_P2P_DISABLE") != 0) return Reading::kNone;
+  if (areAllHere(records, own)) return Reading::kAsOwn;
+  // A network carries no references, and without shared memory it is what links the processes.
+  if (settings.integer("NCCL_SHM_DISABLE") != 0) return Reading::kNone;
+  if (settings.integer("TUTTI_PROCESS_READ") == 0) return Reading::kNone;
+  return canReadProcesses(records, own) ? Reading::kByKernel : Reading::kNone;
+}
+
+// Why GPU ranks cannot write into each other's memory; empty where they may try to. All ranks find
+// the same.
+std::string obstacleToPeers(const std::vector<InitRecord>& records) {
+  if (records.size() > static_cast<size_t>(wire::kGpuMaxRanks))
+    return fmt::format("{} ranks, of which kernels take {}", records.size(), wire::kGpuMaxRanks);
+  for (const InitRecord& record : records) {
+    if (record.peer.hostHash != records.front().peer.hostHash) {
+      return fmt::format("rank 0 is on host {}, rank {} on host {}",
+                         records.front().peer.hostName.data(), record.peer.rank,
+                         record.peer.hostName.data());
+    }
+    if (record.avoidsPeers == Avoidance::kWithoutKernels)
+      return fmt::format("rank {}'s library was built without GPU kernels", record.peer.rank);
+    if (record.avoidsPeers == Avoidance::kBySetting)
+      return fmt::format("NCCL_P2P_DISABLE=1 on rank {}", record.peer.rank);
+  }
+  return {};
+}
+
+// All ranks find the same: kernels of different shapes would wait for each other.
+launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
+  launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
+  for (const InitRecord& record : records) {
+    const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
+    limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
+    limits.maxBlocks = std::min(limits.maxBlocks, std::max(1, record.maxBlocks));
+  }
+  return limits;
+}
+
+std::vector<RankCpus> cpusOf(const std::vector<InitRecord>& records) {
+  std::vector<RankCpus> cpus;
+  for (const InitRecord& record : records) {
+    cpus.push_back(
+        {.host = record.peer.hostHash, .usable = record.peer.usableCpus, .mask = record.cpus});
+  }
+  return cpus;
+}
+
+std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
+  std::vector<graph::Place> places;
+  for (const InitRecord& record : records)
+    places.push_back({.host = record.peer.hostHash, .cpuNode = record.cpuNode});
+  return places;
+}
+
+bool isOneHost(const std::vector<InitRecord>& records) {
+  return std::ranges::all_of(records, [&records](const InitRecord& record) {
+    return record.peer.hostHash == records.front().peer.hostHash;
+  });
+}
+
+// By number; none where it is one.
+std::vector<int32_t> hostsOf(const std::vector<InitRecord>& records,
+                             const graph::MergedGraph& graph) {
+  std::vector<int32_t> hosts;
+  if (isOneHost(records)) return hosts;
+  for (const InitRecord& record : records) hosts.push_back(graph.nodeOf(Rank{record.peer.rank}));
+  return hosts;
+}
+
+// The least that a rank proposes.
+wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
+  const auto least = std::ranges::min_element(
+      records, {}, [](const InitRecord& record) { return record.geometry.slotBytes; });
+  const wire::LinkGeometry geometry{.slotCount = least->geometry.slotCount,
+                                    .slotBytes = least->geometry.slotBytes,
+                                    .shortCount = least->geometry.shortCount};
+  return isOneHost(records) ? geometry : plan::acrossHosts(geometry);
+}
+
+Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
+  for (size_t i = 0; i < records.size(); ++i) {
+    const InitRecord& other = records[i];
+    if (other.peer.rank != static_cast<int32_t>(i)) {
+      return internalError("place {} of the peer table holds rank {}", i, other.peer.rank);
+    }
+    if (other.peer.libraryVersion != own.peer.libraryVersion) {
+      return invalidUsage(
+          "Mismatched NCCL version detected: rank {} ({}) has {}, rank {} ({}) has {}", i,
+          other.peer.hostName.data(), other.peer.libraryVersion, own.peer.rank,
+          own.peer.hostName.data(), own.peer.libraryVersion);
+    }
+    if ((other.gpuHash == 0) != (own.gpuHash == 0)) {
+      return invalidUsage(
+          "rank {} ({}) runs on {}, rank {} ({}) on {}: set TUTTI_DEVICE alike on all", i,
+          other.peer.hostName.data(), other.gpuHash == 0 ? "the host" : "a GPU", own.peer.rank,
+          own.peer.hostName.data(), own.gpuHash == 0 ? "the host" : "a GPU");
+    }
+    if (other.idsHash != own.idsHash) {
+      return invalidUsage(
+          "rank {} ({}) and rank {} ({}) met with different lists of ids: ncclCommInitRankScalable "
+          "wants the same ids in the same order on all ranks",
+          i, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
+    }
+    if (other.algorithmsHash != own.algorithmsHash) {
+      return invalidUsage(
+          "NCCL_ALGO differs between ranks: rank {} ({}) has \"{}\", rank {} ({}) has \"{}\"; set "
+          "it alike on all",
+          i, other.peer.hostName.data(), other.algorithms.data(), own.peer.rank,
+          own.peer.hostName.data(), own.algorithms.data());
+    }
+    if (other.tuningHash != own.tuningHash) {
+      return invalidUsage(
+          "the prices of TUTTI_TUNING_FILE differ between rank {} ({}) and rank {} ({}): give all "
+          "ranks the same file, or none",
+          i, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
+    }
+  }
+  return {};
+}
+
+std::vector<HostMember> hostOf(const std::vector<InitRecord>& records, const InitRecord& own) {
+  std::vector<HostMember> host;
+  for (const InitRecord& record : records) {
+    if (record.peer.hostHash != own.peer.hostHash) continue;
+    const std::string_view busId(record.gpuBusId.data(),
+                                 strnlen(record.gpuBusId.data(), record.gpuBusId.size()));
+    host.push_back({Rank{record.peer.rank}, topology::normalBusId(busId).value_or("")});
+  }
+  return host;
+}
+
+bool isMachineWanted(const std::vector<InitRecord>& records, const InitRecord& own) {
+  return std::ranges::any_of(records, [&own](const InitRecord& each) {
+    return each.wantsMachine != 0 && each.peer.hostHash == own.peer.hostHash;
+  });
+}
+
+std::shared_ptr<plan::Tuner> tunerOf(Process& process, const bootstrap::UniqueId& id,
+                                     const graph::MergedGraph& graph) {
+  return process.openTuner({.id = hashOf(bootstrap::jobName(id.job)),
+                            .rankCount = graph.rankCount(),
+                            .nodeCount = graph.nodeCount()});
+}
+
+}  // namespace
+
+// Tell each other who we are and what we want; take what all can do.
+Status Communicator::agree() {
+  std::vector<InitRecord> records(static_cast<size_t>(rankCount()));
+  InitRecord& own = records[static_cast<size_t>(index(rank()))];
+  TUTTI_TRY_ASSIGN(own.peer, process_.describe(rank()));
+  own.geometry =
+      plan::linkGeometry(static_cast<size_t>(process_.settings().integer("NCCL_BUFFSIZE")));
+  const std::string& algorithms =
+      config_.algorithms.empty() ? process_.settings().text("NCCL_ALGO") : config_.algorithms;
+  own.algorithmsHash = hashOf(algorithms);
+  std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
+  // A file that cannot be used is told after the others have heard from us: they need not wait.
+  Result<TuningFile> tuning = readTuningFile(process_.settings().text("TUTTI_TUNING_FILE"));
+  own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
+  own.idsHash = idsHash_;
+  own.maxBlocks = config_.maxBlocks;
+  proposeStaging(own, process_.settings());
+  own.wantsMachine = wantsMachine(process_.settings());
+  own.cpuNode = device_.cpuNode();
+  if (device::Accelerator* accelerator = device_.accelerator(); accelerator != nullptr) {
+    own.peer.deviceIndex = device_.caps().index;
+    accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
+    own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
+  }
+  own.cpus = affinityMask();
+  own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
+  own.probeValue = process_.probeWord();
+  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord)));
+  if (!tuning.ok()) return tuning.takeStatus();
+  TUTTI_TRY(checkPeers(records, own));
+  if (own.gpuHash != 0) {
+    noPeersReason_ = obstacleToPeers(records);
+    gpuLimits_ = limitsOf(records);
+    stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
+  }
+  std::vector<Reading> readings(records.size());
+  readings[static_cast<size_t>(index(rank()))] = readingOf(process_.settings(), records, own);
+  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading)));
+  const Reading reading = *std::ranges::min_element(readings);
+
+  TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
+  const std::vector<RankCpus> cpus = cpusOf(records);
+  plan::Agreement agreement{.rank = rank(),
+                            .rankCount = rankCount(),
+                            .geometry = geometryOf(records),
+                            .algorithms = algorithms,
+                            .readsPeers = reading == Reading::kAsOwn,
+                            .readsByKernel = reading == Reading::kByKernel,
+                            .isOneHost = isOneHost(records),
+                            .hostOf = hostsOf(records, graph_),
+                            .ranksPerCpu = ranksPerCpu(cpus),
+                            .order = graph::orderOf(graph_),
+                            .tuning = tuning->tuning};
+  for (const InitRecord& record : records) peers_.push_back(record.peer);
+  settleOnHost(cpus);
+  if (!wire::isValid(agreement.geometry)) {
+    return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
+  }
+  // GPU ranks' kernels choose for themselves.
+  if (own.gpuHash == 0 || !noPeersReason_.empty()) agreement.tuner = tunerOf(process_, id_, graph_);
+  planner_ = std::make_unique<plan::Planner>(std::move(agreement));
+  host_ = hostOf(records, own);
+  if (derivation_) return {};  // children are of the same machine
+  return show(isMachineWanted(records, own));
+}
+
+// How many ranks share CPUs with this one, and where it belongs among them.
+void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
+  const RankCpus& own = cpus[static_cast<size_t>(index(rank()))];
+  ranksOnHost_ = static_cast<int32_t>(std::ranges::count(cpus, own.host, &RankCpus::host));
+  // A device knows this process's CPUs alone: its part of the host's ranks shares them.
+  const int32_t hostCpus = cpusOfHost(cpus, own.host);
+  ranksOnCpus_ = (ranksOnHost_ * own.usable + hostCpus - 1) / hostCpus;
+  if (derivation_) {
+    homeCpu_ = derivation_->parent->homeCpu_;
+  } else if (process_.settings().integer("TUTTI_HOME_CPUS") == 1) {
+    homeCpu_ = homeCpuOf(cpus, rank());
+  }
+  if (homeCpu_ == HomeCpu::kNone) return;
+  log::info(log::Subsystem::kInit, "rank {} belongs on CPU {}: {} ranks share {} CPUs",
+            index(rank()), homeCpu_, ranksOnHost_, hostCpus);
+}
+
+}  // namespace tutti::comm

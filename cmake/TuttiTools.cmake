@@ -13,7 +13,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     list(FILTER sources EXCLUDE REGEX "/(perf|tune)[^/]*\\.cc$")
   endif()
   set(commands "")
-  foreach(command perf run explain sim doctor settings topo tune why version)
+  foreach(command perf run explain sim doctor settings topo trace tune why version)
     list(FIND sources ${TUTTI_TOOLS_ROOT}/${command}.cc found)
     if(NOT found EQUAL -1)
       string(TOUPPER ${command} upper)
@@ -60,8 +60,11 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     add_test(NAME tools.sim
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/sim_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR})
+    add_test(NAME tools.trace
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/trace_test.py
+                     $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(tools.sim PROPERTIES TIMEOUT 300)
-    set_tests_properties(tools.command tools.topo PROPERTIES TIMEOUT 120)
+    set_tests_properties(tools.command tools.topo tools.trace PROPERTIES TIMEOUT 120)
   endif()
 else()
   message(STATUS "tutti: no CLI11 or nlohmann-json found, so the tutti command is not built")

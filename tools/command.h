@@ -28,6 +28,7 @@ void addExplain(CLI::App& app, int& exitCode);
 void addDoctor(CLI::App& app, int& exitCode);
 void addSim(CLI::App& app, int& exitCode);
 void addTune(CLI::App& app, int& exitCode);
+void addTrace(CLI::App& app, int& exitCode);
 void addWhy(CLI::App& app, int& exitCode);
 void addTopo(CLI::App& app, int& exitCode);
 void addVersion(CLI::App& app, int& exitCode);

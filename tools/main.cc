@@ -37,6 +37,9 @@ void addSubcommands(CLI::App& app, int& exitCode) {
 #if TUTTI_HAS_TUNE
   addTune(app, exitCode);
 #endif
+#if TUTTI_HAS_TRACE
+  addTrace(app, exitCode);
+#endif
 #if TUTTI_HAS_WHY
   addWhy(app, exitCode);
 #endif

@@ -99,12 +99,14 @@ class Proof:
 class Explanation:
     """How CPU ranks carry a call out.
 
-    bytes: of the whole vector; threads, processes: what is taken from which size on by ranks that can, and that cannot, read each
+    bytes: of the whole vector; hosts: as many ranks on each; network: between them and why, "" on one host; threads, processes: what is taken from which size on by ranks that can, and that cannot, read each
     other's memory; reads_senders: nothing is copied between ranks of a process.
     """
 
     collective: str
     ranks: int
+    hosts: int
+    network: str
     root: int
     bytes: int
     algorithm: str

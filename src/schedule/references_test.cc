@@ -15,8 +15,9 @@ TEST(References, AreSafeForExactlyTheAlgorithmsThatSaySo) {
       std::string reason;
       for (int32_t ranks = 1; ranks <= 64 && isSafe; ranks += ranks < 17 ? 1 : 5) {
         for (const int32_t root : {0, ranks / 2, ranks - 1}) {
-          const Schedule schedule =
-              makeSchedule(algorithm, {.rankCount = ranks, .root = Rank{root}});
+          const Schedule schedule = makeSchedule(
+              algorithm,
+              {.rankCount = ranks, .root = Rank{root}, .hostCount = ranks % 2 == 0 ? 2 : 1});
           for (const bool inPlace : {false, true}) {
             if (inPlace && algorithm.collective == Collective::kAllToAll) continue;
             reason = whyNotReferable(schedule, inPlace);

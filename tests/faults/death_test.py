@@ -115,7 +115,9 @@ class Death(FaultCase):
         self.expect_success(ranks, "allreduce")
         killed = time.monotonic()
         ranks[1].child.kill()
-        self.expect([ranks[0]], "endgroup", REMOTE, "rank 1 .* died while rank 0 waited for it in (Send|Recv)", killed)
+        # Killed before its links are made, it is missed by the bootstrap.
+        pattern = "rank 1 .*( died while rank 0 waited for it in (Send|Recv)|closed its connection)"
+        self.expect([ranks[0]], "endgroup", REMOTE, pattern, killed)
 
     def test_before_the_others_finalize(self):
         ranks = self.launch("allreduce:8 line finalize destroy", "allreduce:8 line", "allreduce:8 line destroy")

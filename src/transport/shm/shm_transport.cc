@@ -84,10 +84,13 @@ Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo
                                                        const Offer& offer) {
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kShm, geometry));
-  TUTTI_TRY_ASSIGN(const UniqueFd fd,
-                   bootstrap::Handoff::take(handoffName(receiver), token, options_.timeout));
+  Result<UniqueFd> fd = bootstrap::Handoff::take(handoffName(receiver), token, options_.timeout);
+  // Its own texts name a socket.
+  if (fd.status().code() == Code::kRemoteError)
+    return remoteError("rank {} did not link up: {}", receiver.rank, fd.status().message());
+  TUTTI_TRY(fd.takeStatus());
   TUTTI_TRY_ASSIGN(UniqueMapping memory,
-                   mapSegment(fd, wire::linkBytes(geometry), SegmentAccess::kReadWrite));
+                   mapSegment(fd.value(), wire::linkBytes(geometry), SegmentAccess::kReadWrite));
   std::unique_ptr<LinkEnd> end = std::make_unique<ShmEnd>(std::move(memory), geometry);
   return end;
 }

@@ -74,10 +74,7 @@ Outcome tryMemfd() {
 sockaddr_un abstractAddress(socklen_t& length) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::array<std::byte, 8> number{};
-  systemRng().fill(number);
-  std::string name = "tutti-doctor-";
-  for (const std::byte part : number) name += fmt::format("{:02x}", static_cast<int>(part));
+  const std::string name = "tutti-doctor-" + randomHex(systemRng(), 8);
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;

@@ -140,15 +140,6 @@ RemoteRank remoteRank(const LaunchOptions& options, const std::vector<RankPlace>
   return remote;
 }
 
-// A secret of the job's ranks, as text.
-std::string drawSecret() {
-  std::array<std::byte, 32> bytes;
-  systemRng().fill(bytes);
-  std::string text;
-  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return text;
-}
-
 void writeAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -208,7 +199,7 @@ class Launch {
       : options_(options),
         rankCount_(rankCount),
         places_(std::move(places)),
-        secret_(places_.empty() ? "" : drawSecret()),
+        secret_(places_.empty() ? "" : randomHex(systemRng(), 32)),
         children_(true) {}
 
   Status start();

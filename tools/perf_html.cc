@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/markup.h"
 #include "base/version.h"
+#include "tools/median.h"
 
 namespace tutti::tools {
 namespace {
@@ -167,12 +168,6 @@ std::string valueGrid(const Plot& plot, const Ticks& ticks, const Axis& y) {
                         kLeft, kRight, y.at(value), kLeft - 5, y.at(value) + 4, plot.label(value));
   }
   return text;
-}
-
-double medianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 // Through the medians of each size.

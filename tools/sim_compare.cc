@@ -13,6 +13,7 @@
 
 #include "sim/choice.h"
 #include "tools/collective_option.h"
+#include "tools/median.h"
 #include "tools/sim_report.h"
 #include "tools/sim_run.h"
 
@@ -121,13 +122,6 @@ double Compared::spread() const {
 }
 
 namespace {
-
-// Of an even number the mean of the two in the middle.
-double medianOf(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 // What tells calls apart. Names, so that what is printed is in their order.
 auto groupOf(const Measured& row) {

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "schedule/catalog.h"
+#include "tools/median.h"
 
 namespace tutti::tools {
 namespace {
@@ -27,13 +28,6 @@ bool parseKind(std::string_view kind, TuneBlock& block) {
   kind.remove_prefix(kHosts.size());
   const auto parsed = std::from_chars(kind.data(), kind.data() + kind.size(), block.hostCount);
   return parsed.ec == std::errc() && block.hostCount > 1;
-}
-
-std::optional<Collective> findCollective(std::string_view text) {
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    if (name(static_cast<Collective>(i)) == text) return static_cast<Collective>(i);
-  }
-  return std::nullopt;
 }
 
 struct Line {
@@ -99,13 +93,9 @@ std::vector<TuneTime> mediansOf(const std::vector<TuneTime>& times) {
   for (const TuneTime& each : times)
     byRival[{each.block, each.bytes, each.rival}].push_back(each.us);
   std::vector<TuneTime> medians;
-  for (auto& [key, values] : byRival) {
-    std::ranges::sort(values);
-    const size_t middle = values.size() / 2;
-    const double us =
-        values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  for (const auto& [key, values] : byRival) {
     const auto& [block, bytes, rival] = key;
-    medians.push_back({.block = block, .bytes = bytes, .rival = rival, .us = us});
+    medians.push_back({.block = block, .bytes = bytes, .rival = rival, .us = medianOf(values)});
   }
   return medians;
 }

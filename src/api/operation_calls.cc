@@ -76,8 +76,7 @@ Status checkArguments(const Arguments& arguments, const Communicator& communicat
   if (type < 0 || type >= kDataTypeCount) {
     return invalidArgument("datatype is {}; it must be 0 to {}", type, kDataTypeCount - 1);
   }
-  const bool isTransfer =
-      arguments.collective == Collective::kSend || arguments.collective == Collective::kRecv;
+  const bool isTransfer = isPointToPoint(arguments.collective);
   if ((hasRoot(arguments.collective) || isTransfer) &&
       (arguments.peer < 0 || arguments.peer >= communicator.rankCount())) {
     return invalidArgument("{} is {}; with {} ranks it must be 0 to {}",

@@ -1,7 +1,5 @@
 #include "base/clock.h"
 
-#include "base/wall_clock.h"
-
 namespace tutti {
 namespace {
 

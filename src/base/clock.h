@@ -29,9 +29,10 @@ class Clock {
 // CLOCK_MONOTONIC.
 Clock& steadyClock();
 
-// Seconds since 1970 by the machine's wall clock, for log lines and messages: it jumps, so never
-// for deadlines.
+// Since 1970 by the machine's wall clock, for what people or other machines read: it jumps, so
+// never for deadlines.
 int64_t wallClockSeconds();
+int64_t wallClockNanoseconds();
 
 // Stands still until told; for tests.
 class ManualClock final : public Clock {

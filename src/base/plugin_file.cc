@@ -23,19 +23,20 @@ std::string fileFor(const PluginWish& wish) {
 
 }  // namespace
 
-Result<PluginSymbol> findPlugin(const PluginWish& wish) {
-  if (wish.value == "none") return PluginSymbol{};
+Result<PluginLibrary> findPlugin(const PluginWish& wish) {
+  if (wish.value == "none") return PluginLibrary{};
   const bool isStatic = wish.value == "STATIC_PLUGIN";
   const std::string file = isStatic ? "the program" : fileFor(wish);
   void* handle = ::dlopen(isStatic ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = ::dlerror();
-    if (wish.value.empty()) return PluginSymbol{};
+    if (wish.value.empty()) return PluginLibrary{};
     return invalidUsage("{}={}: {}", wish.setting, wish.value, reason != nullptr ? reason : file);
   }
   for (size_t which = 0; which < wish.symbolsNewestFirst.size(); ++which) {
     if (const void* functions = ::dlsym(handle, wish.symbolsNewestFirst[which]))
-      return PluginSymbol{.which = which, .functions = functions, .source = file};
+      return PluginLibrary{
+          .version = wish.newest - static_cast<int>(which), .functions = functions, .source = file};
   }
   return invalidUsage("{}={}: {} has no {} plug-in of a version that is known here ({} to {})",
                       wish.setting, wish.value, file, wish.kind, wish.symbolsNewestFirst.back(),

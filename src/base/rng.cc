@@ -1,9 +1,11 @@
 #include "base/rng.h"
 
+#include <fmt/core.h>
 #include <sodium.h>
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace tutti {
 namespace {
@@ -24,6 +26,14 @@ Rng& systemRng() {
   // Never destroyed: service threads use it while the process ends.
   static SystemRng& rng = *new SystemRng;
   return rng;
+}
+
+std::string randomHex(Rng& rng, size_t byteCount) {
+  std::vector<std::byte> bytes(byteCount);
+  rng.fill(bytes);
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<int>(byte));
+  return text;
 }
 
 uint64_t SeededRng::next() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace tutti {
 
@@ -15,6 +16,9 @@ class Rng {
 
 // libsodium's generator, fit for secrets.
 Rng& systemRng();
+
+// `byteCount` bytes of it as hexadecimal digits.
+std::string randomHex(Rng& rng, size_t byteCount);
 
 // SplitMix64 (Steele, Lea, Flood 2014): the same bytes for the same seed; for tests, never for
 // secrets. One thread.

@@ -24,8 +24,7 @@ constexpr std::string_view kSubsystems =
 // Names that NCCL knows and this library lacks are allowed, so that "^NVLS" is no mistake.
 constexpr std::string_view kAlgorithmNames =
     "ring|tree|oneshot|twoshot|hierarchical|direct|pairwise|doubling|pat|collnetdirect|"
-    "collnetchain|nvls|"
-    "nvlstree";
+    "collnetchain|nvls|nvlstree";
 
 // A name that NCCL knows, what it does there, and why it does nothing here.
 constexpr SettingInfo idle(std::string_view name, std::string_view what, std::string_view why) {
@@ -198,9 +197,8 @@ constexpr SettingInfo kTable[] = {
      "memory. The smallest of all ranks counts."},
     {"TUTTI_HOME_CPUS", kInteger, "", "1", "0..1",
      "1: where ranks share all CPUs of a host, a rank that gives its CPU away again and again "
-     "moves "
-     "to the one that is its own share of them, since schedulers leave such ranks piled on one. "
-     "Its affinity stays as it was. 0: the scheduler alone decides."},
+     "moves to the one that is its own share of them, since schedulers leave such ranks piled on "
+     "one. Its affinity stays as it was. 0: the scheduler alone decides."},
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "
      "where the kernel allows it, rather than from shared slots. auto: each plan tries both and "
@@ -210,8 +208,7 @@ constexpr SettingInfo kTable[] = {
      "there as copies: mapping takes as long as copying them. 0: with the first message."},
     {"TUTTI_STREAM_FROM_BYTES", kInteger, "bytes", "41943040", "0..1099511627776",
      "Calls store their outputs past the caches, where no peer reads them again, from this length "
-     "of "
-     "both buffers together on, counted over the ranks that share a CPU."},
+     "of both buffers together on, counted over the ranks that share a CPU."},
 
     // The machine
     {"NCCL_TOPO_FILE", kPath, "", "", "",

@@ -65,14 +65,6 @@ bool isSameUser(int fd) {
   return credentials.uid == ::geteuid();
 }
 
-std::string randomName(Rng& rng) {
-  std::array<std::byte, 16> bytes;
-  rng.fill(bytes);
-  std::string name = "tutti-";
-  for (std::byte byte : bytes) name += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return name;
-}
-
 Request makeRequest(const HandoffToken& token) {
   Request request;
   storeLittle(request.data(), kMagic);
@@ -188,7 +180,7 @@ Handoff::Impl::~Impl() {
 
 Status Handoff::Impl::start() {
   if (thread.joinable()) return {};
-  const std::string wanted = randomName(rng);
+  const std::string wanted = "tutti-" + randomHex(rng, 16);
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return descriptorError("socket", "for handing over memory", errno);
   const UnixAddress address = abstractAddress(wanted);

@@ -105,8 +105,8 @@ Status Process::checkNotForked() const {
 std::shared_ptr<plan::Tuner> Process::openTuner(const TunedCommunicator& communicator) {
   const std::lock_guard lock(tunerMutex_);
   if (!tunerLibrary_) {
-    Result<TunerLibrary> loaded = loadTuner(settings_.text("NCCL_TUNER_PLUGIN"));
-    tunerLibrary_ = loaded.ok() ? std::move(loaded).value() : TunerLibrary{};
+    Result<PluginLibrary> loaded = loadTuner(settings_.text("NCCL_TUNER_PLUGIN"));
+    tunerLibrary_ = loaded.ok() ? std::move(loaded).value() : PluginLibrary{};
   }
   if (!tunerLibrary_->exists()) return nullptr;
   Result<std::unique_ptr<plan::Tuner>> tuner = comm::openTuner(*tunerLibrary_, communicator);

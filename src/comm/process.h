@@ -87,8 +87,8 @@ class Process {
   std::mutex virtualMutex_;                         // guards virtualCluster_
   std::unique_ptr<VirtualCluster> virtualCluster_;  // opened at first use
 
-  std::mutex tunerMutex_;                     // guards tunerLibrary_
-  std::optional<TunerLibrary> tunerLibrary_;  // looked for at first need, once
+  std::mutex tunerMutex_;                      // guards tunerLibrary_
+  std::optional<PluginLibrary> tunerLibrary_;  // looked for at first need, once
 
   std::mutex machineMutex_;                         // guards machines_
   std::map<bool, topology::Description> machines_;  // by whether GPUs were looked for

@@ -129,18 +129,7 @@ struct Collective4 {
   const char* algorithm;
   const char* protocol;
 };
-struct Collective5 {
-  uint64_t sequence;
-  const char* function;
-  const void* input;
-  void* output;
-  size_t count;
-  int root;
-  const char* type;
-  uint8_t channels;
-  uint8_t warps;
-  const char* algorithm;
-  const char* protocol;
+struct Collective5 : Collective4 {
   void* group;  // the parent that versions before had
 };
 
@@ -170,13 +159,7 @@ struct PointToPoint4 {
   int peer;
   uint8_t channels;
 };
-struct PointToPoint5 {
-  const char* function;
-  void* buffer;
-  const char* type;
-  size_t count;
-  int peer;
-  uint8_t channels;
+struct PointToPoint5 : PointToPoint4 {
   void* group;
 };
 

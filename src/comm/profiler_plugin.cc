@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdarg>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -32,14 +31,7 @@ constexpr int kNewest = 5;
 constexpr uint8_t kSimpleProtocol = 2;
 constexpr uint8_t kOneChannel = 1;
 
-__attribute__((format(printf, 5, 6))) void logForProfiler(int level, unsigned long subsystems,
-                                                          const char* /*file*/, int /*line*/,
-                                                          const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  logForPlugin("profiler", level, subsystems, format, arguments);
-  va_end(arguments);
-}
+constexpr char kKind[] = "profiler";
 
 // As plug-ins print them, by the types' numbers.
 constexpr std::array<const char*, kDataTypeCount> kTypeNames = {
@@ -65,10 +57,6 @@ uint8_t functionNumber(Collective collective) {
     case Collective::kScatter: break;
   }
   return kSendAndReceive;
-}
-
-bool isPointToPoint(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
 }
 
 // Whoever wants an event gets those above it, too.
@@ -100,7 +88,7 @@ class PluginProfiler final : public observe::ProfilerSink {
   using StateArguments = typename Types::StateArguments;
 
  public:
-  PluginProfiler(const ProfilerLibrary& library, ProfiledRank rank)
+  PluginProfiler(const PluginLibrary& library, ProfiledRank rank)
       : library_(library),
         functions_(*static_cast<const typename Types::Functions*>(library.functions)),
         rank_(std::move(rank)) {}
@@ -117,10 +105,10 @@ class PluginProfiler final : public observe::ProfilerSink {
       result = functions_.init(&context_, &wanted);
     } else if constexpr (kVersion == 4) {
       result = functions_.init(&context_, &wanted, rank_.name.c_str(), rank_.communicator,
-                               rank_.nodeCount, rank_.rankCount, rank_.rank, logForProfiler);
+                               rank_.nodeCount, rank_.rankCount, rank_.rank, logAsPlugin<kKind>);
     } else {
       result = functions_.init(&context_, rank_.communicator, &wanted, rank_.name.c_str(),
-                               rank_.nodeCount, rank_.rankCount, rank_.rank, logForProfiler);
+                               rank_.nodeCount, rank_.rankCount, rank_.rank, logAsPlugin<kKind>);
     }
     isOpen_ = result == ncclSuccess;
     wanted_ = withParents(static_cast<uint64_t>(wanted));
@@ -239,11 +227,29 @@ class PluginProfiler final : public observe::ProfilerSink {
     return describe(kind, parent, rank_.rank);
   }
 
+  // What collectives and transfers have alike.
+  template <class Facts>
+  void fillCommon(Facts& facts, const Event& parent, const CallNote& note) {
+    if constexpr (kVersion <= 3) {
+      facts.communicator = rank_.name.c_str();
+      facts.communicatorHash = rank_.communicator;
+    }
+    if constexpr (kVersion == 1) {
+      facts.function = functionNumber(note.collective);
+      facts.type = static_cast<uint8_t>(note.type);
+    } else {
+      facts.function = wordOf(name(note.collective), false).c_str();
+      facts.type = typeName(note.type);
+    }
+    facts.count = note.count;
+    if constexpr (kVersion >= 4) facts.channels = kOneChannel;
+    if constexpr (kVersion >= 5) facts.group = parent.own;
+  }
+
   void beginCollective(Event& event, const Event& parent, const CallNote& note) {
-    const std::string& function = wordOf(name(note.collective), false);
     if constexpr (kVersion >= 5) {
       Description api = describe(abi::kCollectiveApi, parent.api);
-      api.collectiveApi = {.function = function.c_str(),
+      api.collectiveApi = {.function = wordOf(name(note.collective), false).c_str(),
                            .count = note.count,
                            .type = typeName(note.type),
                            .root = note.peer,
@@ -253,42 +259,28 @@ class PluginProfiler final : public observe::ProfilerSink {
     }
     Description own = describe(abi::kCollective, kVersion >= 5 ? event.api : parent.own);
     auto& facts = own.collective;
-    if constexpr (kVersion <= 3) {
-      facts.communicator = rank_.name.c_str();
-      facts.communicatorHash = rank_.communicator;
-    }
+    fillCommon(facts, parent, note);
     facts.sequence = sequences_[static_cast<size_t>(note.collective)]++;
     facts.input = note.input;
     facts.output = note.output;
-    facts.count = note.count;
     facts.root = note.peer;
     if constexpr (kVersion == 1) {
-      facts.function = functionNumber(note.collective);
-      facts.type = static_cast<uint8_t>(note.type);
       facts.op = static_cast<uint32_t>(note.op);
       facts.algorithm = note.algorithm == "ring" ? 1 : 0;
       facts.protocol = kSimpleProtocol;
     } else {
-      facts.function = function.c_str();
-      facts.type = typeName(note.type);
       facts.algorithm = wordOf(note.algorithm, true).c_str();
       facts.protocol = "SIMPLE";
     }
     if constexpr (kVersion <= 2) facts.trafficBytes = note.count * sizeOf(note.type);
-    if constexpr (kVersion <= 3) {
-      facts.mostChannels = kOneChannel;
-    } else {
-      facts.channels = kOneChannel;
-    }
-    if constexpr (kVersion >= 5) facts.group = parent.own;
+    if constexpr (kVersion <= 3) facts.mostChannels = kOneChannel;
     event.own = start(own);
   }
 
   void beginPointToPoint(Event& event, const Event& parent, const CallNote& note) {
-    const std::string& function = wordOf(name(note.collective), false);
     if constexpr (kVersion >= 5) {
       Description api = describe(abi::kPointToPointApi, parent.api);
-      api.pointToPointApi = {.function = function.c_str(),
+      api.pointToPointApi = {.function = wordOf(name(note.collective), false).c_str(),
                              .count = note.count,
                              .type = typeName(note.type),
                              .stream = nullptr,
@@ -297,23 +289,10 @@ class PluginProfiler final : public observe::ProfilerSink {
     }
     Description own = describe(abi::kPointToPoint, kVersion >= 5 ? event.api : parent.own);
     auto& facts = own.pointToPoint;
-    if constexpr (kVersion <= 3) {
-      facts.communicator = rank_.name.c_str();
-      facts.communicatorHash = rank_.communicator;
-    }
-    if constexpr (kVersion == 1) {
-      facts.function = functionNumber(note.collective);
-      facts.type = static_cast<uint8_t>(note.type);
-    } else {
-      facts.function = function.c_str();
-      facts.type = typeName(note.type);
-    }
+    fillCommon(facts, parent, note);
     facts.buffer =
         note.collective == Collective::kSend ? const_cast<void*>(note.input) : note.output;
-    facts.count = note.count;
     facts.peer = note.peer;
-    if constexpr (kVersion >= 4) facts.channels = kOneChannel;
-    if constexpr (kVersion >= 5) facts.group = parent.own;
     event.own = start(own);
   }
 
@@ -384,7 +363,7 @@ class PluginProfiler final : public observe::ProfilerSink {
     return words_.try_emplace(text, text).first->second;
   }
 
-  const ProfilerLibrary library_;
+  const PluginLibrary library_;
   const typename Types::Functions& functions_;
   const ProfiledRank rank_;
   void* context_ = nullptr;
@@ -400,7 +379,7 @@ class PluginProfiler final : public observe::ProfilerSink {
 };
 
 template <int kVersion>
-Result<std::unique_ptr<observe::ProfilerSink>> openVersion(const ProfilerLibrary& library,
+Result<std::unique_ptr<observe::ProfilerSink>> openVersion(const PluginLibrary& library,
                                                            const ProfiledRank& rank) {
   auto profiler = std::make_unique<PluginProfiler<kVersion>>(library, rank);
   const ncclResult_t result = profiler->open();
@@ -415,17 +394,15 @@ Result<std::unique_ptr<observe::ProfilerSink>> openVersion(const ProfilerLibrary
 
 }  // namespace
 
-Result<ProfilerLibrary> loadProfiler(const std::string& setting) {
-  TUTTI_TRY_ASSIGN(PluginSymbol found, findPlugin({.setting = "NCCL_PROFILER_PLUGIN",
-                                                   .kind = "profiler",
-                                                   .value = setting,
-                                                   .symbolsNewestFirst = kNewestFirst}));
-  return ProfilerLibrary{.version = kNewest - static_cast<int>(found.which),
-                         .functions = found.functions,
-                         .source = std::move(found.source)};
+Result<PluginLibrary> loadProfiler(const std::string& setting) {
+  return findPlugin({.setting = "NCCL_PROFILER_PLUGIN",
+                     .kind = kKind,
+                     .value = setting,
+                     .symbolsNewestFirst = kNewestFirst,
+                     .newest = kNewest});
 }
 
-Result<std::unique_ptr<observe::ProfilerSink>> openProfiler(const ProfilerLibrary& library,
+Result<std::unique_ptr<observe::ProfilerSink>> openProfiler(const PluginLibrary& library,
                                                             const ProfiledRank& rank) {
   switch (library.version) {
     case 1: return openVersion<1>(library, rank);

@@ -7,21 +7,14 @@
 #include <memory>
 #include <string>
 
+#include "base/plugin_file.h"
 #include "base/status.h"
 #include "observe/profiler.h"
 
 namespace tutti::comm {
 
-// A plug-in in this process's memory, where it stays. Immutable, any thread.
-struct ProfilerLibrary {
-  int version = 0;                  // 1 to 5
-  const void* functions = nullptr;  // its struct of that version; null: there is none
-  std::string source{};             // the file, or what else it came from
-  bool exists() const { return functions != nullptr; }
-};
-
 // Looks where NCCL_PROFILER_PLUGIN says; as loadTuner().
-Result<ProfilerLibrary> loadProfiler(const std::string& setting);
+Result<PluginLibrary> loadProfiler(const std::string& setting);
 
 struct ProfiledRank {
   uint64_t communicator = 0;  // equal on all its ranks
@@ -32,7 +25,7 @@ struct ProfiledRank {
 };
 
 // The plug-in's view of one rank. An error names the plug-in and what its init returned.
-Result<std::unique_ptr<observe::ProfilerSink>> openProfiler(const ProfilerLibrary& library,
+Result<std::unique_ptr<observe::ProfilerSink>> openProfiler(const PluginLibrary& library,
                                                             const ProfiledRank& rank);
 
 }  // namespace tutti::comm

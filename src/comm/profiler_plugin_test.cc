@@ -34,7 +34,7 @@ class ProfilerPlugin : public testing::TestWithParam<int> {
   }
   static void order(const char* what) { ASSERT_EQ(::setenv("FAKE_PROFILER", what, 1), 0); }
   static Result<std::unique_ptr<observe::ProfilerSink>> open() {
-    TUTTI_TRY_ASSIGN(const ProfilerLibrary library, loadProfiler(pathOf(GetParam())));
+    TUTTI_TRY_ASSIGN(const PluginLibrary library, loadProfiler(pathOf(GetParam())));
     EXPECT_EQ(library.version, GetParam());
     return openProfiler(library, {.communicator = 77, .name = "job", .rank = 2, .rankCount = 3});
   }

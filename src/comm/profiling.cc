@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "base/wall_clock.h"
 #include "comm/folders.h"
 #include "observe/bundle.h"
 
@@ -65,12 +65,12 @@ std::unique_ptr<observe::Profiler> Profiling::open(const Subject& subject) {
 }
 
 std::unique_ptr<observe::ProfilerSink> Profiling::openPlugin(const Subject& subject) {
-  ProfilerLibrary library;
+  PluginLibrary library;
   {
     const std::lock_guard lock(pluginMutex_);
     if (!plugin_) {
-      Result<ProfilerLibrary> loaded = loadProfiler(pluginWish_);
-      plugin_ = loaded.ok() ? std::move(loaded).value() : ProfilerLibrary{};
+      Result<PluginLibrary> loaded = loadProfiler(pluginWish_);
+      plugin_ = loaded.ok() ? std::move(loaded).value() : PluginLibrary{};
     }
     library = *plugin_;
   }

@@ -46,8 +46,8 @@ class Profiling {
   const size_t traceEvents_;
   const std::string pluginWish_;  // NCCL_PROFILER_PLUGIN
 
-  std::mutex pluginMutex_;                 // guards plugin_
-  std::optional<ProfilerLibrary> plugin_;  // looked for at first need, once
+  std::mutex pluginMutex_;               // guards plugin_
+  std::optional<PluginLibrary> plugin_;  // looked for at first need, once
 
   std::mutex mutex_;  // guards all below
   std::vector<TraceFile*> files_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdarg>
 #include <mutex>
 #include <optional>
 
@@ -25,14 +24,7 @@ constexpr std::array<const char*, 4> kNewestFirst = {"ncclTunerPlugin_v5", "nccl
                                                      "ncclTunerPlugin_v3", "ncclTunerPlugin_v2"};
 constexpr int kNewest = 5;
 
-__attribute__((format(printf, 5, 6))) void logForTuner(int level, unsigned long subsystems,
-                                                       const char* /*file*/, int /*line*/,
-                                                       const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  logForPlugin("tuner", level, subsystems, format, arguments);
-  va_end(arguments);
-}
+constexpr char kKind[] = "tuner";
 
 std::optional<int> functionOf(Collective collective) {
   switch (collective) {
@@ -86,7 +78,7 @@ void fill(Constants& constants) {
 // All versions behind one face. A plug-in need not be thread-safe, so one call at a time.
 class PluginTuner final : public plan::Tuner {
  public:
-  explicit PluginTuner(const TunerLibrary& library) : library_(library) {}
+  explicit PluginTuner(const PluginLibrary& library) : library_(library) {}
   ~PluginTuner() override {
     if (!isOpen_) return;
     switch (library_.version) {
@@ -104,15 +96,15 @@ class PluginTuner final : public plan::Tuner {
     const auto nodes = static_cast<size_t>(communicator.nodeCount);
     ncclResult_t result = ncclInternalError;
     switch (library_.version) {
-      case 2: result = as<V2>().init(ranks, nodes, logForTuner, &context_); break;
-      case 3: result = as<V3>().init(ranks, nodes, logForTuner, &context_); break;
-      case 4: result = as<V4>().init(ranks, nodes, logForTuner, &context_); break;
+      case 2: result = as<V2>().init(ranks, nodes, logAsPlugin<kKind>, &context_); break;
+      case 3: result = as<V3>().init(ranks, nodes, logAsPlugin<kKind>, &context_); break;
+      case 4: result = as<V4>().init(ranks, nodes, logAsPlugin<kKind>, &context_); break;
       default: {
         NvlDomains domains{.count = communicator.nodeCount,
                            .fewestRanks = communicator.rankCount / communicator.nodeCount,
                            .mostRanks = communicator.rankCount};
-        result = as<V5>().init(&context_, communicator.id, ranks, nodes, logForTuner, &domains,
-                               &constants_);
+        result = as<V5>().init(&context_, communicator.id, ranks, nodes, logAsPlugin<kKind>,
+                               &domains, &constants_);
         break;
       }
     }
@@ -222,7 +214,7 @@ class PluginTuner final : public plan::Tuner {
               number, tutti::name(question.collective));
   }
 
-  const TunerLibrary library_;
+  const PluginLibrary library_;
   Constants constants_ = [] {
     Constants constants{};
     fill(constants);
@@ -238,17 +230,15 @@ class PluginTuner final : public plan::Tuner {
 
 }  // namespace
 
-Result<TunerLibrary> loadTuner(const std::string& setting) {
-  TUTTI_TRY_ASSIGN(PluginSymbol found, findPlugin({.setting = "NCCL_TUNER_PLUGIN",
-                                                   .kind = "tuner",
-                                                   .value = setting,
-                                                   .symbolsNewestFirst = kNewestFirst}));
-  return TunerLibrary{.version = kNewest - static_cast<int>(found.which),
-                      .functions = found.functions,
-                      .source = std::move(found.source)};
+Result<PluginLibrary> loadTuner(const std::string& setting) {
+  return findPlugin({.setting = "NCCL_TUNER_PLUGIN",
+                     .kind = kKind,
+                     .value = setting,
+                     .symbolsNewestFirst = kNewestFirst,
+                     .newest = kNewest});
 }
 
-Result<std::unique_ptr<plan::Tuner>> openTuner(const TunerLibrary& library,
+Result<std::unique_ptr<plan::Tuner>> openTuner(const PluginLibrary& library,
                                                const TunedCommunicator& communicator) {
   auto tuner = std::make_unique<PluginTuner>(library);
   const ncclResult_t result = tuner->open(communicator);

@@ -7,24 +7,17 @@
 #include <memory>
 #include <string>
 
+#include "base/plugin_file.h"
 #include "base/status.h"
 #include "plan/tuner.h"
 
 namespace tutti::comm {
 
-// A plug-in in this process's memory, where it stays. Immutable, any thread.
-struct TunerLibrary {
-  int version = 0;                  // 2 to 5
-  const void* functions = nullptr;  // its struct of that version; null: there is none
-  std::string source{};             // the file, or what else it came from
-  bool exists() const { return functions != nullptr; }
-};
-
 // Looks where NCCL_TUNER_PLUGIN says: unset, libnccl-tuner.so where there is one; "none", nowhere;
 // "STATIC_PLUGIN", in the program itself; a path or lib*.so, that file; a word,
 // libnccl-tuner-WORD.so. An error where something was asked for by name and is not there or has no
 // version we know.
-Result<TunerLibrary> loadTuner(const std::string& setting);
+Result<PluginLibrary> loadTuner(const std::string& setting);
 
 struct TunedCommunicator {
   uint64_t id = 0;  // equal on all its ranks
@@ -33,7 +26,7 @@ struct TunedCommunicator {
 };
 
 // The plug-in's view of one communicator. An error names the plug-in and what its init returned.
-Result<std::unique_ptr<plan::Tuner>> openTuner(const TunerLibrary& library,
+Result<std::unique_ptr<plan::Tuner>> openTuner(const PluginLibrary& library,
                                                const TunedCommunicator& communicator);
 
 }  // namespace tutti::comm

@@ -30,7 +30,7 @@ class TunerPlugin : public testing::TestWithParam<int> {
   static void order(const char* what) { ASSERT_EQ(::setenv("FAKE_TUNER", what, 1), 0); }
   void TearDown() override { ::unsetenv("FAKE_TUNER"); }
   static Result<std::unique_ptr<plan::Tuner>> open() {
-    TUTTI_TRY_ASSIGN(const TunerLibrary library, loadTuner(pathOf(GetParam())));
+    TUTTI_TRY_ASSIGN(const PluginLibrary library, loadTuner(pathOf(GetParam())));
     EXPECT_EQ(library.version, GetParam());
     return openTuner(library, {.id = 77, .rankCount = 4, .nodeCount = 1});
   }

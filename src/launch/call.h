@@ -15,9 +15,7 @@ struct Call {
   const void* preScaleAddress = nullptr;  // this address, read when the operation starts
 };
 
-inline bool isPointToPoint(const Call& call) {
-  return call.shape.collective == Collective::kSend || call.shape.collective == Collective::kRecv;
-}
+inline bool isPointToPoint(const Call& call) { return isPointToPoint(call.shape.collective); }
 // Of one block.
 inline uint64_t bytesOf(const Call& call) { return call.shape.count * sizeOf(call.shape.type); }
 

@@ -18,10 +18,6 @@ using observe::RankView;
 // Below this a launch that goes on is nothing to ask about.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(100);
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 std::string who(const bootstrap::PeerInfo& peer) {
   return fmt::format("rank {} ({}, pid {}, GPU {})", peer.rank, peer.hostName.data(),
                      peer.processId, peer.deviceIndex);
@@ -152,7 +148,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
 void GpuLauncher::record(std::span<const StreamCall> calls, const device::Capture& capture) {
   for (const StreamCall& item : calls) {
     const plan::CallShape& shape = item.call->shape;
-    const uint64_t sequence = isTransfer(shape.collective) ? 0 : ++collectiveSequence_;
+    const uint64_t sequence = isPointToPoint(shape.collective) ? 0 : ++collectiveSequence_;
     last_.entry = parts_.recorder->begin({.collective = shape.collective,
                                           .type = shape.type,
                                           .op = shape.op,

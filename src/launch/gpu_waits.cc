@@ -8,10 +8,6 @@ namespace {
 using observe::OperationNote;
 using observe::RankView;
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 // Whether `peer` is in the other half of the transfer that `self` is in.
 bool isMet(const RankView& peer, int32_t self, const OperationNote& own) {
   const Collective wanted =
@@ -24,7 +20,7 @@ bool isMet(const RankView& peer, int32_t self, const OperationNote& own) {
 
 bool isAwaited(const RankView& peer, int32_t self, const OperationNote& own,
                const DeathTest& isDead) {
-  if (isTransfer(own.collective))
+  if (isPointToPoint(own.collective))
     return own.peer == peer.rank && (isDead(peer) || !isMet(peer, self, own));
   if (isDead(peer)) return true;
   const OperationNote* newest = peer.newestCollective();

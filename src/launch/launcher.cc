@@ -15,10 +15,6 @@ namespace {
 // Where the kernel cannot fence other threads, a wake-up may be missed (base/futex.h).
 constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
 
-bool isPointToPoint(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 // An error is left to the operation, which comes upon it again and tells it.
 bool endsWithin(kernels::Execution& execution, uint32_t looks) {
   try {

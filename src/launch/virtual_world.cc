@@ -15,10 +15,6 @@ namespace {
 // the other's would fill memory.
 constexpr size_t kMostAhead = size_t{1} << 20;
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 // As ranks of one collective must agree.
 bool isSameCall(const plan::CallShape& one, const plan::CallShape& other) {
   return one.collective == other.collective && one.type == other.type && one.count == other.count &&
@@ -94,7 +90,7 @@ Status VirtualWorld::enter(Rank self, std::span<const StreamCall> calls) {
 }
 
 Status VirtualWorld::compare(Rank self, const plan::CallShape& shape) {
-  return isTransfer(shape.collective) ? pair(self, shape) : meet(self, shape);
+  return isPointToPoint(shape.collective) ? pair(self, shape) : meet(self, shape);
 }
 
 Status VirtualWorld::meet(Rank self, const plan::CallShape& shape) {

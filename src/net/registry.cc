@@ -68,11 +68,11 @@ class Finder {
   }
 
   std::unique_ptr<Fabric> tryPlugin(const std::string& entry) {
-    Result<plugin::Library> library = plugin::load(entry);
+    Result<PluginLibrary> library = plugin::load(entry);
     if (!library.ok()) return decline(library.status().message());
     if (!library->exists()) return nullptr;
-    if (!isWanted(library->name()))
-      return decline(fmt::format("{} is network {}", library->source, library->name()));
+    if (!isWanted(plugin::nameOf(*library)))
+      return decline(fmt::format("{} is network {}", library->source, plugin::nameOf(*library)));
     uint64_t process = 0;
     options_.rng->fill(std::as_writable_bytes(std::span(&process, 1)));
     Result<std::unique_ptr<Fabric>> fabric = plugin::open(*library, process);

@@ -11,10 +11,6 @@ namespace {
 
 constexpr size_t kTableLines = 16;
 
-bool isPointToPoint(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 // What a page says may be anything; what is no enumerator becomes the first one.
 template <typename Enum>
 Enum checked(uint64_t value, int count) {

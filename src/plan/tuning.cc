@@ -257,11 +257,10 @@ class TuningParser {
   }
 
   Status parseCollective(std::string_view word, Collective& collective) {
-    for (int i = 0; i < kCollectiveCount; ++i) {
-      collective = static_cast<Collective>(i);
-      if (name(collective) == word) return {};
-    }
-    return fault(fmt::format("\"{}\" is no collective", shown(word)));
+    const std::optional<Collective> found = findCollective(word);
+    if (!found) return fault(fmt::format("\"{}\" is no collective", shown(word)));
+    collective = *found;
+    return {};
   }
 
   Status parseSystem(std::string_view word, System& system) {

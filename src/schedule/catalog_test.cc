@@ -18,16 +18,13 @@ namespace {
 
 constexpr int32_t kMostRanks = 64;
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 class EveryAlgorithm : public testing::TestWithParam<Algorithm> {
  protected:
   const Algorithm& algorithm() const { return GetParam(); }
   // The ranks that a proof should try as root.
   int32_t rootCount(int32_t rankCount) const {
-    return hasRoot(algorithm().collective) || isTransfer(algorithm().collective) ? rankCount : 1;
+    return hasRoot(algorithm().collective) || isPointToPoint(algorithm().collective) ? rankCount
+                                                                                     : 1;
   }
   ScheduleOptions optionsFor(int32_t rankCount, int32_t root) const {
     return {.rankCount = rankCount, .root = Rank{root}, .sender = Rank{rankCount / 2}};
@@ -215,7 +212,7 @@ class HostHops {
 };
 
 TEST_P(EveryAlgorithm, HopsBetweenHostsAsTheCatalogueSays) {
-  if (isTransfer(algorithm().collective)) return;
+  if (isPointToPoint(algorithm().collective)) return;
   const auto isExact = [&](int32_t n) {
     if (algorithm().name == "pairwise" || algorithm().name == "pat") return false;
     const bool wantsPower = algorithm().name == "tree" || algorithm().name == "doubling";

@@ -264,7 +264,7 @@ class TraceReader {
     const auto& members = trace_.groups[static_cast<size_t>(call.group)].ranks;
     const auto count = static_cast<int64_t>(members.size());
     const Collective collective = call.shape.collective;
-    const bool isTransfer = collective == Collective::kSend || collective == Collective::kRecv;
+    const bool isTransfer = isPointToPoint(collective);
     if (!isTransfer) {
       TUTTI_TRY_ASSIGN(const int64_t root, object.integer("root", {0, count - 1, 0}));
       return Rank{static_cast<int32_t>(root)};
@@ -283,7 +283,7 @@ class TraceReader {
   Status placeCall(const YamlNode& object, const TraceStep& step, int64_t batch) {
     LastBatch& last = last_[static_cast<size_t>(index(step.rank))];
     const Collective collective = step.calls.front().shape.collective;
-    const bool isTransfer = collective == Collective::kSend || collective == Collective::kRecv;
+    const bool isTransfer = isPointToPoint(collective);
     const bool isMore = batch > 0 && isTransfer && last.batch == batch &&
                         last.stream == step.stream && object.find("after") == nullptr;
     if (isMore) {

@@ -6,10 +6,6 @@
 namespace tutti::sim {
 namespace {
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 class OrderMaker {
  public:
   explicit OrderMaker(const Trace& trace) : trace_(trace) {}
@@ -60,7 +56,7 @@ class OrderMaker {
     for (int32_t number = 0; number < static_cast<int32_t>(trace_.steps.size()); ++number) {
       for (const TraceCall& call : step(number).calls) {
         TUTTI_TRY(checkMember(number, call));
-        if (isTransfer(call.shape.collective)) {
+        if (isPointToPoint(call.shape.collective)) {
           TUTTI_TRY(pair(number, call));
           continue;
         }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace tutti {
@@ -106,6 +107,14 @@ constexpr std::string_view name(Collective collective) {
   return "?";
 }
 
+// By that name, letter for letter.
+constexpr std::optional<Collective> findCollective(std::string_view text) {
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    if (name(static_cast<Collective>(i)) == text) return static_cast<Collective>(i);
+  }
+  return std::nullopt;
+}
+
 constexpr bool isReduction(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
          collective == Collective::kReduce;
@@ -114,6 +123,10 @@ constexpr bool isReduction(Collective collective) {
 constexpr bool hasRoot(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce ||
          collective == Collective::kGather || collective == Collective::kScatter;
+}
+
+constexpr bool isPointToPoint(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv;
 }
 
 }  // namespace tutti

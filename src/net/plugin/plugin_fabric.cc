@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdarg>
 #include <vector>
 
 #include "base/log.h"
-#include "base/plugin_file.h"
 #include "net/plugin/net_abi.h"
 
 namespace tutti::net::plugin {
@@ -17,14 +15,7 @@ constexpr std::array<const char*, 6> kNewestFirst = {"ncclNetPlugin_v11", "ncclN
                                                      "ncclNetPlugin_v7",  "ncclNetPlugin_v6"};
 constexpr int kNewest = 11;
 
-__attribute__((format(printf, 5, 6))) void logForNetwork(int level, unsigned long subsystems,
-                                                         const char* /*file*/, int /*line*/,
-                                                         const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  logForPlugin("net", level, subsystems, format, arguments);
-  va_end(arguments);
-}
+constexpr char kKind[] = "net";
 
 // Plug-ins may tell a profiler about their events; nobody listens.
 ncclResult_t ignoreEvent(void**, int, void*, int64_t, void*) { return ncclSuccess; }
@@ -45,10 +36,10 @@ struct Calls {
 
   Status init(uint64_t process) {
     abi::Config config;
-    if constexpr (kVersion <= 9) return check(net.init(logForNetwork), "init");
-    if constexpr (kVersion == 10) return check(net.init(logForNetwork, ignoreEvent), "init");
+    if constexpr (kVersion <= 9) return check(net.init(logAsPlugin<kKind>), "init");
+    if constexpr (kVersion == 10) return check(net.init(logAsPlugin<kKind>, ignoreEvent), "init");
     if constexpr (kVersion == 11)
-      return check(net.init(&context, process, &config, logForNetwork, ignoreEvent), "init");
+      return check(net.init(&context, process, &config, logAsPlugin<kKind>, ignoreEvent), "init");
   }
 
   Status listen(int device, void* handle, void** listener) const {
@@ -222,10 +213,10 @@ class PluginDialer final : public LaneDialer {
 template <int kVersion>
 class PluginFabric final : public Fabric {
  public:
-  explicit PluginFabric(const Library& library)
+  explicit PluginFabric(const PluginLibrary& library)
       : calls_{.net = *static_cast<const abi::Net<kVersion>*>(library.functions),
-               .name = library.name()} {
-    caps_.name = library.name();
+               .name = nameOf(library)} {
+    caps_.name = nameOf(library);
     caps_.deviceCount = 0;
     caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
   }
@@ -293,7 +284,7 @@ class PluginFabric final : public Fabric {
 };
 
 template <int kVersion>
-Result<std::unique_ptr<Fabric>> openVersion(const Library& library, uint64_t process) {
+Result<std::unique_ptr<Fabric>> openVersion(const PluginLibrary& library, uint64_t process) {
   auto fabric = std::make_unique<PluginFabric<kVersion>>(library);
   TUTTI_TRY(fabric->open(process));
   if (fabric->caps().maxMessageBytes < size_t{64} << 10) {
@@ -307,22 +298,20 @@ Result<std::unique_ptr<Fabric>> openVersion(const Library& library, uint64_t pro
 
 }  // namespace
 
-std::string Library::name() const {
-  const char* name = *static_cast<const char* const*>(functions);
+std::string nameOf(const PluginLibrary& library) {
+  const char* name = *static_cast<const char* const*>(library.functions);
   return name == nullptr ? "(no name)" : name;
 }
 
-Result<Library> load(const std::string& entry) {
-  TUTTI_TRY_ASSIGN(PluginSymbol found, findPlugin({.setting = "NCCL_NET_PLUGIN",
-                                                   .kind = "net",
-                                                   .value = entry,
-                                                   .symbolsNewestFirst = kNewestFirst}));
-  return Library{.version = kNewest - static_cast<int>(found.which),
-                 .functions = found.functions,
-                 .source = std::move(found.source)};
+Result<PluginLibrary> load(const std::string& entry) {
+  return findPlugin({.setting = "NCCL_NET_PLUGIN",
+                     .kind = kKind,
+                     .value = entry,
+                     .symbolsNewestFirst = kNewestFirst,
+                     .newest = kNewest});
 }
 
-Result<std::unique_ptr<Fabric>> open(const Library& library, uint64_t process) {
+Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process) {
   switch (library.version) {
     case 6: return openVersion<6>(library, process);
     case 7: return openVersion<7>(library, process);

@@ -24,9 +24,9 @@ class NetPlugin : public testing::TestWithParam<int> {
   void TearDown() override { ::unsetenv("FAKE_NET"); }
 
   static Result<std::unique_ptr<Fabric>> openFake() {
-    TUTTI_TRY_ASSIGN(const Library library, load(pathOf(GetParam())));
+    TUTTI_TRY_ASSIGN(const PluginLibrary library, load(pathOf(GetParam())));
     EXPECT_EQ(library.version, GetParam());
-    EXPECT_EQ(library.name(), "Fake");
+    EXPECT_EQ(nameOf(library), "Fake");
     return open(library, 77);
   }
 

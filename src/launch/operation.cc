@@ -12,6 +12,10 @@ namespace {
 // A run of a rank's motors is some system calls, each worth as many polls of memory.
 constexpr uint32_t kMotorsCost = 64;
 
+// A send's copy, with what its sender does not see: the receiver's, out of the sender's cache,
+// which takes longer. While a reference is read, the sender waits.
+constexpr int kCopyWithItsReceipt = 3;
+
 // Each rank sends to and receives from others as much as they do.
 bool isAmongAll(Collective collective) {
   switch (collective) {
@@ -330,6 +334,8 @@ void Operation::endTurn(Run& run) {
   FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
                              .isAgreed = run.execution.isAgreed()};
   if (run.turn.isMeasured) outcome.spent = launcher_.parts_.clock.now() - run.start;
+  if (run.turn.form == FormTrial::Form::kCopy && plan.shape.collective == Collective::kSend)
+    outcome.spent *= kCopyWithItsReceipt;
   if (!outcome.couldRefer && run.variant == &plan.own && plan.other && plan.other->plan.mayRefer) {
     run.variant = &*plan.other;
     outcome.couldRefer = refersByKernel(run);

@@ -82,8 +82,8 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const int32_t chunks = std::max(algorithm.chunkCount(call.rankCount), 1);
   const uint64_t chunkBytes = call.bytes / static_cast<uint64_t>(chunks);
   const bool isLine = chunkBytes <= wire::kInlineBytes;
-  const bool isReferable = chunkBytes >= kDirectMinBytes && schedule::isReferable(algorithm);
-  const bool isReferenced = call.readsPeers && isReferable;
+  const bool isReferable = schedule::isReferable(algorithm);
+  const bool isReferenced = call.readsPeers && isReferable && chunkBytes >= kDirectMinBytes;
   const size_t pieceBytes = pieceBytesFor(chunkBytes, {.slotBytes = call.slotBytes,
                                                        .isCrowded = call.ranksPerCpu > 1,
                                                        .isOneHost = call.isOneHost});
@@ -95,7 +95,8 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const double copies =
       isReferenced ? referencedChunks(cost, work, chunkBytes) : work.of(most, all);
   // The kernel's reading is tried, and taken where it is faster (launch/form_trial.h).
-  const bool mayGain = call.readsByKernel && isReferable && call.ranksPerCpu <= 1;
+  const bool mayGain =
+      call.readsByKernel && isReferable && chunkBytes >= kKernelMinBytes && call.ranksPerCpu <= 1;
   CostTerms counts{};
   counts[place(CostTerm::kCall)] = 1;
   counts[place(CostTerm::kHop)] = cost.hops * call.ranksPerCpu;

@@ -23,6 +23,8 @@ constexpr size_t kMinPieceBytesBetweenHosts = 128_KiB;
 // take 1.0-1.6 times as long, at 128 KiB 0.4-0.9, at 8 MiB 0.5-0.9.
 constexpr size_t kDirectMaxPieceBytes = 512_KiB;
 
+// By process_vm_readv, 2 ranks on 2 CPUs of an Intel Xeon VM, 2026-11-22: of the time of copies,
+// blocks of 8 KiB take all, of 12 KiB 0.6 to 1.0, of 16 KiB 0.6 to 0.8.
 constexpr size_t kKernelMinPieceBytes = 64_KiB;
 
 }  // namespace

@@ -10,6 +10,10 @@ namespace tutti::plan {
 // out of it (pieces.cc says how that was measured).
 inline constexpr size_t kDirectMinBytes = 32 * 1024;
 
+// Where the kernel copies between processes, from this on it may; trials on the calls themselves
+// tell.
+inline constexpr size_t kKernelMinBytes = 12 * 1024;
+
 struct Piecing {
   uint32_t slotBytes = 0;  // a message's most
   bool isCrowded = false;  // ranks share CPUs

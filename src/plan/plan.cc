@@ -23,9 +23,8 @@ namespace {
 
 using schedule::Algorithm;
 
-bool isReferable(const CallShape& shape, const Algorithm& algorithm, size_t chunkBytes) {
-  return chunkBytes >= kDirectMinBytes && shape.op != ReduceOp::kPreMulSum &&
-         schedule::isReferable(algorithm);
+bool isReferable(const CallShape& shape, const Algorithm& algorithm) {
+  return shape.op != ReduceOp::kPreMulSum && schedule::isReferable(algorithm);
 }
 
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
@@ -357,10 +356,9 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
                         .isOneHost = agreement_.isOneHost};
   Plan plan;
   // Another one is taken where its steps can refer; that it may not in every call is seen there.
-  const bool isLong =
-      isOther ? chunkBytes >= kDirectMinBytes : isReferable(shape, algorithm, chunkBytes);
-  plan.isDirect = isLong && agreement_.readsPeers && !isOther;
-  plan.mayRefer = isLong && agreement_.readsByKernel;
+  const bool refers = isOther || isReferable(shape, algorithm);
+  plan.isDirect = refers && !isOther && agreement_.readsPeers && chunkBytes >= kDirectMinBytes;
+  plan.mayRefer = refers && agreement_.readsByKernel && chunkBytes >= kKernelMinBytes;
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
   if (plan.isDirect) pieceBytes = directPieceBytes(chunkBytes);
   if (plan.mayRefer || isOther) pieceBytes = kernelPieceBytes(chunkBytes, piecing);

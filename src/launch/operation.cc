@@ -334,7 +334,9 @@ void Operation::endTurn(Run& run) {
   FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
                              .isAgreed = run.execution.isAgreed()};
   if (run.turn.isMeasured) outcome.spent = launcher_.parts_.clock.now() - run.start;
-  if (run.turn.form == FormTrial::Form::kCopy && plan.shape.collective == Collective::kSend)
+  const bool isCrowded = launcher_.parts_.planner.agreement().isCrowded();
+  const bool isSend = plan.shape.collective == Collective::kSend;
+  if (run.turn.form == FormTrial::Form::kCopy && isSend && !isCrowded)
     outcome.spent *= kCopyWithItsReceipt;
   if (!outcome.couldRefer && run.variant == &plan.own && plan.other && plan.other->plan.mayRefer) {
     run.variant = &*plan.other;

@@ -138,7 +138,10 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
                   .slotBytes = agreement.geometry.slotBytes,
                   .isOneHost = agreement.isOneHost,
                   .hostCount = agreement.evenHostCount()};
-  const CostPrices network{.us = socketsFor(agreement).us};
+  const SocketConstants& sockets = socketsFor(agreement);
+  CostPrices network{.us = sockets.us};
+  double& usPerMb = network.us[static_cast<size_t>(CostTerm::kNetMb)];
+  if (sockets.wireGbPerSecond > 0) usPerMb = std::max(usPerMb, 1000 / sockets.wireGbPerSecond);
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
   for (const Algorithm* each : allowed) {

@@ -83,7 +83,10 @@ std::string write(const SocketConstants& sockets) {
   std::string text = head("sockets", sockets.origin) + "prices";
   for (const CostTerm term : kNetTerms)
     text += fmt::format(" {} {:.4g}", nameOf(term), sockets.us[place(term)]);
-  return text + '\n';
+  text += '\n';
+  if (sockets.wireGbPerSecond > 0)
+    text += fmt::format("wire gb_s {:.4g}\n", sockets.wireGbPerSecond);
+  return text;
 }
 
 std::string write(const GpuConstants& gpu) {
@@ -194,6 +197,8 @@ class TuningParser {
     if (device_ == "cpu" && key == "cpus") return parseCpus(words.next());
     if (device_ == "cpu" && key == "prices") return parsePrices(words);
     if (device_ == "sockets" && key == "prices") return parseSocketPrices(words);
+    if (device_ == "sockets" && key == "wire")
+      return parseFigure(words, "gb_s", tuning_.sockets->wireGbPerSecond);
     if (device_ == "gpu" && key == "launch") return parseLaunch(words);
     if (device_ == "gpu" && key == "call") return parseCall(words);
     if (device_ == "simulator" && key == "cpu_call")

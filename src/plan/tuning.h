@@ -40,6 +40,8 @@ struct CpuConstants {
 struct SocketConstants {
   Origin origin{};
   CostTerms us{};  // of the network's terms; 0 elsewhere
+  // At least what bytes between hosts take, where that was measured without a wire; 0: nothing.
+  double wireGbPerSecond = 0;
   bool operator==(const SocketConstants&) const = default;
 };
 

@@ -22,7 +22,9 @@ Tuning tuningOf() {
                              {Collective::kAllReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}},
                              {Collective::kAllReduce, {true, false}, "ring", {2, 2, 3, 4, 5, 6}},
                              {Collective::kReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}}}},
-          .sockets = SocketConstants{.origin = origin, .us = {0, 0, 0, 0, 0, 0, 20, 5, 400}},
+          .sockets =
+              SocketConstants{
+                  .origin = origin, .us = {0, 0, 0, 0, 0, 0, 20, 5, 400}, .wireGbPerSecond = 2.5},
           .gpu = GpuConstants{.origin = origin,
                               .eager = {{{1.5, 0}, {0, 10.25}}},
                               .calls = {{.system = System::kNccl,

@@ -27,15 +27,19 @@ constexpr size_t kDirectMaxPieceBytes = 512_KiB;
 // blocks of 8 KiB take all, of 12 KiB 0.6 to 1.0, of 16 KiB 0.6 to 0.8.
 constexpr size_t kKernelMinPieceBytes = 64_KiB;
 
+size_t wantedPieceBytes(size_t chunkBytes) {
+  return roundUp(divideUp(chunkBytes, kWantedPieces), kCacheLineBytes);
+}
+
 }  // namespace
 
 // Where ranks share CPUs, pieces would overlap with nothing, and each could cost a turn of the
 // scheduler a rank.
 size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing) {
   if (piecing.isCrowded) return piecing.slotBytes;
-  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), kCacheLineBytes);
   const size_t least = piecing.isOneHost ? kMinPieceBytes : kMinPieceBytesBetweenHosts;
-  return std::clamp<size_t>(wanted, std::min<size_t>(least, piecing.slotBytes), piecing.slotBytes);
+  return std::clamp<size_t>(wantedPieceBytes(chunkBytes),
+                            std::min<size_t>(least, piecing.slotBytes), piecing.slotBytes);
 }
 
 // Short enough for a slot, since some senders copy; long enough that a system call's 0.5 us a piece
@@ -45,9 +49,8 @@ size_t kernelPieceBytes(size_t chunkBytes, const Piecing& piecing) {
                           piecing.slotBytes);
 }
 
-size_t directPieceBytes(size_t chunkBytes) {
-  const size_t wanted = roundUp(divideUp(chunkBytes, kWantedPieces), kCacheLineBytes);
-  return std::clamp(wanted, kDirectMinBytes, kDirectMaxPieceBytes);
+size_t directPieceBytes(size_t chunkBytes, size_t least) {
+  return std::clamp(wantedPieceBytes(chunkBytes), least, kDirectMaxPieceBytes);
 }
 
 }  // namespace tutti::plan

@@ -23,12 +23,24 @@ namespace {
 
 using schedule::Algorithm;
 
+int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
+  return schedule::costOf(algorithm, agreement.rankCount, agreement.evenHostCount()).hops;
+}
+
+// Where the kernel copies what is only moved, over one hop, by ranks with a CPU each, messages need
+// not fit a slot, since copies would not be the better form.
+bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
+                size_t chunkBytes) {
+  return agreement.readsByKernel && !agreement.isCrowded() && !isReduction(shape.collective) &&
+         chunkBytes >= kKernelLongMinBytes && hopsOf(algorithm, agreement) == 1;
+}
+
 // Where ranks share CPUs and pass a broadcast on, references make each wait for the next: 8 ranks,
 // 1 MiB, ring: 0.87 ms, and 0.53 as copies (2 CPUs of an Intel Xeon VM, 2026-11-22).
 bool isRelayedByCrowd(const CallShape& shape, const Algorithm& algorithm,
                       const Agreement& agreement) {
   return shape.collective == Collective::kBroadcast && agreement.isCrowded() &&
-         schedule::costOf(algorithm, agreement.rankCount, agreement.evenHostCount()).hops > 1;
+         hopsOf(algorithm, agreement) > 1;
 }
 
 bool isReferable(const CallShape& shape, const Algorithm& algorithm) {
@@ -368,11 +380,14 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
   Plan plan;
   // Another one is taken where its steps can refer; that it may not in every call is seen there.
   const bool refers = isOther || isReferable(shape, algorithm);
-  plan.isDirect = refers && !isOther && agreement_.readsPeers && chunkBytes >= kDirectMinBytes;
-  plan.mayRefer = refers && agreement_.readsByKernel && chunkBytes >= kKernelMinBytes &&
-                  !isRelayedByCrowd(shape, algorithm, agreement_);
+  const bool isLong = refers && isReadLong(shape, algorithm, agreement_, chunkBytes);
+  const bool isRead = refers && agreement_.readsPeers && chunkBytes >= kDirectMinBytes;
+  plan.isDirect = !isOther && (isRead || isLong);
+  plan.mayRefer = refers && !plan.isDirect && agreement_.readsByKernel &&
+                  chunkBytes >= kKernelMinBytes && !isRelayedByCrowd(shape, algorithm, agreement_);
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
-  if (plan.isDirect) pieceBytes = directPieceBytes(chunkBytes);
+  if (plan.isDirect)
+    pieceBytes = directPieceBytes(chunkBytes, isLong ? kKernelLongMinBytes : kDirectMinBytes);
   if (plan.mayRefer || isOther) pieceBytes = kernelPieceBytes(chunkBytes, piecing);
   plan.algorithm = algorithm.name;
   plan.program = programs_->get(algorithm, shape, agreement_);

@@ -58,6 +58,7 @@ void LinkSet::keep(Link& link, std::unique_ptr<transport::LinkEnd> end) {
   transport::Motor* motor = link.end_->motor();
   if (motor == nullptr) return;
   motors_.push_back(motor);
+  if (motor->sends()) senders_.push_back(motor);
   const std::lock_guard lock(usesMutex_);
   uses_.push_back({.use = {.peer = link.peer_,
                            .lane = link.lane_,
@@ -81,6 +82,10 @@ bool LinkSet::runMotors() {
   bool hasMoved = false;
   for (transport::Motor* motor : motors_) hasMoved |= motor->run();
   return hasMoved;
+}
+
+void LinkSet::runSenders() {
+  for (transport::Motor* motor : senders_) motor->run();
 }
 
 void LinkSet::attendMotors() {

@@ -77,6 +77,8 @@ class LinkSet {
   bool hasMotors() const { return !motors_.empty(); }
   // Moves what can be moved now; true when something was.
   bool runMotors();
+  // Those that send: what was published goes out.
+  void runSenders();
   // Before this thread sleeps until a link moves.
   void attendMotors();
   // After an operation: what it left to be sent goes out by itself.
@@ -110,7 +112,8 @@ class LinkSet {
   // By direction, lane and peer. A map: a rank has few peers, and references stay valid while it
   // grows.
   std::map<uint64_t, Link> links_;
-  std::vector<transport::Motor*> motors_;  // of links_, where they have one
+  std::vector<transport::Motor*> motors_;   // of links_, where they have one
+  std::vector<transport::Motor*> senders_;  // those of them that send
   struct Counted {
     Use use;
     const transport::Motor* motor = nullptr;

@@ -139,7 +139,6 @@ Result<Progress> Operation::pollRuns() {
   if (links.hasMotors()) {
     pollCost = kMotorsCost;
     looks = 1;
-    if (links.runMotors()) overall = Progress::kAdvanced;
   }
   for (Run& run : runs_) {
     if (run.stage == Stage::kDone) continue;
@@ -148,10 +147,15 @@ Result<Progress> Operation::pollRuns() {
     if (*progress != Progress::kIdle) overall = Progress::kAdvanced;
     if (*progress == Progress::kDone) ++finishedRuns_;
   }
-  if (overall != Progress::kIdle) {
-    launcher_.watch_.advanced();
-    if (links.hasMotors()) links.runMotors();
+  // A look at the network is a system call: only where the runs have nothing else to do.
+  if (links.hasMotors()) {
+    if (overall != Progress::kIdle) {
+      links.runSenders();
+    } else if (links.runMotors()) {
+      overall = Progress::kAdvanced;
+    }
   }
+  if (overall != Progress::kIdle) launcher_.watch_.advanced();
   return finishedRuns_ == runs_.size() ? Progress::kDone : overall;
 }
 

@@ -28,8 +28,11 @@ struct Parting {
 // own thread does the work.
 class Motor {
  public:
-  // Moves what can be moved without waiting; true when something was. Cheap when there is nothing.
+  // Moves what can be moved without waiting; true when something was. Cheap when there is nothing,
+  // but for a look at the network where it receives.
   virtual bool run() = 0;
+  // Out of this rank, rather than to it.
+  virtual bool sends() const = 0;
   // The thread goes to sleep until a message comes or a slot is free: somebody else must see to it.
   virtual void attend() = 0;
   // The operation is over: what is still to be sent goes out without this thread.

@@ -153,6 +153,7 @@ void SocketConnection::keepCopies() {
 
 Result<Progress> SocketConnection::receiveLabel(Label& label) {
   if (staged() < sizeof label) {
+    if (std::exchange(isEmptied_, false)) return Progress::kIdle;
     const Progress filled = fill(ahead_);
     if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
     if (filled == Progress::kIdle || staged() < sizeof label) return Progress::kIdle;
@@ -236,11 +237,12 @@ Progress SocketConnection::fill(size_t most) {
   std::memmove(stage_.data(), stage_.data() + begin_, staged());
   end_ -= std::exchange(begin_, 0);
   const auto room = std::span(stage_).subspan(end_);
-  const bootstrap::IoResult read =
-      bootstrap::readSome(streams_[0].fd.get(), room.first(std::min(most, room.size())));
+  const size_t wanted = std::min(most, room.size());
+  const bootstrap::IoResult read = bootstrap::readSome(streams_[0].fd.get(), room.first(wanted));
   if (read.state == IoState::kClosed) streams_[0].receiveFault = ended(read.errnoValue);
   if (read.state != IoState::kMoved) return Progress::kIdle;
   end_ += read.count;
+  isEmptied_ = read.count < wanted;
   return Progress::kAdvanced;
 }
 

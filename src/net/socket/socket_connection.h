@@ -89,6 +89,8 @@ class SocketConnection final : public Connection {
   // many at a time.
   std::vector<std::byte> stage_;
   size_t ahead_;  // bytes to read when a label is wanted; behind a long message just the next label
+  bool isEmptied_ = false;  // the last read took less than it could: the next look would find
+                            // nothing
   size_t begin_ = 0;
   size_t end_ = 0;
   uint64_t labelCount_ = 0;   // received; the present payload is of the last

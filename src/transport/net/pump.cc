@@ -58,6 +58,7 @@ void Pump::attend() {
 void Pump::settle() {
   std::lock_guard lock(mutex_);
   isAttended_ = false;
+  if (!sends()) return;
   moveNow();
   if (connection_ && !hasEnded_ && wants().toSend) watch(wants());
 }

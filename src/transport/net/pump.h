@@ -111,6 +111,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
 class SendPump final : public Pump {
  public:
   using Pump::Pump;
+  bool sends() const override { return true; }
 
  private:
   bool move() override;
@@ -134,6 +135,7 @@ class SendPump final : public Pump {
 class ReceivePump final : public Pump {
  public:
   using Pump::Pump;
+  bool sends() const override { return false; }
 
   wire::Landing& landing() { return landing_; }
 

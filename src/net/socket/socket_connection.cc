@@ -156,7 +156,10 @@ Result<Progress> SocketConnection::receiveLabel(Label& label) {
     if (std::exchange(isEmptied_, false)) return Progress::kIdle;
     const Progress filled = fill(ahead_);
     if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
-    if (filled == Progress::kIdle || staged() < sizeof label) return Progress::kIdle;
+    if (filled == Progress::kIdle || staged() < sizeof label) {
+      isEmptied_ = false;
+      return Progress::kIdle;
+    }
   }
   std::memcpy(&label, stage_.data() + begin_, sizeof label);
   begin_ += sizeof label;

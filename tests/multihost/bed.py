@@ -50,7 +50,7 @@ class Host:
         self.inside("ip", "link", "set", "lo", "up")
         self.inside("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         self.inside("ip", "-6", "addr", "add", f"fd77::{number + 1}/64", "dev", "eth0", "nodad")
-        self.inside("ip", "link", "set", "eth0", "up")
+        self.set_up("eth0")
 
     @property
     def address(self):
@@ -65,7 +65,16 @@ class Host:
         run("ip", "link", "add", port, "type", "veth", "peer", "name", name, "netns", str(self.holder.pid))
         run("ip", "link", "set", port, "master", f"wires{number}", "up")
         self.inside("ip", "addr", "add", f"10.77.{number}.{self.number + 1}/24", "dev", name)
+        self.set_up(name)
+
+    def set_up(self, name):
+        """On a busy machine the kernel takes a while to see that a new wire has two ends; until then nobody would choose it."""
         self.inside("ip", "link", "set", name, "up")
+        for _ in range(1000):
+            if json.loads(self.inside("ip", "-j", "link", "show", name))[0]["operstate"] == "UP":
+                return
+            time.sleep(0.01)
+        raise OSError(f"{name} of host {self.number} does not come up")
 
     def sent_bytes(self):
         """By interface."""

@@ -11,6 +11,7 @@
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "net/socket/dial.h"
+#include "net/socket/send_buffer.h"
 #include "net/socket/socket_connection.h"
 
 namespace tutti::net::socket {
@@ -259,12 +260,14 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
   std::memcpy(&layout, contact.data(), sizeof layout);
   TUTTI_TRY_ASSIGN(const std::vector<bootstrap::SocketAddress> addresses, addressesOf(layout));
   size_t count = 1;
+  size_t mbitPerSocket = 0;
   {
     std::lock_guard lock(mutex_);
     TUTTI_TRY(startService());
     if (!caller.isControl) {
       TUTTI_TRY(chooseWays());
       count = std::max<size_t>(layout.sockets, spread_.sockets);
+      mbitPerSocket = spread_.mbitPerSocket;
     }
   }
   const Key key = keyOf(layout.secret);
@@ -285,6 +288,7 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
                            .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
                            .clock = options_.clock,
                            .rng = options_.rng}));
+    boundSendBuffer(fd.get(), mbitPerSocket);
     fds.push_back(std::move(fd));
   }
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(

@@ -34,7 +34,10 @@ Spread chooseSpread(const SpreadRules& rules) {
   const size_t interfaces = rules.interfaceCount;
   const size_t sockets =
       std::min(roundUp(threads * perThread, interfaces), kMaxStreams / interfaces * interfaces);
-  Spread spread{.sockets = sockets, .threads = std::min(threads, sockets), .reason = {}};
+  Spread spread{.sockets = sockets,
+                .threads = std::min(threads, sockets),
+                .mbitPerSocket = divideUp(rules.speedMbit, sockets),
+                .reason = {}};
   spread.reason =
       fmt::format("{} socket{} a link over {} interface{}, {} thread{}: {}{}", spread.sockets,
                   spread.sockets == 1 ? "" : "s", interfaces, interfaces == 1 ? "" : "s",

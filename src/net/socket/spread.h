@@ -15,9 +15,10 @@ struct SpreadRules {
   size_t cpuCount = 1;            // that this process may use
 };
 struct Spread {
-  size_t sockets = 1;  // of a link
-  size_t threads = 1;  // that move their bytes, the caller's among them
-  std::string reason;  // "4 sockets, 1 thread: 25000 Mbit/s"
+  size_t sockets = 1;        // of a link
+  size_t threads = 1;        // that move their bytes, the caller's among them
+  size_t mbitPerSocket = 0;  // 0: unknown
+  std::string reason;        // "4 sockets, 1 thread: 25000 Mbit/s"
 };
 Spread chooseSpread(const SpreadRules& rules);
 

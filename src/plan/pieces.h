@@ -18,6 +18,9 @@ inline constexpr size_t kKernelMinBytes = 12 * 1024;
 // pieces of 64 KiB, which are tried against copies, all-gather and all-to-all of 256 KiB to 16 MiB
 // take 0.81 to 0.93, broadcasts and sends of 128 KiB to 16 MiB 0.73 to 0.87 (2 ranks, 2026-11-22).
 inline constexpr size_t kKernelLongMinBytes = 128 * 1024;
+// Up to so long vectors: what no cache holds goes faster as copies that are stored past the caches
+// (64 MiB: references 1.3 to 1.7).
+inline constexpr size_t kKernelLongMaxBytes = 16 * 1024 * 1024;
 
 struct Piecing {
   uint32_t slotBytes = 0;  // a message's most

@@ -32,7 +32,9 @@ int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
 bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
                 size_t chunkBytes) {
   return agreement.readsByKernel && !agreement.isCrowded() && !isReduction(shape.collective) &&
-         chunkBytes >= kKernelLongMinBytes && hopsOf(algorithm, agreement) == 1;
+         chunkBytes >= kKernelLongMinBytes &&
+         vectorBytes(shape, agreement.rankCount) <= kKernelLongMaxBytes &&
+         hopsOf(algorithm, agreement) == 1;
 }
 
 // Where ranks share CPUs and pass a broadcast on, references make each wait for the next: 8 ranks,

@@ -19,12 +19,16 @@ class Fluid {
 
   // As FairShare's; `most` in bytes per microsecond.
   int32_t add(FairShare::Flow flow) {
+    const double alone = flow.crossings.empty() ? flow.most : 0;
     const int32_t number = share_.add(std::move(flow));
     if (static_cast<size_t>(number) == flows_.size()) flows_.emplace_back();
+    at(number).alone = alone;
     return number;
   }
   void remove(int32_t flow) {
-    ++at(flow).version;
+    Flow& it = at(flow);
+    ++it.version;
+    it.isGoing = false;
     share_.remove(flow);
   }
   const std::vector<FairShare::Crossing>& crossingsOf(int32_t flow) const {
@@ -38,12 +42,15 @@ class Fluid {
     it.sinceUs = nowUs;
     it.rate = 0;
     ++it.version;
+    it.isGoing = true;
     unpriced_.push_back(flow);
-    share_.start(flow);
+    if (it.alone <= 0) share_.start(flow);
   }
   void stop(int32_t flow) {
-    ++at(flow).version;
-    share_.stop(flow);
+    Flow& it = at(flow);
+    ++it.version;
+    it.isGoing = false;
+    if (it.alone <= 0) share_.stop(flow);
   }
 
   // After all starts and stops of a time: tell(flow, endUs, version) for each flow that will end at
@@ -55,7 +62,7 @@ class Fluid {
       Flow& it = at(flow);
       it.left -= it.rate * (nowUs - it.sinceUs);
       it.sinceUs = nowUs;
-      it.rate = share_.rate(flow);
+      it.rate = it.alone > 0 ? it.alone : share_.rate(flow);
       ++it.version;
       constexpr double kNeverUs = 1e300;
       const double us = it.rate > 0 ? std::max(0.0, it.left) / it.rate : kNeverUs;
@@ -66,7 +73,7 @@ class Fluid {
     }
     // The same rate as the flow before it had: no change to the sharing, yet a new end.
     for (const int32_t flow : unpriced_) {
-      if (share_.isActive(flow) && at(flow).rate <= 0) go(flow);
+      if (at(flow).isGoing && at(flow).rate <= 0) go(flow);
     }
     unpriced_.clear();
   }
@@ -79,7 +86,9 @@ class Fluid {
     double left = 0;  // bytes
     double sinceUs = 0;
     double rate = 0;
+    double alone = 0;  // its rate where it crosses no link that others cross; 0: it does
     uint32_t version = 0;
+    bool isGoing = false;
   };
   Flow& at(int32_t flow) { return flows_[static_cast<size_t>(flow)]; }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <queue>
 
+#include "sim/event_queue.h"
 #include "sim/fluid.h"
 #include "sim/simulate_state.h"
 
@@ -36,6 +36,7 @@ class Simulator {
         prices_(options.prices ? *options.prices : usualPrices(traffic, options.timing)) {
     wireFactor_ = wireFactor(traffic.method().protocol);
     laneGbPerSecond_ = prices_.gbPerSecond / traffic.channelCount();
+    slotCount_ = static_cast<uint32_t>(traffic.method().slotCount);
   }
 
   Result<SimResult> run() {
@@ -54,22 +55,41 @@ class Simulator {
   void prepare() {
     const std::vector<LaneClass>& lanes = made_.classes.lanes;
     // Rings' lanes differ in the numbers of their chunks only, so one program will do a channel.
-    std::map<int32_t, Lane> ofChannel;
+    std::map<int32_t, size_t> ofChannel;
     for (const LaneClass& lane : lanes) {
-      if (traffic_.isRing()) {
-        const auto [at, isNew] = ofChannel.try_emplace(lane.channel);
-        if (isNew) at->second = traffic_.lane(lane.channel, lane.rank);
-        programs_.push_back(at->second);
-      } else {
-        programs_.push_back(traffic_.lane(lane.channel, lane.rank));
-      }
+      size_t which = programs_.size();
+      if (traffic_.isRing()) which = ofChannel.try_emplace(lane.channel, which).first->second;
+      if (which == programs_.size()) addProgram(traffic_.lane(lane.channel, lane.rank));
+      programOf_.push_back(which);
     }
     for (size_t i = 0; i < lanes.size(); ++i) addWalks(static_cast<int32_t>(i));
-    edges_.resize(made_.classes.edges.size());
+    prepareEdges();
     prepareFlows();
     made_.linkWireBytes.resize(made_.classes.links.size());
     recorded_.resize(lanes.size(), -1);
     if (index(options_.timelineRank) >= 0) chooseRecorded();
+  }
+
+  // Rings' chunks are taken to be of one length, so that their lanes are alike; the last ones are
+  // shorter in truth, or, of the shortest vectors, empty.
+  void addProgram(Lane lane) {
+    const auto chunks = static_cast<size_t>(lane.layout.chunksPerBlock);
+    const size_t elements =
+        traffic_.isRing() ? (lane.layout.blockElements + chunks - 1) / chunks : 0;
+    programs_.push_back({.lane = std::move(lane), .ringChunkElements = elements});
+  }
+
+  void prepareEdges() {
+    const double networkUs = networkHopUs(traffic_.cluster().hasGpus(), traffic_.method().protocol);
+    for (const EdgeClass& edge : made_.classes.edges) {
+      const double speed = made_.classes.lanes[static_cast<size_t>(edge.to)].speed;
+      EdgeState& state = edges_.emplace_back();
+      state.from = edge.from;
+      state.to = edge.to;
+      state.isBetweenNodes = edge.isBetweenNodes;
+      state.delayUs = (edge.isBetweenNodes ? networkUs : prices_.hopUs / speed) + edge.latencyUs;
+      state.count = edge.count;
+    }
   }
 
   void prepareFlows() {
@@ -99,15 +119,22 @@ class Simulator {
   // The ways up and down of each tree are walked side by side, as their links are links of their
   // own: one after the other, every piece would wait for the others' round trips.
   void addWalks(int32_t lane) {
-    const Program& program = *programs_[static_cast<size_t>(lane)].program;
-    const size_t end = program.steps.size();
-    const size_t length = traffic_.followsTrees() ? 1 : end;
+    const Program& program = *programs_[programOf_[static_cast<size_t>(lane)]].lane.program;
+    const auto end = static_cast<uint32_t>(program.steps.size());
+    const uint32_t length = traffic_.followsTrees() ? 1 : end;
+    const LaneClass& it = made_.classes.lanes[static_cast<size_t>(lane)];
+    const auto outgoing = static_cast<uint32_t>(edgesOfLanes_.size());
+    const auto incoming = static_cast<uint32_t>(outgoing + it.outgoing.size());
+    edgesOfLanes_.insert(edgesOfLanes_.end(), it.outgoing.begin(), it.outgoing.end());
+    edgesOfLanes_.insert(edgesOfLanes_.end(), it.incoming.begin(), it.incoming.end());
     std::vector<int32_t> ofLane;
-    for (size_t first = 0; first < end; first += length) {
+    for (uint32_t first = 0; first < end; first += length) {
       // A root sends down what its way up has finished: as many steps before as there are trees.
       const bool isDown = traffic_.followsTrees() && first >= end / 2 && end > 1;
       ofLane.push_back(static_cast<int32_t>(walks_.size()));
       walks_.push_back({.lane = lane,
+                        .outgoing = outgoing,
+                        .incoming = incoming,
                         .firstStep = first,
                         .endStep = first + length,
                         .tag = end > 1 && traffic_.followsTrees() ? first : 0,
@@ -119,12 +146,18 @@ class Simulator {
 
   // ---- steps ---------------------------------------------------------------------------------
 
-  const Lane& programOf(const Walk& walk) const {
-    return programs_[static_cast<size_t>(walk.lane)];
+  const LaneProgram& playedBy(const Walk& walk) const {
+    return programs_[programOf_[static_cast<size_t>(walk.lane)]];
   }
+  const Lane& programOf(const Walk& walk) const { return playedBy(walk).lane; }
   const LaneClass& laneOf(const Walk& walk) const {
     return made_.classes.lanes[static_cast<size_t>(walk.lane)];
   }
+  // The edge at a position of the walk's program.
+  int32_t numberOf(uint32_t begin, int32_t position) const {
+    return edgesOfLanes_[begin + static_cast<uint32_t>(position)];
+  }
+  EdgeState& edgeOf(int32_t number) { return edges_[static_cast<size_t>(number)]; }
   std::span<const Operand> operandsOf(const Walk& walk) const {
     const Program& program = *programOf(walk).program;
     const Step& step = program.steps[walk.step];
@@ -132,13 +165,9 @@ class Simulator {
             size_t{step.sourceCount} + step.destinationCount};
   }
   const Step& stepOf(const Walk& walk) const { return programOf(walk).program->steps[walk.step]; }
-  // Rings' chunks are taken to be of one length, so that their lanes are alike; the last ones are
-  // shorter in truth, or, of the shortest vectors, empty.
   uint64_t bytesOf(const Walk& walk) const {
-    const Lane& lane = programOf(walk);
+    const auto& [lane, chunk] = playedBy(walk);
     if (!traffic_.isRing()) return lane.bytesOf(stepOf(walk).chunk, walk.piece);
-    const auto chunks = static_cast<size_t>(lane.layout.chunksPerBlock);
-    const size_t chunk = (lane.layout.blockElements + chunks - 1) / chunks;
     const size_t start = walk.piece * lane.layout.pieceElements;
     if (start >= chunk) return 0;
     return std::min(lane.layout.pieceElements, chunk - start) * lane.elementBytes;
@@ -157,10 +186,8 @@ class Simulator {
   bool isReady(const Walk& walk) const {
     const Step& step = stepOf(walk);
     const std::span<const Operand> operands = operandsOf(walk);
-    const LaneClass& lane = laneOf(walk);
     for (size_t i = 0; i < operands.size(); ++i) {
       const bool isSource = i < step.sourceCount;
-      const auto at = static_cast<size_t>(operands[i].index);
       if (operands[i].place != Place::kLink) {
         const bool isOwnResult = isSource && operands[i].place == Place::kOutput;
         if (isOwnResult && walk.after >= 0 &&
@@ -168,10 +195,10 @@ class Simulator {
           return false;
         continue;
       }
-      const int32_t which = isSource ? lane.incoming[at] : lane.outgoing[at];
+      const int32_t which = numberOf(isSource ? walk.incoming : walk.outgoing, operands[i].index);
       const EdgeState& edge = edges_[static_cast<size_t>(which)];
       if (isSource ? edge.arrived[walk.tag] == edge.consumed[walk.tag]
-                   : edge.posted[walk.tag] - edge.consumed[walk.tag] >= traffic_.method().slotCount)
+                   : edge.posted[walk.tag] - edge.consumed[walk.tag] >= slotCount_)
         return false;
     }
     return true;
@@ -193,7 +220,6 @@ class Simulator {
   void start(int32_t which, uint64_t bytes) {
     Walk& walk = walks_[static_cast<size_t>(which)];
     const Step& step = stepOf(walk);
-    const LaneClass& lane = laneOf(walk);
     walk.isRunning = true;
     walk.isLocalDone = false;
     walk.startUs = now_;
@@ -205,42 +231,47 @@ class Simulator {
         isCopied = true;
         continue;
       }
-      const int32_t number = lane.outgoing[static_cast<size_t>(operand.index)];
-      EdgeState& edge = edges_[static_cast<size_t>(number)];
+      const int32_t number = numberOf(walk.outgoing, operand.index);
+      EdgeState& edge = edgeOf(number);
       ++edge.posted[walk.tag];
-      made_.flows += made_.classes.edges[static_cast<size_t>(number)].count;
-      if (made_.classes.edges[static_cast<size_t>(number)].isBetweenNodes) {
+      made_.flows += edge.count;
+      if (edge.isBetweenNodes) {
         isCopied = true;
         continue;
       }
       ++walk.flowsLeft;
       send(number, {.wire = wire, .tag = walk.tag, .walk = which});
     }
-    // A write to the own output runs along with a flow and is twice as fast.
-    constexpr double kLocalFactor = 2;
-    const double gb = laneGbPerSecond_ * lane.speed * (walk.flowsLeft > 0 ? kLocalFactor : 1);
-    const double local = isCopied ? static_cast<double>(bytes) / (gb * kBytesPerUs) : 0;
+    walk.isLocalDone = !isCopied && walk.flowsLeft > 0;
+    if (walk.isLocalDone) return;
+    const double local = isCopied ? localUs(walk, bytes) : 0;
     push({.us = now_ + local, .kind = EventKind::kLocalEnd, .which = which});
+  }
+
+  // A write to the own output runs along with a flow and is twice as fast.
+  double localUs(const Walk& walk, uint64_t bytes) const {
+    constexpr double kLocalFactor = 2;
+    const double gb =
+        laneGbPerSecond_ * laneOf(walk).speed * (walk.flowsLeft > 0 ? kLocalFactor : 1);
+    return static_cast<double>(bytes) / (gb * kBytesPerUs);
   }
 
   void endStep(int32_t which) {
     Walk& walk = walks_[static_cast<size_t>(which)];
     const Step& step = stepOf(walk);
-    const LaneClass& lane = laneOf(walk);
     const uint64_t bytes = bytesOf(walk);
     const std::span<const Operand> operands = operandsOf(walk);
     record(walk, bytes);
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].place != Place::kLink) continue;
-      const auto at = static_cast<size_t>(operands[i].index);
       if (i < step.sourceCount) {
-        const int32_t number = lane.incoming[at];
-        ++edges_[static_cast<size_t>(number)].consumed[walk.tag];
-        wakeLane(made_.classes.edges[static_cast<size_t>(number)].from);
+        EdgeState& edge = edgeOf(numberOf(walk.incoming, operands[i].index));
+        ++edge.consumed[walk.tag];
+        wakeLane(edge.from);
         continue;
       }
-      const int32_t number = lane.outgoing[at];
-      if (!made_.classes.edges[static_cast<size_t>(number)].isBetweenNodes) continue;
+      const int32_t number = numberOf(walk.outgoing, operands[i].index);
+      if (!edgeOf(number).isBetweenNodes) continue;
       const double wire = static_cast<double>(wireBytes(traffic_.method().protocol, bytes));
       send(number, {.wire = wire, .tag = walk.tag});
     }
@@ -283,31 +314,27 @@ class Simulator {
 
   // One message of an edge flows at a time, in the order of sending.
   void send(int32_t number, const Message& message) {
-    EdgeState& edge = edges_[static_cast<size_t>(number)];
-    edge.queue.push_back(message);
-    if (edge.queue.size() == 1) startFlow(number);
+    EdgeState& edge = edgeOf(number);
+    edge.queue.push(message);
+    if (edge.queue.isOne()) startFlow(number);
   }
 
   void startFlow(int32_t number) {
-    const double wire = edges_[static_cast<size_t>(number)].queue.front().wire;
+    const double wire = edgeOf(number).queue.front().wire;
     fluid_->start(number, wire, now_);
     for (const FairShare::Crossing& each : fluid_->crossingsOf(number))
       made_.linkWireBytes[static_cast<size_t>(each.link)] += wire * each.count;
   }
 
   void endFlow(int32_t number) {
-    EdgeState& edge = edges_[static_cast<size_t>(number)];
-    const EdgeClass& it = made_.classes.edges[static_cast<size_t>(number)];
+    EdgeState& edge = edgeOf(number);
     const Message message = edge.queue.front();
-    edge.queue.pop_front();
+    edge.queue.pop();
     fluid_->stop(number);
-    const double hop = it.isBetweenNodes
-                           ? networkHopUs(traffic_.cluster().hasGpus(), traffic_.method().protocol)
-                           : prices_.hopUs / made_.classes.lanes[static_cast<size_t>(it.to)].speed;
-    push({.us = now_ + hop + it.latencyUs,
+    push({.us = now_ + edge.delayUs,
           .kind = EventKind::kArrival,
           .which = number,
-          .version = static_cast<uint32_t>(message.tag)});
+          .version = message.tag});
     if (!edge.queue.empty()) startFlow(number);
     if (message.walk < 0) return;
     Walk& walk = walks_[static_cast<size_t>(message.walk)];
@@ -340,8 +367,8 @@ class Simulator {
         if (fluid_->isCurrent(event.which, event.version)) endFlow(event.which);
         return;
       case EventKind::kArrival:
-        ++edges_[static_cast<size_t>(event.which)].arrived[event.version];
-        wakeLane(made_.classes.edges[static_cast<size_t>(event.which)].to);
+        ++edgeOf(event.which).arrived[event.version];
+        wakeLane(edgeOf(event.which).to);
         return;
     }
   }
@@ -397,14 +424,17 @@ class Simulator {
   const CallPrices prices_;
   double wireFactor_ = 1;
   double laneGbPerSecond_ = 0;
+  uint32_t slotCount_ = 0;
   SimResult made_;
-  std::vector<Lane> programs_;  // by class of lane
+  std::vector<LaneProgram> programs_;
+  std::vector<size_t> programOf_;  // by class of lane
   std::vector<Walk> walks_;
   std::vector<std::vector<int32_t>> walksOf_;  // by class of lane
-  std::vector<EdgeState> edges_;
-  std::unique_ptr<Fluid> fluid_;   // flows by class of edge
-  std::vector<int32_t> recorded_;  // by class of lane: the channel shown; -1: not
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<EdgeState> edges_;               // by class of edge
+  std::vector<int32_t> edgesOfLanes_;          // classes, a lane's outgoing, then its incoming
+  std::unique_ptr<Fluid> fluid_;               // flows by class of edge
+  std::vector<int32_t> recorded_;              // by class of lane: the channel shown; -1: not
+  EventQueue<Event> events_;
   std::vector<int32_t> toStart_;
   uint64_t nextOrder_ = 0;
   double now_ = 0;

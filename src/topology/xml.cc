@@ -42,7 +42,8 @@ class Parser {
     description_.source = source;
     if (root.name() != "system") return root.fault("wanted <system>");
     TUTTI_TRY_ASSIGN(const std::string version, root.text("version"));
-    if (version != "1" && version != "2")
+    const std::string_view number = version;  // GCC 12 at -O2 takes the string for uninitialised
+    if (number != "1" && number != "2")
       return root.fault(fmt::format("version \"{}\" of the topology XML; 1 and 2 can be read",
                                     version.substr(0, 16)));
     for (const XmlElement& child : root.children()) {

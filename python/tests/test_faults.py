@@ -57,8 +57,26 @@ class OnAGpu:
     __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3, "strides": None}
 
 
+class TorchsType:
+    """torch.dtype has no name; what NumPy lacks, torch's GPU tensors say as bytes."""
+
+    def __init__(self, text):
+        self._text = text
+
+    def __str__(self):
+        return self._text
+
+
+class OfTorch:
+    def __init__(self, dtype, typestr):
+        self.dtype = TorchsType(dtype)
+        self.__cuda_array_interface__ = OnAGpu.__cuda_array_interface__ | {"typestr": typestr}
+
+
 def test_gpu_memory_on_a_cpu_rank(ranks):
-    refuse(ranks, lambda comm: comm.all_reduce(OnAGpu()), TypeError, "GPU memory, but this is a CPU rank")
+    for array in (OnAGpu(), OfTorch("torch.bfloat16", "<V2"), OfTorch("torch.float8_e5m2", "|V1")):
+        refuse(ranks, lambda comm, array=array: comm.all_reduce(array), TypeError, "GPU memory, but this is a CPU rank")
+    refuse(ranks, lambda comm: comm.all_reduce(OfTorch("torch.complex64", "<c8")), TypeError, "elements of type complex64")
 
 
 def test_an_id_of_the_wrong_length_or_content():
@@ -267,10 +285,26 @@ def test_the_launcher_takes_scripts_modules_and_programs():
     from tutti.__main__ import with_interpreter
     import sys
 
-    assert with_interpreter(["run", "-n", "2", "a.py", "-x"]) == ["run", "-n", "2", "--", sys.executable, "a.py", "-x"]
+    assert with_interpreter(["run", "-n", "2", "a.py", "-x"]) == ["run", "-n", "2", "--preload", "--", sys.executable, "a.py", "-x"]
     assert with_interpreter(["run", "--", "./program"]) == ["run", "--", "./program"]
-    assert with_interpreter(["run", "-m", "pkg"]) == ["run", "--", sys.executable, "-m", "pkg"]
+    assert with_interpreter(["run", "-m", "pkg"]) == ["run", "--preload", "--", sys.executable, "-m", "pkg"]
     assert with_interpreter(["perf", "a.py"]) == ["perf", "a.py"]
+    hosts = ["run", "--hosts", "a:2,b:2", "-x", "HOME"]
+    assert with_interpreter([*hosts, "a.py"]) == [*hosts, "--preload", "--", sys.executable, "a.py"]
+
+
+def test_the_launcher_puts_the_library_under_programs_that_do_not_know_of_it():
+    code = "print(*{line.split()[-1] for line in open('/proc/self/maps') if 'libnccl' in line})"
+    told = subprocess.run([sys.executable, "-m", "tutti", "run", "-n", "1", "--no-prefix", "-c", code], capture_output=True,
+                          text=True, check=True).stdout
+    assert told.split() == [os.path.realpath(tutti.library_path())]
+
+
+def test_the_launcher_knows_which_options_of_run_take_values():
+    from tutti.__main__ import TAKE_VALUES
+    told = subprocess.run([tutti.command_path(), "run", "--help"], capture_output=True, text=True, check=True).stdout
+    lines = re.findall(r"^  (-[\w,-]+) [A-Z]+\b", told, re.MULTILINE)
+    assert {name for line in lines for name in line.split(",")} == TAKE_VALUES
 
 
 def test_a_rank_without_a_launcher_is_told(monkeypatch):

@@ -8,14 +8,21 @@ import sys
 from ._library import command_path
 
 
+# Options of `tutti run` that are followed by a value.
+TAKE_VALUES = frozenset({"-n", "--ranks", "--timeout", "--hosts", "--hostfile", "--ssh", "--port", "-x"})
+
+
 def with_interpreter(arguments: list[str]) -> list[str]:
-    """For `run`: puts this interpreter before a script, and -- before the program."""
+    """For `run`: puts this interpreter before a script, and -- before the program.
+
+    Where the program is Python's, the library is preloaded, too: PyTorch's wheels have a library path of their own (RPATH),
+    which goes before LD_LIBRARY_PATH and leads to NVIDIA's libnccl.so.2; CuPy loads that by its place.
+    """
     if not arguments or arguments[0] != "run":
         return arguments
-    takes_value = {"-n", "--ranks", "--timeout"}
     at = 1
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("--", "-m", "-c"):
-        at += 2 if arguments[at] in takes_value else 1
+        at += 2 if arguments[at] in TAKE_VALUES else 1
     program = arguments[at:]
     if program[:1] == ["--"]:
         program = program[1:]
@@ -23,7 +30,8 @@ def with_interpreter(arguments: list[str]) -> list[str]:
         return arguments
     if program[0].endswith(".py") or program[0] in ("-m", "-c"):
         program = [sys.executable, *program]
-    return [*arguments[:at], "--", *program]
+    preloads = ["--preload"] if program[0] == sys.executable and "--preload" not in arguments[:at] else []
+    return [*arguments[:at], *preloads, "--", *program]
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 # By NumPy's type strings; the library is built for little-endian machines.
 _TYPES = {"|i1": 0, "|u1": 1, "<i4": 2, "<u4": 3, "<i8": 4, "<u8": 5, "<f2": 6, "<f4": 7, "<f8": 8}
-_NAMED_TYPES = {"bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11}  # of ml_dtypes
+_NAMED_TYPES = {"bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11}  # of ml_dtypes and torch
 _BUFFER_TYPES = {"b": 0, "B": 1, "c": 1, "i": 2, "I": 3, "q": 4, "Q": 5, "l": 4, "L": 5, "e": 6, "f": 7, "d": 8}
 _DLPACK_TYPES = {(0, 8): 0, (1, 8): 1, (0, 32): 2, (1, 32): 3, (0, 64): 4, (1, 64): 5,
                  (2, 16): 6, (2, 32): 7, (2, 64): 8, (4, 16): 9}
@@ -72,7 +72,8 @@ def _refuse_type(what: str, seen: Any) -> TypeError:
 def _of_interface(what: str, array: Any, interface: dict, on_gpu: bool) -> View:
     kind = _TYPES.get(interface["typestr"])
     if kind is None:
-        name = getattr(getattr(array, "dtype", None), "name", interface["typestr"])
+        dtype = getattr(array, "dtype", interface["typestr"])
+        name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")  # torch.bfloat16 says <V2
         kind = _NAMED_TYPES.get(name)
         if kind is None:
             raise _refuse_type(what, name)

@@ -9,6 +9,8 @@ MINUTES ?= 10
 SECONDS_EACH ?= 100
 SEED ?= 1
 TORCH_PYTHON ?= /usr/bin/python3
+# ON: what is installed or packaged has the GPU kernels, too (needs nvcc).
+GPU_KERNELS ?= OFF
 # ThreadSanitizer of GCC 12 cannot cope with the widest address randomisation of newer kernels.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
@@ -101,13 +103,13 @@ bench-peers:
 
 install:
 	@scripts/install-deps.sh build
-	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF -DTUTTI_GPU_KERNELS=$(GPU_KERNELS))
 	@cmake --build build/release -j $(JOBS)
 	@DESTDIR='$(DESTDIR)' cmake --install build/release --prefix '$(PREFIX)' --strip
 
 package:
 	@scripts/install-deps.sh package
-	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF)
+	$(call configure,release,-DTUTTI_TESTS=OFF -DTUTTI_BENCH=OFF -DTUTTI_GPU_KERNELS=$(GPU_KERNELS))
 	@cmake --build build/release -j $(JOBS)
 	@cd build/release && cpack > cpack.log 2>&1 || { cat cpack.log; exit 1; }
 	@ls -l build/release/packages

@@ -2,8 +2,9 @@
 """Times CPU ranks of two hosts: tutti against iperf3 and Open MPI over TCP, in turns.
 
 Beds: `loopback`; `veth`, two network namespaces with a virtual wire, which end with the run; `veth-10g`, the same
-wire held to 10 Gbit/s (or another number). All programs are started at once and sleep; each round of a cell measures each of them once,
-iperf3 among them with a stream a rank of a host, and a ratio is the median, over the rounds, of two figures of one round.
+wire held to 10 Gbit/s (or another number); `veth-200mflow`, each connection over it held to 200 Mbit/s (or a number of
+Gbit/s: `veth-5gflow`), as clouds do. All programs are started at once and sleep; each round of a cell measures each of
+them once, iperf3 among them with a stream a rank of a host, and a ratio is the median, over the rounds, of two figures of one round.
 Rates are bytes a second and direction between the hosts: an all-reduce of S bytes needs S each way, however many ranks
 share a host (iperf3 --bidir); a ping-pong of each rank with its partner on the other host moves S a rank, one way at a time.
 
@@ -17,6 +18,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -49,6 +51,16 @@ class Bed:
     hosts: object = None
 
 
+def hold_each_flow(host, rate):
+    """Told apart by three bits of both ports, those that a kernel which dials counts up."""
+    lines = ["qdisc add dev eth0 root handle 1: htb"]
+    for number in range(64):
+        source, destination = number // 8 * 2, number % 8 * 2
+        lines.append(f"class add dev eth0 parent 1: classid 1:{number + 1:x} htb rate {rate} quantum 60000")
+        lines.append(f"filter add dev eth0 parent 1: protocol ip u32 match ip sport {source} 0xe match ip dport {destination} 0xe flowid 1:{number + 1:x}")
+    host.inside("sh", "-c", "tc -batch - <<END\n" + "\n".join(lines) + "\nEND")
+
+
 @contextlib.contextmanager
 def open_bed(name):
     if name == "loopback":
@@ -56,7 +68,10 @@ def open_bed(name):
         return
     hosts = bed.Hosts(2)
     try:
-        if name != "veth":
+        if flow := re.fullmatch(r"veth-(\d+)([mg])flow", name):
+            for host in hosts.all:
+                hold_each_flow(host, f"{flow[1]}{flow[2]}bit")
+        elif name != "veth":
             rate = f'{int(name.removeprefix("veth-").removesuffix("g"))}gbit'
             for host in hosts.all:
                 host.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "20ms")

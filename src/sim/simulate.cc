@@ -119,7 +119,8 @@ class Simulator {
   // The ways up and down of each tree are walked side by side, as their links are links of their
   // own: one after the other, every piece would wait for the others' round trips.
   void addWalks(int32_t lane) {
-    const Program& program = *programs_[programOf_[static_cast<size_t>(lane)]].lane.program;
+    const size_t which = programOf_[static_cast<size_t>(lane)];
+    const Program& program = *programs_[which].lane.program;
     const auto end = static_cast<uint32_t>(program.steps.size());
     const uint32_t length = traffic_.followsTrees() ? 1 : end;
     const LaneClass& it = made_.classes.lanes[static_cast<size_t>(lane)];
@@ -133,6 +134,7 @@ class Simulator {
       const bool isDown = traffic_.followsTrees() && first >= end / 2 && end > 1;
       ofLane.push_back(static_cast<int32_t>(walks_.size()));
       walks_.push_back({.lane = lane,
+                        .program = static_cast<uint32_t>(which),
                         .outgoing = outgoing,
                         .incoming = incoming,
                         .firstStep = first,
@@ -146,9 +148,7 @@ class Simulator {
 
   // ---- steps ---------------------------------------------------------------------------------
 
-  const LaneProgram& playedBy(const Walk& walk) const {
-    return programs_[programOf_[static_cast<size_t>(walk.lane)]];
-  }
+  const LaneProgram& playedBy(const Walk& walk) const { return programs_[walk.program]; }
   const Lane& programOf(const Walk& walk) const { return playedBy(walk).lane; }
   const LaneClass& laneOf(const Walk& walk) const {
     return made_.classes.lanes[static_cast<size_t>(walk.lane)];
@@ -266,8 +266,9 @@ class Simulator {
       if (operands[i].place != Place::kLink) continue;
       if (i < step.sourceCount) {
         EdgeState& edge = edgeOf(numberOf(walk.incoming, operands[i].index));
+        const bool wasFull = edge.posted[walk.tag] - edge.consumed[walk.tag] >= slotCount_;
         ++edge.consumed[walk.tag];
-        wakeLane(edge.from);
+        if (wasFull) wakeLane(edge.from);
         continue;
       }
       const int32_t number = numberOf(walk.outgoing, operands[i].index);
@@ -366,10 +367,13 @@ class Simulator {
       case EventKind::kFlowEnd:
         if (fluid_->isCurrent(event.which, event.version)) endFlow(event.which);
         return;
-      case EventKind::kArrival:
-        ++edgeOf(event.which).arrived[event.version];
-        wakeLane(edgeOf(event.which).to);
+      case EventKind::kArrival: {
+        EdgeState& edge = edgeOf(event.which);
+        const bool wasEmpty = edge.arrived[event.version] == edge.consumed[event.version];
+        ++edge.arrived[event.version];
+        if (wasEmpty) wakeLane(edge.to);
         return;
+      }
     }
   }
 

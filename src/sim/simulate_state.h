@@ -20,6 +20,7 @@ struct LaneProgram {
 // of a hashed network there are as many as lanes.
 struct Walk {
   int32_t lane = 0;
+  uint32_t program = 0;
   uint32_t outgoing = 0;  // where its edges begin in the simulator's list of them, by position
   uint32_t incoming = 0;
   uint32_t firstStep = 0;

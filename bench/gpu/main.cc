@@ -5,6 +5,7 @@
 //                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64] [--chunk 64K]
 //                           [--line-bytes 65536] [--stage-bytes 131072] [--no-early]
 //                           [--images folder with 0.fatbin, 1.fatbin, …]
+//   Both with [--shared]: outputs are written directly, as if they were registered.
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -75,6 +76,7 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .stageBytes = std::stoll(get(arguments, "stage-bytes", "-1")),
           .startsEarly = !arguments.contains("no-early"),
           .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0"))),
+          .sharesBuffers = arguments.contains("shared"),
           .images = get(arguments, "images", "")};
 }
 

@@ -24,7 +24,7 @@ uint32_t signatureOf(const Job& job) {
         static_cast<uint64_t>(job.op), job.count, static_cast<uint64_t>(job.root)}) {
     hash = (hash ^ part) * 1099511628211ULL;
   }
-  return static_cast<uint32_t>(hash ^ hash >> 32);
+  return static_cast<uint32_t>(hash ^ hash >> 32) & ~wire::kGpuShares;
 }
 
 Team::Team(const TeamOptions& options) : options_(options), barrier_(options.ranks) {
@@ -164,13 +164,27 @@ GpuRequest Member::request(const Job& job) const {
           .stageBytes = team_.options().stageBytes};
 }
 
+// What launch::GpuBatcher asks of a registered buffer; all ranks must answer alike here.
+const char* Member::sharingKernel(const Job& job) const {
+  const bool isAligned = (reinterpret_cast<uintptr_t>(job.output) & 15) == 0;
+  const bool isSafe = job.collective != Collective::kAllToAll || job.input != job.output;
+  if (!team_.options().sharesBuffers || !isAligned || !isSafe) return nullptr;
+  return kernels::cuda::kernelThatShares(request(job), *kernels::cuda::choose(request(job)));
+}
+
+GpuChoice Member::choose(const Job& job) const {
+  GpuChoice choice = *kernels::cuda::choose(request(job));
+  if (const char* sharing = sharingKernel(job)) choice.kernel = sharing;
+  return choice;
+}
+
 void Member::launch(std::span<const Job> jobs) {
   size_t i = 0;
   while (i < jobs.size()) {
     std::vector<wire::GpuCall> calls;
-    GpuChoice choice = *kernels::cuda::choose(request(jobs[i]));
+    GpuChoice choice = choose(jobs[i]);
     for (; i < jobs.size() && calls.size() < wire::kGpuMaxCalls; ++i) {
-      const GpuChoice next = *kernels::cuda::choose(request(jobs[i]));
+      const GpuChoice next = choose(jobs[i]);
       if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
       choice.threads = std::max(choice.threads, next.threads);
       choice.startsEarly = choice.startsEarly && next.startsEarly;
@@ -183,6 +197,7 @@ void Member::launch(std::span<const Job> jobs) {
       call.root = static_cast<int8_t>(jobs[i].root);
       call.scalar = jobs[i].scalar;
       call.signature = signatureOf(jobs[i]);
+      call.reach = sharingKernel(jobs[i]) != nullptr ? 0 : -1;
       calls.push_back(call);
     }
     launch(choice, calls);
@@ -196,6 +211,14 @@ void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> call
   unsigned grid = 1;
   for (size_t i = 0; i < calls.size(); ++i) {
     launch.calls[i] = calls[i];
+    if (calls[i].reach >= 0 && launch.reachCount < wire::kGpuMaxReaches) {
+      launch.calls[i].reach = static_cast<int8_t>(launch.reachCount);
+      // One process: an address is the same to all.
+      std::ranges::fill(launch.reaches[launch.reachCount++].output,
+                        static_cast<std::byte*>(calls[i].output));
+    } else {
+      launch.calls[i].reach = -1;
+    }
     grid = std::max(grid, static_cast<unsigned>(calls[i].blocks));
   }
   this->launch(choice, grid, &launch);
@@ -232,6 +255,8 @@ void Member::transfer(std::span<const Transfer> transfers) {
     entry.blocks = static_cast<int16_t>(shape.blocks);
     entry.goesByLines = shape.goesByLines;
     entry.isSend = transfer.isSend;
+    entry.tellsPlace = shape.tellsPlace;
+    if (team_.options().sharesBuffers) entry.reach = entry.buffer;
     grid = static_cast<int16_t>(grid + entry.blocks);
   }
   GpuChoice choice = kernels::cuda::transferKernel();

@@ -29,8 +29,9 @@ struct TeamOptions {
   int64_t lineBytes = -1;
   int64_t stageBytes = -1;
   bool startsEarly = true;
-  uint32_t chunkBytes = 0;  // of slots, at most; 0: the catalog's
-  std::string images;       // a folder with images to use instead of those built in
+  uint32_t chunkBytes = 0;     // of slots, at most; 0: the catalog's
+  bool sharesBuffers = false;  // as if all had registered theirs
+  std::string images;          // a folder with images to use instead of those built in
 };
 
 struct Job {  // one collective, as the API gives it
@@ -104,6 +105,8 @@ class Member {
 
  private:
   CUfunction function(int image, const char* name);
+  const char* sharingKernel(const Job& job) const;
+  kernels::cuda::GpuChoice choose(const Job& job) const;
   void launch(const kernels::cuda::GpuChoice& choice, unsigned blocks, void* argument);
 
   struct HostWords {

@@ -31,8 +31,7 @@ TUTTI_EXPORT ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, s
   return abiCommCall("ncclCommRegister", comm, [&](const auto& communicator) -> Status {
     TUTTI_TRY(checkPointer(handle, "handle"));
     TUTTI_TRY(communicator->checkReady());
-    TUTTI_TRY_ASSIGN(*handle,
-                     communicator->registrations().add(Registrations::Kind::kBuffer, buff, size));
+    TUTTI_TRY_ASSIGN(*handle, communicator->addBuffer(buff, size));
     return {};
   });
 }
@@ -41,7 +40,7 @@ TUTTI_WEAK_TWIN(ncclCommRegister);
 // Also after an error of the communicator: the buffer is about to be freed.
 TUTTI_EXPORT ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle) {
   return abiCommCall("ncclCommDeregister", comm, [&](const auto& communicator) {
-    return communicator->registrations().remove(Registrations::Kind::kBuffer, handle);
+    return communicator->removeBuffer(Registrations::Kind::kBuffer, handle);
   });
 }
 TUTTI_WEAK_TWIN(ncclCommDeregister);
@@ -63,7 +62,7 @@ TUTTI_WEAK_TWIN(ncclCommWindowRegister);
 TUTTI_EXPORT ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
   return abiCommCall("ncclCommWindowDeregister", comm, [&](const auto& communicator) -> Status {
     if (win == nullptr) return {};
-    return communicator->registrations().remove(Registrations::Kind::kWindow, win);
+    return communicator->removeBuffer(Registrations::Kind::kWindow, win);
   });
 }
 TUTTI_WEAK_TWIN(ncclCommWindowDeregister);

@@ -103,6 +103,12 @@ constexpr SettingInfo kTable[] = {
      "Most thread blocks a GPU kernel uses; 0: as the communicator's config says, or as many as "
      "pay. "
      "The smallest of all ranks counts."},
+    {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",
+     "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
+    {"NCCL_GRAPH_REGISTER", kInteger, "", "1", "0..1",
+     "0: buffers of captured calls of GPU ranks are not registered by themselves"},
+    {"NCCL_WIN_ENABLE", kInteger, "", "1", "0..1",
+     "0: ncclCommWindowRegister gives GPU ranks no window, as NCCL does where it cannot"},
     {"NCCL_CHECK_POINTERS", kInteger, "", "0", "0..1",
      "1: GPU ranks refuse buffers that no GPU can address, at the price of a question to the "
      "driver "
@@ -275,10 +281,7 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_LAUNCH_RACE_FATAL", "racing launches are errors", kNoGpu),
     idle("NCCL_GRAPH_MIXING_SUPPORT", "captured and plain launches together", kNoGpu),
     idle("NCCL_GRAPH_STREAM_ORDERING", "order of captured launches", kNoGpu),
-    idle("NCCL_GRAPH_REGISTER", "register buffers of captured calls", kNoGpu),
-    idle("NCCL_LOCAL_REGISTER", "registered buffers within a node", kNoGpu),
     idle("NCCL_LEGACY_CUDA_REGISTER", "register buffers of cudaMalloc", kNoGpu),
-    idle("NCCL_WIN_ENABLE", "symmetric memory windows", kNoGpu),
     idle("NCCL_WIN_STRIDE", "distance of windows in address space", kNoGpu),
     idle("NCCL_NVTX_DISABLE", "no NVTX ranges", kNoGpu),
     idle("NCCL_SOCKET_RETRY_CNT", "how often to connect again",

@@ -49,6 +49,7 @@ class PeerSegments {
   // Of every rank, as this rank's kernels use it.
   const std::array<std::byte*, wire::kGpuMaxRanks>& addresses() const { return addresses_; }
   size_t ownBytes() const { return own_->bytes(); }
+  uint32_t* aliveWords() const { return static_cast<wire::GpuControl*>(own_->address())->alive; }
 
  private:
   // What a rank tells the others of its segment.

@@ -11,6 +11,7 @@
 #include "comm/process.h"
 #include "device/host_streams.h"
 #include "device/shared_memory.h"
+#include "launch/gpu_launcher.h"
 
 namespace tutti::comm {
 namespace {
@@ -307,13 +308,49 @@ std::string Communicator::lastError() const {
   return lastError_;
 }
 
+Result<void*> Communicator::addBuffer(const void* buffer, size_t bytes) {
+  TUTTI_TRY_ASSIGN(void* const handle,
+                   registrations_.add(Registrations::Kind::kBuffer, buffer, bytes));
+  const bool isWanted = process_.settings().integer("NCCL_LOCAL_REGISTER") != 0;
+  if (gpuLauncher_ == nullptr || !isWanted) return handle;
+  const Status status = gpuLauncher_->addBuffer(handle, buffer, bytes);
+  if (!status.ok()) {
+    log::info(log::Subsystem::kReg, "rank {}: {} bytes at {} are registered in name only: {}",
+              index(rank()), bytes, buffer, status.message());
+  }
+  return handle;
+}
+
+Status Communicator::removeBuffer(Registrations::Kind kind, const void* handle) {
+  TUTTI_TRY(registrations_.remove(kind, handle));
+  if (gpuLauncher_ != nullptr) gpuLauncher_->removeBuffer(handle);
+  return {};
+}
+
+// Of GPU ranks: the peers register theirs at the same time, so that the first call finds them.
+Result<void*> Communicator::addGpuWindow(const void* buffer, size_t bytes) {
+  if (process_.settings().integer("NCCL_WIN_ENABLE") == 0) return static_cast<void*>(nullptr);
+  TUTTI_TRY_ASSIGN(void* const handle,
+                   registrations_.add(Registrations::Kind::kWindow, buffer, bytes));
+  const Status status = gpuLauncher_->addBuffer(handle, buffer, bytes);
+  if (status.ok()) {
+    gpuLauncher_->settleBuffers();
+    return handle;
+  }
+  log::info(log::Subsystem::kReg, "rank {}: no window for {} bytes at {}: {}", index(rank()), bytes,
+            buffer, status.message());
+  TUTTI_TRY(registrations_.remove(Registrations::Kind::kWindow, handle));
+  return static_cast<void*>(nullptr);
+}
+
 Result<void*> Communicator::addWindow(const void* buffer, size_t bytes) {
+  if (gpuLauncher_ != nullptr) return addGpuWindow(buffer, bytes);
   device::SharedMemory* shared = sharedMemory();
   if (shared != nullptr && shared->find(buffer, bytes).serial != 0)
     return registrations_.add(Registrations::Kind::kWindow, buffer, bytes);
   log::info(log::Subsystem::kReg, "rank {}: no window for {} bytes at {}: {}", index(rank()), bytes,
             buffer,
-            shared == nullptr ? "peers' memory is not read in place here (NCCL_P2P_DISABLE, GPUs)"
+            shared == nullptr ? "peers' memory is not used in place here (NCCL_P2P_DISABLE)"
                               : "they are not within one allocation of ncclMemAlloc");
   return static_cast<void*>(nullptr);
 }

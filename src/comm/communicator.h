@@ -31,6 +31,10 @@
 #include "launch/virtual_launcher.h"
 #include "plan/plan.h"
 
+namespace tutti::launch {
+class GpuLauncher;
+}
+
 namespace tutti::comm {
 
 class Process;
@@ -116,10 +120,13 @@ class Communicator {
   const std::string& name() const { return config_.name; }
   device::Device& device() { return device_; }
   UserOps& userOps() { return userOps_; }
-  Registrations& registrations() { return registrations_; }
-  // A window's handle; null, logged, for memory that peers of this rank cannot read in place, where
+  // The handle of a registration, which GPU ranks' kernels gain from where peers can map the
+  // memory.
+  Result<void*> addBuffer(const void* buffer, size_t bytes);
+  // A window's handle; null, logged, for memory that peers of this rank cannot use in place, where
   // a window would promise what it does not hold.
   Result<void*> addWindow(const void* buffer, size_t bytes);
+  Status removeBuffer(Registrations::Kind kind, const void* handle);
 
   // The tag for the next split, or the next shrink to these ranks: equal on all ranks that have
   // made the same calls.
@@ -161,6 +168,7 @@ class Communicator {
     kOutside
   };
 
+  Result<void*> addGpuWindow(const void* buffer, size_t bytes);
   Status startInitThread();
   Status runInitialiseSafely();
   Status runInitialise();
@@ -219,6 +227,7 @@ class Communicator {
   std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
   std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks and virtual ones
   launch::VirtualLauncher* virtualLauncher_ = nullptr;  // the same of a virtual rank
+  launch::GpuLauncher* gpuLauncher_ = nullptr;          // the same where kernels carry the bytes
   launch::Runner* runner_ = nullptr;                    // the one that calls go to
   launch::GpuBatcher::Limits gpuLimits_{};
   std::string noPeersReason_;  // why GPU ranks go through host memory; empty: they need not

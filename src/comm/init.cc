@@ -239,20 +239,31 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
                                 std::unique_ptr<observe::Recorder> recorder) {
   const auto timeout = process_.networkOptions().timeout;
   const Settings& settings = process_.settings();
+  auto buffers = std::make_unique<channel::PeerBuffers>(
+      channel::PeerBuffers::Parts{.bootstrap = *bootstrap_,
+                                  .handoff = process_.handoff(),
+                                  .peers = peers_,
+                                  .accelerator = *device_.accelerator(),
+                                  .clock = process_.clock(),
+                                  .timeout = timeout,
+                                  .alive = segments->aliveWords()});
   auto launcher = launch::GpuLauncher::open(
       {.accelerator = *device_.accelerator(),
        .watcher = process_.gpuWatcher(),
        .peers = peers_,
        .clock = process_.clock(),
        .segments = std::move(segments),
+       .buffers = std::move(buffers),
        .recorder = std::move(recorder),
        .options = {.limits = gpuLimits_,
                    .timeout = timeout,
                    .waitLimit = std::chrono::milliseconds(settings.integer("TUTTI_GPU_WAIT_MS")),
-                   .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0}});
+                   .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0,
+                   .registersGraphs = settings.integer("NCCL_GRAPH_REGISTER") != 0}});
   // Kernels of ranks that are through may wait for those that still load theirs.
   TUTTI_TRY(bootstrap_->barrier());
   if (!launcher.ok()) return launcher.takeStatus();
+  gpuLauncher_ = launcher.value().get();
   streamRunner_ = std::move(launcher).value();
   runner_ = streamRunner_.get();
   return {};

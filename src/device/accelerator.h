@@ -2,6 +2,7 @@
 // memory that peers can map, words that host and kernels share, kernels and the order among them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,20 @@ struct KernelLaunch {
   bool startsEarly = false;
 };
 
+// Device memory of the user's: what one call of an allocator gave.
+struct Allocation {
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+  uint64_t id = 0;  // never given again in this process, also where the address is
+};
+
+// What another process needs to map an allocation. At most one is set.
+struct SharingHandle {
+  UniqueFd descriptor;                 // of memory that was made to be shared
+  std::array<std::byte, 64> legacy{};  // of cudaMalloc's
+  bool isLegacy = false;
+};
+
 // Where a buffer lives, as far as the driver knows.
 enum class MemoryPlace : uint8_t { kUnknownHost, kPinnedHost, kThisDevice, kOtherDevice };
 
@@ -74,6 +89,17 @@ class Accelerator {
   virtual Status copy(void* to, const void* from, size_t bytes) = 0;
   virtual Result<MemoryPlace> placeOf(const void* address) = 0;
   virtual bool hasAllocated(const void* memory) = 0;  // from Device::allocate(), not freed yet
+
+  // Of this device only; kInvalidUsage for memory that is none of its.
+  virtual Result<Allocation> allocationOf(const void* address) = 0;
+  // 0 where there is no memory any more. Some 0.1 µs.
+  virtual uint64_t allocationId(const void* address) = 0;
+  // kInvalidUsage for memory that cannot be shared with another process.
+  virtual Result<SharingHandle> exportAllocation(const Allocation& allocation) = 0;
+  virtual Result<std::unique_ptr<DeviceMemory>> importLegacy(
+      const std::array<std::byte, 64>& handle, size_t bytes) = 0;
+  // Kernels of this device can use what cudaMalloc gave on that one, in this process.
+  virtual Status reachDevice(int32_t index) = 0;
 
   // A kernel of an image, which is loaded at its first use and lives as long as the process.
   virtual Result<const Kernel*> findKernel(std::span<const unsigned char> image,

@@ -54,6 +54,10 @@ int32_t blocksBeside(const GpuChoice& choice, const GpuRequest& request);
 // Whether a launch of so many blocks, of a kernel that can, may start before its turn.
 bool startsEarly(int32_t blocks, int32_t ranksPerDevice);
 
+// The kernel that a rank which shares its output runs instead (kernels/cuda/sharing.cuh): where all
+// do, it writes to peers' outputs themselves. Null where that gains nothing.
+const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice);
+
 // Whether a collective of two ranks goes as a send, a receive and a copy: each in blocks, thus on
 // multiprocessors, of its own, and with longer messages.
 bool goesAsTransfers(const GpuRequest& request);
@@ -62,6 +66,7 @@ bool goesAsTransfers(const GpuRequest& request);
 struct TransferShape {
   int32_t blocks;
   bool goesByLines;
+  bool tellsPlace;  // the receiver first tells whether the sender can write to its buffer
 };
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request);
 GpuChoice transferKernel();
@@ -78,7 +83,7 @@ inline constexpr int32_t kImageCount = kDataTypeCount + 1;
 
 // The kernels of an image that a communicator of so many ranks may run: all names that choose() and
 // transferKernel() give. Null at the end where there are fewer.
-using KernelNames = std::array<const char*, 4>;
+using KernelNames = std::array<const char*, 5>;
 KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.

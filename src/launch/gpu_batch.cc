@@ -9,6 +9,8 @@
 namespace tutti::launch {
 namespace {
 
+constexpr uintptr_t kVectorBytes = 16;  // of a kernel's store
+
 // Equal on all ranks that call the same; a send and its receive have that of the transfer.
 uint32_t signatureOf(const Call& call) {
   const bool isTransfer = isPointToPoint(call);
@@ -18,7 +20,7 @@ uint32_t signatureOf(const Call& call) {
   hash.add(isReduction(call.shape.collective) ? static_cast<uint64_t>(call.shape.op) : 0);
   hash.add(hasRoot(call.shape.collective) ? static_cast<uint64_t>(index(call.shape.peer)) : 0);
   hash.add(call.shape.count);
-  return static_cast<uint32_t>(hash.value() ^ hash.value() >> 32);
+  return static_cast<uint32_t>(hash.value() ^ hash.value() >> 32) & ~wire::kGpuShares;
 }
 
 }  // namespace
@@ -38,8 +40,9 @@ kernels::cuda::GpuRequest GpuBatcher::requestFor(const Call& call) const {
           .maxBlocks = limits_.maxBlocks};
 }
 
-Status GpuBatcher::build(std::span<const StreamCall> calls, const Emit& emit) {
-  launch_.callCount = 0;
+Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, const Emit& emit) {
+  find_ = &find;
+  launch_.callCount = launch_.reachCount = 0;
   bool hasTransfers = false;
   for (const StreamCall& item : calls) {
     if (isPointToPoint(*item.call)) {
@@ -56,15 +59,42 @@ Status GpuBatcher::build(std::span<const StreamCall> calls, const Emit& emit) {
   return {};
 }
 
+// Whether the rank can agree to peers' writing to outputs, and where it has its own. A rank to
+// which a reduction brings nothing agrees by an input that is registered.
+bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
+  const int32_t self = launch_.view.rank;
+  const Collective collective = call.shape.collective;
+  const bool isTarget = collective != Collective::kReduce || index(call.shape.peer) == self;
+  const bool isWide = collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  const uint64_t bytes =
+      bytesOf(call) * (isWide ? static_cast<uint64_t>(limits_.rankCount) : uint64_t{1});
+  const auto address = reinterpret_cast<uintptr_t>(isTarget ? call.output : call.input);
+  if (!(*find_)(isTarget ? call.output : call.input, bytes, reach)) return false;
+  if (!isTarget) {
+    std::ranges::fill(reach.output, nullptr);
+    return true;
+  }
+  if (address % kVectorBytes != 0) return false;
+  // In place, peers would write what is still to be sent.
+  const auto input = reinterpret_cast<uintptr_t>(call.input);
+  const bool overlaps = input < address + bytes && address < input + bytes;
+  return collective != Collective::kAllToAll || !overlaps;
+}
+
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   const auto request = requestFor(call);
   if (kernels::cuda::goesAsTransfers(request)) return addMoves(call, emit);
-  const auto choice = kernels::cuda::choose(request);
+  auto choice = kernels::cuda::choose(request);
   if (!choice) {
     return invalidUsage("{} among {} GPU ranks: this build's kernels take up to {}",
                         name(call.shape.collective), limits_.rankCount, wire::kGpuMaxRanks);
   }
+  wire::GpuReach reach{};
+  const char* sharing = kernels::cuda::kernelThatShares(request, *choice);
+  const bool isReached = sharing != nullptr && findReach(call, reach);
+  if (isReached) choice->kernel = sharing;
   const bool fits = launch_.callCount < wire::kGpuMaxCalls &&
+                    (!isReached || launch_.reachCount < wire::kGpuMaxReaches) &&
                     (launch_.callCount == 0 ||
                      (choice->image == choice_.image && choice->kernel == choice_.kernel));
   if (!fits) TUTTI_TRY(flush(emit));
@@ -87,6 +117,11 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   next.scalarAddress = call.preScaleAddress;
   std::memcpy(&next.scalar, call.preScale.bytes, sizeof next.scalar);
   next.signature = signatureOf(call);
+  next.reach = -1;
+  if (isReached) {
+    launch_.reaches[launch_.reachCount] = reach;
+    next.reach = static_cast<int8_t>(launch_.reachCount++);
+  }
   return {};
 }
 
@@ -94,7 +129,7 @@ Status GpuBatcher::flush(const Emit& emit) {
   if (launch_.callCount == 0) return {};
   const Status status =
       emit({.collectives = &launch_, .transfers = nullptr, .choice = choice_, .blocks = blocks_});
-  launch_.callCount = 0;
+  launch_.callCount = launch_.reachCount = 0;
   return status.clone();
 }
 
@@ -141,6 +176,12 @@ void GpuBatcher::addPart(const Call& call, const Part& part) {
   next.blocks = static_cast<int16_t>(shape.blocks);
   next.goesByLines = shape.goesByLines && part.source == nullptr;
   next.isSend = part.isSend;
+  next.tellsPlace = shape.tellsPlace && part.source == nullptr;
+  wire::GpuReach reach{};
+  if (next.tellsPlace && !part.isSend && (*find_)(part.buffer, next.bytes, reach)) {
+    next.reach = reach.output[part.peer];
+    next.alive = reach.alive;
+  }
   blocks_ += next.blocks;
 }
 

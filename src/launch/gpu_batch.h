@@ -37,10 +37,13 @@ class GpuBatcher {
   // Hands each launch to `emit`, in order. The batch is valid during the call. `number` of a
   // collective goes into its signature: pass the sequence number of the first.
   using Emit = std::function<Status(const GpuBatch&)>;
-  Status build(std::span<const StreamCall> calls, const Emit& emit);
+  // Fills `reach` for a buffer that all peers have mapped. Asked for calls that can gain from it.
+  using Find = std::function<bool(const void* buffer, size_t bytes, wire::GpuReach& reach)>;
+  Status build(std::span<const StreamCall> calls, const Find& find, const Emit& emit);
 
  private:
   Status addCollective(const Call& call, const Emit& emit);
+  bool findReach(const Call& call, wire::GpuReach& reach) const;
   Status flush(const Emit& emit);
   Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
   Status emitTransfers(const Emit& emit);
@@ -57,6 +60,7 @@ class GpuBatcher {
   kernels::cuda::GpuRequest requestFor(const Call& call) const;
 
   const Limits limits_;
+  const Find* find_ = nullptr;  // during build()
   wire::GpuLaunch launch_{};
   wire::GpuTransfers transfers_{};
   kernels::cuda::GpuChoice choice_{};  // of the calls in launch_

@@ -19,6 +19,7 @@ struct Emitted {
   int32_t blocks = 0;
   std::vector<wire::GpuCall> calls{};
   std::vector<wire::GpuTransfer> transfers{};
+  std::vector<wire::GpuReach> reaches{};
 };
 
 class GpuBatchTest : public testing::Test {
@@ -44,7 +45,14 @@ class GpuBatchTest : public testing::Test {
     status_ = checkSelfTransfers(items, Rank{kRank});
     std::vector<Emitted> emitted;
     if (!status_.ok()) return emitted;
-    status_ = batcher.build(items, [&](const GpuBatch& batch) -> Status {
+    const auto find = [&](const void* buffer, size_t bytes, wire::GpuReach& reach) {
+      asked_.push_back({buffer, bytes});
+      if (!std::ranges::count(reached_, buffer)) return false;
+      std::ranges::fill(reach.output, kElsewhere);
+      reach.alive = &alive_;
+      return true;
+    };
+    status_ = batcher.build(items, find, [&](const GpuBatch& batch) -> Status {
       Emitted& one = emitted.emplace_back();
       one.kernel = batch.choice.kernel;
       one.blocks = batch.blocks;
@@ -55,14 +63,23 @@ class GpuBatchTest : public testing::Test {
       } else {
         one.calls.assign(batch.collectives->calls,
                          batch.collectives->calls + batch.collectives->callCount);
+        one.reaches.assign(batch.collectives->reaches,
+                           batch.collectives->reaches + batch.collectives->reachCount);
       }
       return {};
     });
     return emitted;
   }
 
-  char in_[8] = {};
-  char out_[8] = {};
+  // Where peers have what is reached; not read.
+  static inline std::byte* const kElsewhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+  static constexpr uint64_t kLong = uint64_t{64} << 20;  // floats
+
+  alignas(16) char in_[32] = {};
+  alignas(16) char out_[32] = {};
+  uint32_t alive_ = 1;
+  std::vector<const void*> reached_;  // buffers that peers have mapped
+  std::vector<std::pair<const void*, size_t>> asked_;
   std::vector<Call> calls_;
   Status status_;
 };
@@ -199,6 +216,90 @@ TEST_F(GpuBatchTest, ShortTransfersGoByLinesAndCopiesDoNot) {
   EXPECT_TRUE(emitted[0].transfers[0].goesByLines);
   EXPECT_FALSE(emitted[0].transfers[1].goesByLines);
   EXPECT_FALSE(emitted[0].transfers[2].goesByLines);
+}
+
+TEST_F(GpuBatchTest, ALongCallOnAReachedOutputTellsWhereItIs) {
+  GpuBatcher batcher = make();
+  reached_ = {out_};
+  add(Collective::kAllReduce, kLong);
+  add(Collective::kAllGather, kLong);
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 2u);
+  for (const Emitted& one : emitted) {
+    ASSERT_EQ(one.reaches.size(), 1u);
+    EXPECT_EQ(one.calls[0].reach, 0);
+    EXPECT_EQ(one.reaches[0].output[3], kElsewhere);
+    EXPECT_EQ(one.reaches[0].alive, &alive_);
+  }
+  EXPECT_EQ(asked_[0].second, kLong * 4);
+  EXPECT_EQ(asked_[1].second, kLong * 4 * 4) << "all-gather's output has a block of each rank";
+}
+
+TEST_F(GpuBatchTest, WhatCannotGainIsNotAskedFor) {
+  GpuBatcher batcher = make();
+  add(Collective::kAllReduce, 1000);       // by lines
+  add(Collective::kReduceScatter, kLong);  // all of it is folded
+  add(Collective::kAllGather, kLong + 1);  // blocks that are not aligned
+  for (const Emitted& one : build(batcher)) EXPECT_EQ(one.calls[0].reach, -1);
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(GpuBatchTest, AnUnalignedOutputAndAnAllToAllInPlaceAreNotShared) {
+  GpuBatcher batcher = make();
+  reached_ = {out_, out_ + 4};
+  calls_.push_back({.shape = {.collective = Collective::kAllReduce, .count = kLong},
+                    .input = in_,
+                    .output = out_ + 4});
+  calls_.push_back({.shape = {.collective = Collective::kAllToAll, .count = kLong},
+                    .input = out_,
+                    .output = out_});
+  for (const Emitted& one : build(batcher)) EXPECT_EQ(one.calls[0].reach, -1);
+}
+
+TEST_F(GpuBatchTest, ARankThatGetsNothingOfAReductionAgreesByItsInput) {
+  for (const int root : {kRank, 0}) {
+    GpuBatcher batcher = make();
+    calls_.clear();
+    asked_.clear();
+    reached_ = {root == kRank ? out_ : in_};
+    add(Collective::kReduce, kLong, root);
+    const auto emitted = build(batcher);
+    ASSERT_EQ(emitted.size(), 1u);
+    ASSERT_EQ(emitted[0].calls[0].reach, 0) << "root " << root;
+    EXPECT_EQ(emitted[0].reaches[0].output[0], root == kRank ? kElsewhere : nullptr);
+  }
+}
+
+TEST_F(GpuBatchTest, MoreReachedCallsThanALaunchHasRoomForTakeAnother) {
+  GpuBatcher batcher = make();
+  reached_ = {out_};
+  for (int i = 0; i < wire::kGpuMaxReaches + 1; ++i) add(Collective::kAllGather, kLong);
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 2u);
+  EXPECT_EQ(emitted[0].reaches.size(), static_cast<size_t>(wire::kGpuMaxReaches));
+  EXPECT_EQ(emitted[1].reaches.size(), 1u);
+  EXPECT_EQ(emitted[1].calls[0].reach, 0);
+}
+
+TEST_F(GpuBatchTest, TheReceiverOfALongSendTellsItsPlaceOrThatItHasNone) {
+  for (const bool isReached : {true, false}) {
+    GpuBatcher batcher = make();
+    calls_.clear();
+    reached_.clear();
+    if (isReached) reached_ = {out_};
+    add(Collective::kSend, kLong, 2);
+    add(Collective::kRecv, kLong, 2);
+    add(Collective::kRecv, 1000, 3);
+    const auto emitted = build(batcher);
+    ASSERT_EQ(emitted.size(), 1u);
+    const auto& transfers = emitted[0].transfers;
+    ASSERT_EQ(transfers.size(), 3u);
+    EXPECT_TRUE(transfers[0].tellsPlace);
+    EXPECT_EQ(transfers[0].reach, nullptr);
+    EXPECT_TRUE(transfers[1].tellsPlace) << "the sender waits for it in any case";
+    EXPECT_EQ(transfers[1].reach, isReached ? kElsewhere : nullptr);
+    EXPECT_FALSE(transfers[2].tellsPlace);
+  }
 }
 
 TEST_F(GpuBatchTest, RefusesHalfATransferWithOneself) {

@@ -17,6 +17,8 @@ using observe::RankView;
 
 // Below this a launch that goes on is nothing to ask about.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(100);
+// Peers that register at the same time, or capture the same call, answer within 1 ms or so.
+constexpr Nanoseconds kSettlingTime = std::chrono::milliseconds(20);
 
 std::string who(const bootstrap::PeerInfo& peer) {
   return fmt::format("rank {} ({}, pid {}, GPU {})", peer.rank, peer.hostName.data(),
@@ -117,6 +119,7 @@ GpuLauncher::~GpuLauncher() {
   // the word and the segments must stay: for good, since nobody tells when a graph is gone.
   abort();
   [[maybe_unused]] const auto* words = words_.release();
+  parts_.buffers->withdrawAll();
   [[maybe_unused]] const auto* segments = parts_.segments.release();
 }
 
@@ -131,8 +134,13 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
   record(calls, capture);
   parts_.watcher.wake();  // not only at the end, which the driver may hold up: see look()
-  Status status =
-      batcher_->build(calls, [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
+  hasPolled_ = false;
+  Status status = batcher_->build(
+      calls,
+      [&](const void* buffer, size_t bytes, wire::GpuReach& reach) {
+        return findBuffer(buffer, bytes, capture, reach);
+      },
+      [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
   if (status.ok()) status = noteEnd(stream, capture);
   if (!status.ok()) {
     // Some of the group may run, and the peers count on the rest.
@@ -197,6 +205,35 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream) {
                                     .startsEarly = batch.choice.startsEarly},
                                    stream);
 }
+
+// Also for buffers that nobody registered: peers' mail is looked at here.
+bool GpuLauncher::findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
+                             wire::GpuReach& reach) {
+  channel::PeerBuffers& buffers = *parts_.buffers;
+  if (!hasPolled_) buffers.poll(finished_);
+  hasPolled_ = true;
+  if (capture.isActive && parts_.options.registersGraphs) {
+    const int mode = parts_.accelerator.relaxCapture();
+    if (buffers.addForGraph(buffer, bytes)) buffers.settle(kSettlingTime, finished_);
+    parts_.accelerator.restoreCapture(mode);
+  }
+  return buffers.find(
+      {.buffer = buffer, .bytes = bytes, .launch = launched_ + 1, .isCaptured = capture.isActive},
+      reach);
+}
+
+Status GpuLauncher::addBuffer(const void* handle, const void* memory, size_t bytes) {
+  return parts_.buffers->add(handle, memory, bytes);
+}
+
+void GpuLauncher::removeBuffer(const void* handle) {
+  parts_.buffers->remove(handle);
+  std::lock_guard lock(mutex_);
+  findPending();
+  parts_.buffers->poll(finished_);
+}
+
+void GpuLauncher::settleBuffers() { parts_.buffers->settle(kSettlingTime, 0); }
 
 bool GpuLauncher::isIdle() {
   std::lock_guard lock(mutex_);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
+#include "channel/peer_buffers.h"
 #include "channel/peer_segments.h"
 #include "device/accelerator.h"
 #include "launch/gpu_batch.h"
@@ -35,6 +36,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
     Nanoseconds timeout{};        // TUTTI_TIMEOUT_MS
     Nanoseconds waitLimit{};      // TUTTI_GPU_WAIT_MS; 0: kernels wait until the watcher ends them
     bool checksPointers = false;  // NCCL_CHECK_POINTERS
+    bool registersGraphs = true;  // NCCL_GRAPH_REGISTER
   };
   struct Parts {
     device::Accelerator& accelerator;
@@ -42,6 +44,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
     const std::vector<bootstrap::PeerInfo>& peers;
     Clock& clock;
     std::unique_ptr<channel::PeerSegments> segments;
+    std::unique_ptr<channel::PeerBuffers> buffers;
     std::unique_ptr<observe::Recorder> recorder;
     Options options;
   };
@@ -62,6 +65,12 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
 
   // Ends every wait of this rank's kernels. Does not wait itself.
   void abort();
+
+  // A buffer that peers may write to from now on, or no longer (channel::PeerBuffers).
+  Status addBuffer(const void* handle, const void* memory, size_t bytes);
+  void removeBuffer(const void* handle);
+  // Waits until the peers have what was added, for as long as peers that do the same now need.
+  void settleBuffers();
 
   bool look() override;
 
@@ -92,6 +101,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
   Status emit(const GpuBatch& batch, void* stream);
+  bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
+                  wire::GpuReach& reach);
   Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
   Status noteEnd(void* stream, const device::Capture& capture);
@@ -113,7 +124,9 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
     const char* name = nullptr;
     const device::Kernel* kernel = nullptr;
   };
-  std::array<std::array<Known, 4>, kernels::cuda::kImageCount> kernels_{};
+  std::array<std::array<Known, std::tuple_size_v<kernels::cuda::KernelNames>>,
+             kernels::cuda::kImageCount>
+      kernels_{};
 
   mutable std::mutex mutex_;  // guards the fields down to the blank line, and kernels_
   std::unique_ptr<GpuBatcher> batcher_;
@@ -125,6 +138,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Pending probed_;      // probe_'s
   uint64_t ended_ = 0;  // recorder entries marked as done
   uint64_t collectiveSequence_ = 0;
+  bool hasPolled_ = false;  // for buffers, in the launch at hand
   Status failure_;
 
   std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set

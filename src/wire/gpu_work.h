@@ -14,6 +14,7 @@
 //   slots   rings of staging slots: data, then a mark a slot; credits come back. Each
 //           pair and block has a ring for what is sent of the input, and one for what is passed on
 //           (second stage). For everything longer.
+// Of those, calls whose outputs all ranks have mapped (GpuReach) write to the outputs themselves.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +31,10 @@ inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;     // of a pair: a b
 inline constexpr int32_t kGpuMaxSlots = 6;                     // of a ring
 inline constexpr int32_t kGpuMaxCalls = 16;                    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
+inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
+                                                // life
+inline constexpr int32_t kGpuMaxReaches = 4;    // calls in one launch with outputs
+                                                // that peers reach
 
 // ---- the segment
 // ---------------------------------------------------------------------------------
@@ -41,6 +46,14 @@ struct GpuCounters {
   uint64_t received;  // messages it has taken out of its own ring from the peer
 };
 
+// A number and, in words of their own, its flag: see the kernels' storeLine.
+struct alignas(16) GpuLine {
+  uint32_t words[4];
+};
+
+// Signatures have 31 bits; the 32nd says of a word of `entered` that the rank shares its output.
+inline constexpr uint32_t kGpuShares = uint32_t{1} << 31;
+
 struct alignas(128) GpuControl {
   // entered[set][b][p], written by rank p's block b as it begins collective number e of that block
   // (set = e & 1): low 32 bits of e, and the call's signature above them. See kernels' stories.
@@ -50,10 +63,20 @@ struct alignas(128) GpuControl {
   uint64_t mark[kGpuMaxRings][kGpuMaxRanks][kGpuMaxSlots];
   // credit[r][p], written by rank p: how many of this rank's messages it has taken out (32 bits).
   uint64_t credit[kGpuMaxRings][kGpuMaxRanks];
+  // outputs[set][b][p], with entered[set][b][p] where that says so: the address at which this rank
+  // has rank p's output, flag e. Block b of this rank then writes there, and rank p's block b says
+  // in finished[b][p] that it is through with collective e of that kind.
+  GpuLine outputs[2][kGpuMaxBlocks][kGpuMaxRanks];
+  uint64_t finished[kGpuMaxBlocks][kGpuMaxRanks];
+  // places[b][p]: where this rank has the buffer into which rank p's block b receives, or null.
+  GpuLine places[kGpuMaxBlocks][kGpuMaxRanks];
   // From here on this rank only.
   GpuCounters counters[kGpuMaxRings][kGpuMaxRanks];
   uint64_t epoch[kGpuMaxBlocks];  // collectives that block b has begun
   uint32_t dead;                  // a call failed or was aborted: every later one returns at once
+  // Written by the host: which buffers of calls in graphs the peers still have mapped. Read by
+  // kernels (GpuReach::alive). Not in host memory: 64 blocks that read one word there took 46 µs.
+  uint32_t alive[kGpuMaxAlive];
 };
 
 inline constexpr size_t kGpuControlBytes = size_t{128} << 10;
@@ -170,7 +193,7 @@ struct GpuCall {
   uint64_t count;
   const void* scalarAddress;  // kPreMulSum with a scalar in device memory, else null
   uint64_t scalar;            // kPreMulSum: the scalar's bits, in the element's type
-  uint32_t signature;         // of collective, count, type, op, root; equal on all ranks
+  uint32_t signature;         // of collective, count, type, op, root; equal on all ranks; 31 bits
   uint32_t chunkBytes;        // a message, at most; a multiple of 16
   int16_t blocks;             // so many take part, from firstBlock on
   uint8_t firstBlock;         // 0 but for calls by lines, which share a launch side by side
@@ -179,16 +202,28 @@ struct GpuCall {
   DataType type;
   ReduceOp op;
   GpuAlgorithm algorithm;
+  int8_t reach;  // which of the launch's reaches is its; -1: none
+  uint8_t padding[7];
 };
-static_assert(sizeof(GpuCall) == 56);
+static_assert(sizeof(GpuCall) == 64);
 static_assert(kGpuMaxRanks <= INT8_MAX && kGpuMaxBlocks <= UINT8_MAX);
+
+// A call's output on this rank, as each peer has mapped it, so that the peer may write there. A
+// rank to which the call brings nothing agrees with nulls. REQUIRES: all addresses and a rank's
+// block are multiples of 16 bytes.
+struct GpuReach {
+  std::byte* output[kGpuMaxRanks];  // by peer
+  // Of a call in a graph: in GpuControl; 0 once the peers have it mapped no more. Else null.
+  const uint32_t* alive;
+};
 
 // The parameter of every collective kernel. The grid has as many blocks as the call with the most.
 struct GpuLaunch {
   GpuView view;
   int32_t callCount;
-  int32_t padding;
+  int32_t reachCount;
   GpuCall calls[kGpuMaxCalls];
+  GpuReach reaches[kGpuMaxReaches];
 };
 
 // One send, receive or local copy of a group. At most one send to and one receive from each peer in
@@ -203,9 +238,12 @@ struct GpuTransfer {
   int16_t blocks;      // this transfer's; its block j uses ring j of the pair
   bool isSend;
   bool goesByLines;
-  uint8_t padding[4];
+  bool tellsPlace;  // the receiver says first whether the sender can write to its buffer
+  uint8_t padding[3];
+  std::byte* reach;       // receive that tells: the buffer as the sender has mapped it, or null
+  const uint32_t* alive;  // as GpuReach::alive
 };
-static_assert(sizeof(GpuTransfer) == 40);
+static_assert(sizeof(GpuTransfer) == 56);
 
 // The parameter of the transfer kernel.
 struct GpuTransfers {

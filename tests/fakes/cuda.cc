@@ -303,6 +303,12 @@ FAKE_CUDA cuMemUnmap(Pointer address, size_t) {
 }
 FAKE_CUDA cuMemSetAccess(Pointer, size_t, const void*, size_t) { return kSuccess; }
 FAKE_CUDA_REFUSES(cuMemExportToShareableHandle)
+FAKE_CUDA_REFUSES(cuMemGetAddressRange_v2)
+FAKE_CUDA_REFUSES(cuCtxEnablePeerAccess)
+FAKE_CUDA_REFUSES(cuIpcGetMemHandle)
+FAKE_CUDA_REFUSES(cuIpcOpenMemHandle_v2)
+FAKE_CUDA_REFUSES(cuIpcCloseMemHandle)
+FAKE_CUDA_REFUSES(cuMemRetainAllocationHandle)
 FAKE_CUDA_REFUSES(cuMemImportFromShareableHandle)
 
 // ---- streams

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_device.h"
 
 #include <array>
+#include <cstring>
 
 #include "base/log.h"
 #include "device/cuda/context_scope.h"
@@ -183,6 +184,72 @@ Result<MemoryPlace> CudaDevice::placeOf(const void* address) {
       driver_.check(driver_.pointerAttribute(&ordinal, kPointerDeviceOrdinal, asPointer(address)),
                     "cuPointerGetAttribute"));
   return ordinal == caps_.index ? MemoryPlace::kThisDevice : MemoryPlace::kOtherDevice;
+}
+
+uint64_t CudaDevice::allocationId(const void* address) {
+  const ContextScope scope(driver_, context_);
+  unsigned long long id = 0;
+  const auto result = driver_.pointerAttribute(&id, kPointerBufferId, asPointer(address));
+  return result == kSuccess ? id : 0;
+}
+
+Result<Allocation> CudaDevice::allocationOf(const void* address) {
+  TUTTI_TRY_ASSIGN(const MemoryPlace place, placeOf(address));
+  if (place != MemoryPlace::kThisDevice)
+    return Status(Code::kInvalidUsage,
+                  fmt::format("{} is no memory of device {}", address, caps_.index));
+  const ContextScope scope(driver_, context_);
+  DevicePointer base = 0;
+  Allocation allocation;
+  TUTTI_TRY(driver_.check(driver_.addressRange(&base, &allocation.bytes, asPointer(address)),
+                          "cuMemGetAddressRange"));
+  allocation.base = reinterpret_cast<std::byte*>(base);
+  allocation.id = allocationId(address);
+  return allocation;
+}
+
+// cudaMalloc's memory has a handle of its own kind; other memory was perhaps made to be shared, as
+// ncclMemAlloc's is.
+Result<SharingHandle> CudaDevice::exportAllocation(const Allocation& allocation) {
+  const ContextScope scope(driver_, context_);
+  SharingHandle handle;
+  unsigned isLegacy = 0;
+  if (driver_.pointerAttribute(&isLegacy, kPointerHasLegacyHandle, asPointer(allocation.base)) !=
+      kSuccess)
+    isLegacy = 0;
+  if (isLegacy == 0) {
+    TUTTI_TRY_ASSIGN(handle.descriptor, exportMapped(driver_, allocation.base));
+    return handle;
+  }
+  IpcHandle legacy{};
+  TUTTI_TRY(
+      driver_.check(driver_.ipcGet(&legacy, asPointer(allocation.base)), "cuIpcGetMemHandle"));
+  static_assert(sizeof legacy == sizeof handle.legacy);
+  std::memcpy(handle.legacy.data(), legacy.bytes, sizeof legacy.bytes);
+  handle.isLegacy = true;
+  return handle;
+}
+
+Result<std::unique_ptr<DeviceMemory>> CudaDevice::importLegacy(
+    const std::array<std::byte, 64>& handle, size_t bytes) {
+  const ContextScope scope(driver_, context_);
+  IpcHandle legacy{};
+  std::memcpy(legacy.bytes, handle.data(), sizeof legacy.bytes);
+  return openLegacy({.driver = driver_, .context = context_, .device = number_}, legacy, bytes);
+}
+
+Status CudaDevice::reachDevice(int32_t index) {
+  if (index == caps_.index) return {};
+  DeviceNumber other = 0;
+  Context theirs = nullptr;
+  TUTTI_TRY(driver_.check(driver_.deviceGet(&other, index), "cuDeviceGet"));
+  // Kept, as every device's of which memory is used.
+  TUTTI_TRY(driver_.check(driver_.primaryRetain(&theirs, other), "cuDevicePrimaryCtxRetain"));
+  const ContextScope scope(driver_, context_);
+  const DriverResult result = driver_.peerAccess(theirs, 0);
+  if (result == kPeerAccessIsOn) return {};
+  return driver_.check(result, "cuCtxEnablePeerAccess",
+                       fmt::format("device {} of device {}", index, caps_.index));
 }
 
 // One load for all ranks of this process on the device. Asking for an attribute makes the driver

@@ -38,6 +38,12 @@ class CudaDevice final : public Device, public Accelerator {
   Status copy(void* to, const void* from, size_t bytes) override;
   Result<MemoryPlace> placeOf(const void* address) override;
   bool hasAllocated(const void* memory) override;
+  Result<Allocation> allocationOf(const void* address) override;
+  uint64_t allocationId(const void* address) override;
+  Result<SharingHandle> exportAllocation(const Allocation& allocation) override;
+  Result<std::unique_ptr<DeviceMemory>> importLegacy(const std::array<std::byte, 64>& handle,
+                                                     size_t bytes) override;
+  Status reachDevice(int32_t index) override;
   Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name) override;
   Status launch(const KernelLaunch& launch, void* stream) override;
   Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) override;

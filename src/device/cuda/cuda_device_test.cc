@@ -52,6 +52,80 @@ TEST_F(CudaDeviceTest, TheCurrentDeviceIsThatOfTheThreadsContext) {
   fakeContext() = nullptr;
 }
 
+TEST_F(CudaDeviceTest, AUsersAllocationIsFoundByAnAddressInIt) {
+  auto device = open(0);
+  auto memory = device->allocate(size_t{3} << 20);
+  ASSERT_TRUE(memory.ok());
+  auto* base = static_cast<std::byte*>(*memory);
+  auto found = device->allocationOf(base + 4096);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->base, base);
+  EXPECT_EQ(found->bytes, size_t{4} << 20);
+  EXPECT_NE(found->id, 0u);
+  EXPECT_EQ(device->allocationId(base + 4096), found->id);
+  ASSERT_TRUE(device->free(base).ok());
+  EXPECT_EQ(device->allocationId(base), 0u);
+  int onTheStack = 0;
+  EXPECT_EQ(device->allocationOf(&onTheStack).status().code(), Code::kInvalidUsage);
+}
+
+TEST_F(CudaDeviceTest, AUsersAllocationIsTheSameMemoryElsewhere) {
+  auto owner = open(0);
+  auto peer = open(1);
+  auto memory = owner->allocate(size_t{2} << 20);
+  ASSERT_TRUE(memory.ok());
+  auto found = owner->allocationOf(*memory);
+  ASSERT_TRUE(found.ok());
+  auto handle = owner->exportAllocation(*found);
+  ASSERT_TRUE(handle.ok()) << handle.status().message();
+  EXPECT_FALSE(handle->isLegacy);
+  auto mapped = peer->importMemory(std::move(handle->descriptor), found->bytes);
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_NE((*mapped)->address(), *memory);
+  *static_cast<int*>(*memory) = 42;
+  EXPECT_EQ(*static_cast<int*>((*mapped)->address()), 42);
+}
+
+TEST_F(CudaDeviceTest, MemoryOfCudaMallocGoesByAHandleThatIsClosedAgain) {
+  auto owner = open(0);
+  auto peer = open(1);
+  driver_.pointerAttribute = [](void* value, int attribute, DevicePointer) -> DriverResult {
+    *static_cast<int*>(value) = attribute == kPointerHasLegacyHandle ? 1 : 0;
+    return kSuccess;
+  };
+  driver_.ipcGet = [](IpcHandle* handle, DevicePointer address) {
+    std::memcpy(handle->bytes, &address, sizeof address);
+    return fakeResult("cuIpcGetMemHandle");
+  };
+  driver_.ipcOpen = [](DevicePointer* address, IpcHandle handle, unsigned) {
+    std::memcpy(address, handle.bytes, sizeof *address);
+    return fakeResult("cuIpcOpenMemHandle");
+  };
+  driver_.ipcClose = [](DevicePointer) { return fakeResult("cuIpcCloseMemHandle"); };
+  int memory = 0;
+  auto handle = owner->exportAllocation(
+      {.base = reinterpret_cast<std::byte*>(&memory), .bytes = sizeof memory, .id = 9});
+  ASSERT_TRUE(handle.ok());
+  EXPECT_TRUE(handle->isLegacy);
+  auto mapped = peer->importLegacy(handle->legacy, sizeof memory);
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ((*mapped)->address(), &memory);
+  EXPECT_EQ(callCount("cuIpcCloseMemHandle"), 0u);
+  mapped->reset();
+  EXPECT_EQ(callCount("cuIpcCloseMemHandle"), 1u);
+}
+
+TEST_F(CudaDeviceTest, AnotherDeviceOfTheProcessIsReachedOnce) {
+  auto device = open(0);
+  EXPECT_TRUE(device->reachDevice(0).ok());
+  EXPECT_EQ(callCount("cuCtxEnablePeerAccess"), 0u) << "its own memory it has anyhow";
+  EXPECT_TRUE(device->reachDevice(1).ok());
+  FakeGpus::get().fails["cuCtxEnablePeerAccess"] = kPeerAccessIsOn;
+  EXPECT_TRUE(device->reachDevice(1).ok());
+  FakeGpus::get().fails["cuCtxEnablePeerAccess"] = 217;
+  EXPECT_FALSE(device->reachDevice(1).ok());
+}
+
 TEST_F(CudaDeviceTest, ExportedMemoryIsTheSameMemoryElsewhere) {
   auto owner = open(0);
   auto peer = open(1);

@@ -32,6 +32,7 @@ using EventHandle = EventTag*;
 inline constexpr DriverResult kSuccess = 0;
 inline constexpr DriverResult kNotReady = 600;
 inline constexpr DriverResult kDeinitialized = 4;  // the process is ending
+inline constexpr DriverResult kPeerAccessIsOn = 704;
 
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
@@ -41,6 +42,9 @@ inline constexpr int kFunctionLocalBytes = 3;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerIsManaged = 8;
+inline constexpr int kPointerBufferId = 7;
+inline constexpr int kPointerHasLegacyHandle = 10;  // cuIpcGetMemHandle takes it
+inline constexpr unsigned kIpcOpensPeerAccess = 1;
 inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr unsigned kHostAllocPortable = 1;
@@ -73,6 +77,9 @@ struct AllocationProperties {
     unsigned short usage = 0;
     unsigned char reserved[4] = {};
   } flags;
+};
+struct IpcHandle {
+  unsigned char bytes[64];
 };
 // One attribute of a launch; its value has 64 bytes, of which ours take four.
 struct LaunchAttribute {
@@ -118,6 +125,12 @@ struct AccessDescription {
   X(hostFree, cuMemFreeHost, (void*))                                                             \
   X(hostDevicePointer, cuMemHostGetDevicePointer_v2, (DevicePointer*, void*, unsigned))           \
   X(pointerAttribute, cuPointerGetAttribute, (void*, int, DevicePointer))                         \
+  X(addressRange, cuMemGetAddressRange_v2, (DevicePointer*, size_t*, DevicePointer))              \
+  X(peerAccess, cuCtxEnablePeerAccess, (Context, unsigned))                                       \
+  X(ipcGet, cuIpcGetMemHandle, (IpcHandle*, DevicePointer))                                       \
+  X(ipcOpen, cuIpcOpenMemHandle_v2, (DevicePointer*, IpcHandle, unsigned))                        \
+  X(ipcClose, cuIpcCloseMemHandle, (DevicePointer))                                               \
+  X(memoryRetain, cuMemRetainAllocationHandle, (AllocationHandle*, void*))                        \
   X(granularity, cuMemGetAllocationGranularity, (size_t*, const AllocationProperties*, int))      \
   X(memoryCreate, cuMemCreate,                                                                    \
     (AllocationHandle*, size_t, const AllocationProperties*, unsigned long long))                 \

@@ -29,6 +29,11 @@ static_assert(offsetof(LaunchShape, attributes) == offsetof(CUlaunchConfig, attr
 static_assert(offsetof(LaunchShape, attributeCount) == offsetof(CUlaunchConfig, numAttrs));
 static_assert(kLaunchStartsEarly == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 
+static_assert(sizeof(IpcHandle) == sizeof(CUipcMemHandle));
+static_assert(kPointerBufferId == CU_POINTER_ATTRIBUTE_BUFFER_ID);
+static_assert(kPointerHasLegacyHandle == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE);
+static_assert(kIpcOpensPeerAccess == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+static_assert(kPeerAccessIsOn == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 static_assert(kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kDeinitialized == CUDA_ERROR_DEINITIALIZED);
 static_assert(kAttributeVirtualMemory == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);

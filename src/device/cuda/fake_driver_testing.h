@@ -35,6 +35,9 @@ struct FakeGpus {
   std::vector<std::string> calls;             // in order, those that tests ask about
   std::vector<FakeLaunch> launches;
   std::map<DevicePointer, size_t> mappings;
+  std::map<DevicePointer, unsigned long long> bufferIds;  // of mappings
+  std::map<DevicePointer, AllocationHandle> handles;      // of mappings
+  unsigned long long lastBufferId = 0;
   std::set<void*> pinned;
   bool isBusy = false;  // events are not reached
   int captureStatus = kCaptureNone;
@@ -110,8 +113,19 @@ inline void fakeMappings(Driver& driver) {
     FakeGpus& gpus = FakeGpus::get();
     std::lock_guard lock(gpus.mutex);
     gpus.mappings[address] = bytes;
+    gpus.bufferIds[address] = ++gpus.lastBufferId;
+    gpus.handles[address] = handle;
     return kSuccess;
   };
+  driver.memoryRetain = [](AllocationHandle* handle, void* address) {
+    FakeGpus& gpus = FakeGpus::get();
+    std::lock_guard lock(gpus.mutex);
+    const auto found = gpus.handles.find(reinterpret_cast<DevicePointer>(address));
+    if (found == gpus.handles.end()) return 1;
+    *handle = static_cast<AllocationHandle>(::dup(static_cast<int>(found->second)));
+    return kSuccess;
+  };
+  driver.peerAccess = [](Context, unsigned) { return fakeResult("cuCtxEnablePeerAccess"); };
   driver.memoryUnmap = [](DevicePointer address, size_t) {
     FakeGpus& gpus = FakeGpus::get();
     {
@@ -174,8 +188,27 @@ inline void fakeCopiesAndHostMemory(Driver& driver) {
     if (above == gpus.mappings.begin()) return 1;
     const auto& [start, bytes] = *std::prev(above);
     if (address >= start + bytes) return 1;
+    if (attribute == kPointerBufferId) {
+      *static_cast<unsigned long long*>(value) = gpus.bufferIds[start];
+      return kSuccess;
+    }
+    if (attribute == kPointerDeviceOrdinal) {
+      *static_cast<int*>(value) =
+          static_cast<int>(reinterpret_cast<uintptr_t>(fakeContext()) - 0x100);  // as if it were
+                                                                                 // the asker's
+      return kSuccess;
+    }
     *static_cast<int*>(value) =
         attribute == kPointerMemoryType ? static_cast<int>(kMemoryTypeDevice) : 0;
+    return kSuccess;
+  };
+  driver.addressRange = [](DevicePointer* base, size_t* bytes, DevicePointer address) {
+    FakeGpus& gpus = FakeGpus::get();
+    std::lock_guard lock(gpus.mutex);
+    const auto above = gpus.mappings.upper_bound(address);
+    if (above == gpus.mappings.begin()) return 1;
+    *base = std::prev(above)->first;
+    *bytes = std::prev(above)->second;
     return kSuccess;
   };
 }

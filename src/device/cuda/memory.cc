@@ -83,6 +83,30 @@ class MappedMemory final : public DeviceMemory {
   bool isMapped_ = false;
 };
 
+// Closed when it goes; the driver counts how often a context has opened one allocation.
+class LegacyMemory final : public DeviceMemory {
+ public:
+  LegacyMemory(const MemoryOwner& owner, size_t bytes) : owner_(owner), bytes_(bytes) {}
+  ~LegacyMemory() override {
+    const ContextScope scope(owner_.driver, owner_.context);
+    if (address_ != 0) owner_.driver.ipcClose(address_);
+  }
+  void* address() const override { return reinterpret_cast<void*>(address_); }
+  size_t bytes() const override { return bytes_; }
+  Result<UniqueFd> exportHandle() const override {
+    return internalError("memory of another process is not exported again");
+  }
+  Status open(const IpcHandle& handle) {
+    return owner_.driver.check(owner_.driver.ipcOpen(&address_, handle, kIpcOpensPeerAccess),
+                               "cuIpcOpenMemHandle", fmt::format("{} bytes", bytes_));
+  }
+
+ private:
+  const MemoryOwner owner_;
+  const size_t bytes_;
+  DevicePointer address_ = 0;
+};
+
 class PinnedWords final : public SharedWords {
  public:
   explicit PinnedWords(const MemoryOwner& owner) : owner_(owner) {}
@@ -124,6 +148,27 @@ Result<std::unique_ptr<DeviceMemory>> mapMemory(const MemoryOwner& owner, Unique
   TUTTI_TRY(memory->import(handle, bytes));
   TUTTI_TRY(memory->map());
   return std::unique_ptr<DeviceMemory>(std::move(memory));
+}
+
+Result<std::unique_ptr<DeviceMemory>> openLegacy(const MemoryOwner& owner, const IpcHandle& handle,
+                                                 size_t bytes) {
+  auto memory = std::make_unique<LegacyMemory>(owner, bytes);
+  TUTTI_TRY(memory->open(handle));
+  return std::unique_ptr<DeviceMemory>(std::move(memory));
+}
+
+Result<UniqueFd> exportMapped(const Driver& driver, const void* address) {
+  AllocationHandle handle = 0;
+  int fd = -1;
+  DriverResult result = driver.memoryRetain(&handle, const_cast<void*>(address));
+  if (result == kSuccess) {
+    result = driver.memoryExport(&fd, handle, kHandlePosixFd, 0);
+    driver.memoryRelease(handle);
+  }
+  if (result == kSuccess) return UniqueFd(fd);
+  return Status(
+      Code::kInvalidUsage,
+      fmt::format("{} was not allocated to be shared between processes ({})", address, result));
 }
 
 Status allowAccess(const Driver& driver, DeviceNumber device, const DeviceMemory& memory) {

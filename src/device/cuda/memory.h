@@ -19,6 +19,12 @@ struct MemoryOwner {
 Result<std::unique_ptr<DeviceMemory>> createMemory(const MemoryOwner& owner, size_t bytes);
 Result<std::unique_ptr<DeviceMemory>> mapMemory(const MemoryOwner& owner, UniqueFd handle,
                                                 size_t bytes);
+// What cudaMalloc gave in another process.
+Result<std::unique_ptr<DeviceMemory>> openLegacy(const MemoryOwner& owner, const IpcHandle& handle,
+                                                 size_t bytes);
+// A descriptor of memory that cuMemCreate made; kInvalidUsage, not logged, unless it was made for
+// that.
+Result<UniqueFd> exportMapped(const Driver& driver, const void* address);
 // Lets `device` read and write the memory.
 Status allowAccess(const Driver& driver, DeviceNumber device, const DeviceMemory& memory);
 

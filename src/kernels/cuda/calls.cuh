@@ -21,15 +21,14 @@ __device__ __forceinline__ void runLineCalls(const wire::GpuLaunch& launch) {
   }
 }
 
-template <int kMost, typename Policy>
+template <int kMost, typename Policy, bool kShares>
 __device__ __forceinline__ void runSlotCalls(const wire::GpuLaunch& launch) {
   __shared__ SlotShared shared;
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
     if (static_cast<int>(blockIdx.x) >= call.blocks) continue;
     if (i > 0) __syncthreads();
-    const bool isFine = runSlotCall<kMost, Policy>(launch.view, call, shared);
-    if (__syncthreads_and(isFine ? 1 : 0) == 0) return;
+    if (!runSlotCall<kMost, Policy, kShares>(launch, call, shared)) return;
   }
 }
 
@@ -39,11 +38,12 @@ __device__ __forceinline__ void runSlotCalls(const wire::GpuLaunch& launch) {
     tutti::kernels::cuda::runLineCalls<tutti::kernels::cuda::call>(launch); \
   }
 
-// The same for up to 2, 4 and 8 ranks: what is done for each peer is unrolled.
-#define TUTTI_SLOT_KERNEL(name, most, policy)                                         \
+// The same for up to 2, 4 and 8 ranks: what is done for each peer is unrolled. `shares`: for calls
+// with a reach.
+#define TUTTI_SLOT_KERNEL(name, most, policy, shares)                                 \
   extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kSlotThreads, 1) \
       name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \
-    tutti::kernels::cuda::runSlotCalls<most, policy>(launch);                         \
+    tutti::kernels::cuda::runSlotCalls<most, policy, shares>(launch);                 \
   }
 
 }  // namespace tutti::kernels::cuda

@@ -19,6 +19,8 @@ constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
+// A sender that first waits for its receiver's word loses a trip, some 1 µs.
+constexpr uint64_t kLeastToTell = 4_MiB;
 
 bool folds(Collective collective) {
   return collective == kAllReduce || collective == kReduceScatter || collective == kReduce;
@@ -86,6 +88,13 @@ const char* slotKernel(bool fold, int32_t rankCount) {
   if (rankCount <= 2) return fold ? "tuttiFoldSlots2" : "tuttiMoveSlots2";
   if (rankCount <= 4) return fold ? "tuttiFoldSlots4" : "tuttiMoveSlots4";
   return fold ? "tuttiFoldSlots8" : "tuttiMoveSlots8";
+}
+
+// Null where no call of such a communicator shares.
+const char* sharingKernel(bool fold, int32_t rankCount) {
+  if (rankCount <= 2) return fold ? nullptr : "tuttiMoveSharing2";
+  if (rankCount <= 4) return fold ? "tuttiFoldSharing4" : "tuttiMoveSharing4";
+  return fold ? "tuttiFoldSharing8" : "tuttiMoveSharing8";
 }
 
 const char* lineKernel(bool fold) { return fold ? "tuttiFoldLines" : "tuttiMoveLines"; }
@@ -207,6 +216,19 @@ bool startsEarly(int32_t blocks, int32_t ranksPerDevice) {
   return ranksPerDevice == 1 && blocks <= kEarlyBlocks;
 }
 
+// 4 × H200, 1 GB: all-reduce 4917 µs (5077 through slots), all-gather 2409 (2457), reduce 3291
+// (3442). All-to-all of 16 MB 51 (57), of 1 GB 2555 (2463). Not where one rank has all: a broadcast
+// in two stages took 3263 µs so (3214), and 33 of 4 MB (25), among two ranks 12.6 of 1 MB (10.7)
+// (2026-11-22).
+const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice) {
+  if (request.rankCount < 2 || choice.protocol != "slots") return nullptr;
+  if (messageBytes(request) % wire::kGpuLineBytes != 0) return nullptr;
+  const bool fold = choice.shape == GpuAlgorithm::kTwoShot && request.collective != kBroadcast;
+  const bool moves = request.collective == kAllGather ||
+                     (request.collective == kAllToAll && messageBytes(request) <= 8_MiB);
+  return fold || moves ? sharingKernel(fold, request.rankCount) : nullptr;
+}
+
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   // Every peer may have a send and a receive in the same launch.
   const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
@@ -222,8 +244,10 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const int32_t byLines = blocksOf(kLeastByLines, std::min(most, kEarlyBlocks / 2));
   const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
                       wire::kGpuLinePayload;
-  if (bytes <= room) return {.blocks = byLines, .goesByLines = true};
-  return {.blocks = blocksOf(8_KiB, most), .goesByLines = false};
+  if (bytes <= room) return {.blocks = byLines, .goesByLines = true, .tellsPlace = false};
+  return {.blocks = blocksOf(8_KiB, most),
+          .goesByLines = false,
+          .tellsPlace = bytes >= kLeastToTell && request.ranksPerDevice == 1};
 }
 
 GpuChoice transferKernel() {
@@ -241,7 +265,8 @@ GpuChoice transferKernel() {
 KernelNames kernelNames(int32_t image, int32_t rankCount) {
   const bool fold = image != kMoveImage;
   return {lineKernel(fold), slotKernel(fold, rankCount),
-          rankCount > 2 ? stageKernel(fold) : nullptr, fold ? nullptr : transferKernel().kernel};
+          rankCount > 2 ? stageKernel(fold) : nullptr, fold ? nullptr : transferKernel().kernel,
+          sharingKernel(fold, rankCount)};
 }
 
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {

@@ -15,6 +15,8 @@ using Policy = Folding<ElementOf<DataType::TUTTI_ELEMENT>>;
 TUTTI_LINE_KERNEL(tuttiFoldLines, LineCall<tutti::kernels::cuda::Policy>)
 TUTTI_LINE_KERNEL(tuttiFoldTwoStages, TwoStageCall<tutti::kernels::cuda::Policy>)
 
-TUTTI_SLOT_KERNEL(tuttiFoldSlots, 2, tutti::kernels::cuda::Policy)
-TUTTI_SLOT_KERNEL(tuttiFoldSlots, 4, tutti::kernels::cuda::Policy)
-TUTTI_SLOT_KERNEL(tuttiFoldSlots, 8, tutti::kernels::cuda::Policy)
+TUTTI_SLOT_KERNEL(tuttiFoldSlots, 2, tutti::kernels::cuda::Policy, false)
+TUTTI_SLOT_KERNEL(tuttiFoldSlots, 4, tutti::kernels::cuda::Policy, false)
+TUTTI_SLOT_KERNEL(tuttiFoldSlots, 8, tutti::kernels::cuda::Policy, false)
+TUTTI_SLOT_KERNEL(tuttiFoldSharing, 4, tutti::kernels::cuda::Policy, true)
+TUTTI_SLOT_KERNEL(tuttiFoldSharing, 8, tutti::kernels::cuda::Policy, true)

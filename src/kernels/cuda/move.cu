@@ -10,9 +10,12 @@
 TUTTI_LINE_KERNEL(tuttiMoveLines, LineCall<tutti::kernels::cuda::Moving>)
 TUTTI_LINE_KERNEL(tuttiMoveTwoStages, TwoStageCall<tutti::kernels::cuda::Moving>)
 
-TUTTI_SLOT_KERNEL(tuttiMoveSlots, 2, tutti::kernels::cuda::Moving)
-TUTTI_SLOT_KERNEL(tuttiMoveSlots, 4, tutti::kernels::cuda::Moving)
-TUTTI_SLOT_KERNEL(tuttiMoveSlots, 8, tutti::kernels::cuda::Moving)
+TUTTI_SLOT_KERNEL(tuttiMoveSlots, 2, tutti::kernels::cuda::Moving, false)
+TUTTI_SLOT_KERNEL(tuttiMoveSlots, 4, tutti::kernels::cuda::Moving, false)
+TUTTI_SLOT_KERNEL(tuttiMoveSlots, 8, tutti::kernels::cuda::Moving, false)
+TUTTI_SLOT_KERNEL(tuttiMoveSharing, 2, tutti::kernels::cuda::Moving, true)
+TUTTI_SLOT_KERNEL(tuttiMoveSharing, 4, tutti::kernels::cuda::Moving, true)
+TUTTI_SLOT_KERNEL(tuttiMoveSharing, 8, tutti::kernels::cuda::Moving, true)
 
 extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 3)
     tuttiTransfers(const __grid_constant__ tutti::wire::GpuTransfers transfers) {

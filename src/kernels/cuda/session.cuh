@@ -28,6 +28,11 @@ __device__ __forceinline__ uint64_t stamped(uint32_t signature, uint64_t number)
   return uint64_t{signature} << 32 | static_cast<uint32_t>(number);
 }
 
+// Of a word of `entered`.
+__device__ __forceinline__ uint32_t signatureIn(uint64_t entered) {
+  return static_cast<uint32_t>(entered >> 32) & ~wire::kGpuShares;
+}
+
 // ---- waits
 // ---------------------------------------------------------------------------------------
 
@@ -91,7 +96,7 @@ class Patience {
     }
     const GpuControl* own = controlOf(view, view.rank);
     const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][blockIdx.x][awaited.peer]);
-    const auto theirs = static_cast<uint32_t>(seen >> 32);
+    const uint32_t theirs = signatureIn(seen);
     if (static_cast<uint32_t>(seen) != static_cast<uint32_t>(awaited.epoch)) return false;
     if (theirs == awaited.signature) return false;
     report(view, awaited, GpuFault::kMismatch, theirs);
@@ -220,11 +225,12 @@ __device__ __forceinline__ void awaitStream() {
 //   most one collective ahead of another that it writes to, and two sets of lines are enough.
 // 32 bits of e, compared modulo 2^32: at most two values apart. The signature rides along.
 // Nothing simpler: a broadcast's root hears nothing back from the data itself.
-__device__ inline void announce(const GpuView& view, const GpuCall& call, uint64_t epoch,
-                                int peer) {
+// `shares`: sharing.cuh.
+__device__ inline void announce(const GpuView& view, const GpuCall& call, uint64_t epoch, int peer,
+                                bool shares = false) {
   if (peer >= view.rankCount || peer == view.rank) return;
   storeRelaxed(&controlOf(view, peer)->entered[epoch & 1][blockIdx.x][view.rank],
-               stamped(call.signature, epoch));
+               stamped(call.signature | (shares ? wire::kGpuShares : 0), epoch));
 }
 
 const __device__ __forceinline__ uint64_t* entryOf(const GpuView& view, uint64_t epoch, int peer) {
@@ -246,7 +252,7 @@ __device__ inline bool awaitEntry(const GpuView& view, const Awaited& awaited, u
 __device__ inline bool awaitSameCall(const GpuView& view, const Awaited& awaited, uint64_t seen) {
   if (!awaitEntry(view, awaited, seen)) return false;
   seen = loadRelaxed(entryOf(view, awaited.number, awaited.peer));
-  const auto theirs = static_cast<uint32_t>(seen >> 32);
+  const uint32_t theirs = signatureIn(seen);
   const bool isThis = static_cast<uint32_t>(seen) == static_cast<uint32_t>(awaited.number);
   if (!isThis || theirs == awaited.signature) return true;
   report(view, awaited, GpuFault::kMismatch, theirs);

@@ -1,11 +1,21 @@
 // Sends, receives and local copies of a group, each with its own blocks; block j of a transfer uses
 // ring j of the pair. All of them go on at the same time, so any pattern of them ends.
+//
+// Of a long one the receiver first tells the sender's block j where the sender can write to the
+// buffer, or that it cannot. Then the bytes go there, and the one message that the pair's ring j
+// carries says that they have.
+//
+// places[b][p]: written by rank p's block b as it begins to receive from this rank; read here by
+//   the sender's keeper, each half of the line by one store with 32 bits of the ring's next message
+//   number + 1 in it, which was another in every receive before. The next is written only when this
+//   one's last message has come.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/cuda/pump.cuh"
 #include "kernels/cuda/ranges.cuh"
+#include "kernels/cuda/sharing.cuh"
 #include "kernels/cuda/transfer_lines.cuh"
 
 namespace tutti::kernels::cuda {
@@ -51,32 +61,42 @@ template <bool kSends>
 class TransferKeeper {
  public:
   __device__ TransferKeeper(const TransferCall& call, int lane)
-      : call_(call), lane_(lane), messages_(lane < call.rings ? call.messages(lane) : 0) {
+      : call_(call),
+        lane_(lane),
+        steps_(call.messages(0)),
+        awaited_{call.transfer.peer, 0, call.transfer.signature,
+                 kSends ? Collective::kSend : Collective::kRecv, 0} {
+    if (!kSends && call.transfer.tellsPlace && steps_ > 0) tellPlace();
+    messages_ = lane < call.rings ? call.messages(lane) : 0;
+    if (!kSends && place_ != nullptr) messages_ = lane == 0 ? 1 : 0;
     if (lane >= call.rings) return;
-    const Awaited awaited{call.transfer.peer, 0, call.transfer.signature,
-                          kSends ? Collective::kSend : Collective::kRecv, 0};
     const int ring = call.block + lane * wire::kGpuMaxBlocks;
     if constexpr (kSends) {
-      end_ = OutRing(call.view, awaited, ring);
+      end_ = OutRing(call.view, awaited_, ring);
     } else {
-      end_ = InRing(call.view, awaited, ring, messages_);
+      end_ = InRing(call.view, awaited_, ring, messages_);
     }
   }
 
   __device__ bool prepare(int64_t step, TransferStep& table) {
+    if (kSends && step == 0 && call_.transfer.tellsPlace && !awaitPlace()) return false;
     if (lane_ >= kTransferRings) return true;
     Range& range = table.ranges[lane_];
     range.bytes = 0;
-    if (step >= messages_) return true;
+    if constexpr (!kSends) {
+      const bool isLast = lane_ == 0 && step + 1 == steps_;
+      if (place_ != nullptr) return !isLast || end_.await(call_.view, 0) != nullptr;
+    }
+    if (lane_ >= call_.rings || step >= call_.messages(lane_)) return true;
     const wire::GpuTransfer& transfer = call_.transfer;
     const auto chunk = static_cast<size_t>(step * call_.rings + lane_);
     const size_t at = (chunk * transfer.blocks + call_.block) * call_.chunkBytes;
     const auto bytes =
         static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
     if constexpr (kSends) {
-      std::byte* slot = end_.awaitSlot(call_.view, step);
-      range = {transfer.buffer + at, slot, bytes};
-      return slot != nullptr;
+      std::byte* to = place_ != nullptr ? place_ + at : end_.awaitSlot(call_.view, step);
+      range = {transfer.buffer + at, to, bytes};
+      return to != nullptr;
     } else {
       const std::byte* slot = end_.await(call_.view, step);
       range = {slot, transfer.buffer + at, bytes};
@@ -86,10 +106,12 @@ class TransferKeeper {
 
   __device__ void complete(int64_t step) {
     if constexpr (kSends) {
+      if (place_ != nullptr && step + 1 < steps_) return;
       fenceSystem();
+      if (place_ != nullptr) step = 0;
       if (step < messages_) end_.mark(call_.view, step);
     } else {
-      if (step < messages_) end_.take(call_.view, step);
+      if (place_ == nullptr && step < messages_) end_.take(call_.view, step);
     }
   }
 
@@ -103,9 +125,44 @@ class TransferKeeper {
   }
 
  private:
+  // The number that the transfer's place has as its flag.
+  __device__ uint64_t placeNumber() const {
+    const wire::GpuCounters& counters =
+        controlOf(call_.view, call_.view.rank)->counters[call_.block][call_.transfer.peer];
+    return (kSends ? counters.sent : counters.received) + 1;
+  }
+
+  __device__ void tellPlace() {
+    const wire::GpuTransfer& transfer = call_.transfer;
+    // One lane looks, since the word may change.
+    const bool isReached = lane_ == 0 && transfer.reach != nullptr && isAlive(transfer.alive);
+    if (__shfl_sync(0xffffffff, isReached ? 1 : 0, 0) != 0) place_ = transfer.reach;
+    if (lane_ != 0) return;
+    GpuControl* theirs = controlOf(call_.view, transfer.peer);
+    storeAddress(theirs->places[call_.block][call_.view.rank], place_, placeNumber());
+  }
+
+  __device__ bool awaitPlace() {
+    Awaited awaited = awaited_;
+    awaited.number = placeNumber();
+    bool isFine = true;
+    if (lane_ == 0) {
+      const auto& line =
+          controlOf(call_.view, call_.view.rank)->places[call_.block][call_.transfer.peer];
+      isFine = awaitAddress(call_.view, line, awaited, place_);
+    }
+    const auto bits = reinterpret_cast<uint64_t>(place_);
+    place_ = reinterpret_cast<std::byte*>(__shfl_sync(0xffffffff, bits, 0));
+    if (place_ != nullptr) messages_ = lane_ == 0 ? 1 : 0;
+    return isFine;
+  }
+
   const TransferCall& call_;
   const int lane_;
-  const int64_t messages_;
+  const int64_t steps_;
+  const Awaited awaited_;
+  int64_t messages_ = 0;        // of this lane's ring
+  std::byte* place_ = nullptr;  // where the sender writes: the receiver's buffer, or null
   std::conditional_t<kSends, OutRing, InRing> end_;
 };
 

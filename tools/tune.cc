@@ -26,8 +26,8 @@ constexpr const char* kFooter =
     "Ranks call each collective with the choice left free and with every algorithm forced, in\n"
     "turn: 2 to 4 minutes on 2 CPUs, which should have nothing else to do. Printed is in how many\n"
     "cells (a collective, so many ranks of a kind, a size) the choice took at most 1.1 times what\n"
-    "the best forced algorithm did: as it ran, with the settings in force; by the prices fitted "
-    "to\n"
+    "the best forced algorithm did: as it ran, with the settings in force (or spread: or no more\n"
+    "than that algorithm in its own slowest repeat, of 25 % at most); by the prices fitted to\n"
     "these times; by the built-in ones. With --from nothing is measured.\n"
     "Exit code: 0; 2 usage; 3 a measurement or a file failed.\n"
     "Example: tutti tune -o prices.txt && TUTTI_TUNING_FILE=prices.txt ./app";
@@ -143,12 +143,13 @@ void printJudgement(const TuneJudgement& judgement, bool listsMisses) {
                  name(miss.block.collective), miss.bytes, miss.block.rankCount, kindOf(miss.block),
                  miss.choiceUs, miss.best, miss.bestUs, miss.choiceUs / miss.bestUs);
   }
-  fmt::print(stderr, "{:<28}  {:>5}  {:>9}  {:>13}  {:>8}\n", "WITHIN 10 % OF THE BEST", "CELLS",
-             "AS IT RAN", "BY NEW PRICES", "BUILT-IN");
+  fmt::print(stderr, "{:<28}  {:>5}  {:>9}  {:>9}  {:>13}  {:>8}\n", "WITHIN 10 % OF THE BEST",
+             "CELLS", "AS IT RAN", "OR SPREAD", "BY NEW PRICES", "BUILT-IN");
   for (const auto& [label, score] : judgement.scores) {
     const auto percent = [&](int good) { return 100.0 * good / score.cells; };
-    fmt::print(stderr, "{:<28}  {:>5}  {:>8.1f}%  {:>12.1f}%  {:>7.1f}%\n", label, score.cells,
-               percent(score.asItRan), percent(score.byFitted), percent(score.byBuiltIn));
+    fmt::print(stderr, "{:<28}  {:>5}  {:>8.1f}%  {:>8.1f}%  {:>12.1f}%  {:>7.1f}%\n", label,
+               score.cells, percent(score.asItRan), percent(score.asItRanOrSpread),
+               percent(score.byFitted), percent(score.byBuiltIn));
   }
 }
 
@@ -171,7 +172,7 @@ Status tune(const Command& command) {
   if (!command.timesPath.empty()) TUTTI_TRY(writeTimes(command.timesPath, times));
   const plan::Tuning tuning = fitTo(times, originOf(command));
   TUTTI_TRY_ASSIGN(const std::vector<TuneTime> others, readAll(command.judgePaths));
-  printJudgement(judge(mediansOf(others.empty() ? times : others), tuning), command.listsMisses);
+  printJudgement(judge(others.empty() ? times : others, tuning), command.listsMisses);
   return writePrices(tuning, command.outputPath);
 }
 

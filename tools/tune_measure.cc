@@ -10,11 +10,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/mapping.h"
+#include "base/rng.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/process.h"
@@ -29,6 +32,7 @@ constexpr size_t kMostRivals = 16;
 constexpr size_t kMostSizes = 64;
 constexpr unsigned kSecondsToGiveUp = 300;
 constexpr double kMostCalls = 1000;
+constexpr uint64_t kOrderSeed = 20261122;
 
 // What the ranks of a block share; the samples follow it in the same mapping.
 struct Board {
@@ -68,6 +72,15 @@ void meet(Board& board, int32_t rankCount) {
   for (int spins = 0; board.generation.load(std::memory_order_acquire) == generation; ++spins) {
     if (spins > kSpins) ::sched_yield();
   }
+}
+
+// Each time another order: who always followed the same rival would always find the caches, and the
+// ranks on the CPUs, as that one leaves them.
+std::vector<size_t> shuffled(size_t count, SeededRng& rng) {
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (size_t i = count; i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+  return order;
 }
 
 class RankOfBlock {
@@ -115,11 +128,10 @@ class RankOfBlock {
   // a batch costs to begin and end is then the same for all, too.
   Status timeAll() {
     const auto sizes = plan_.options.sizes.size();
-    const size_t rivals = plan_.rivals.size();
+    SeededRng rng(kOrderSeed);  // so all ranks' orders are one
     for (int32_t round = -1; round < plan_.options.rounds; ++round) {
       for (size_t size = 0; size < sizes; ++size) {
-        for (size_t turn = 0; turn < rivals; ++turn) {
-          const size_t rival = (turn + static_cast<size_t>(round + 1)) % rivals;
+        for (const size_t rival : shuffled(plan_.rivals.size(), rng)) {
           TUTTI_TRY_ASSIGN(const double us, timeOne(rival, size, round < 0));
           if (round >= 0) {
             plan_.sample(static_cast<size_t>(rank_), rival, size, static_cast<size_t>(round)) =

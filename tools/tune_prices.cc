@@ -13,6 +13,8 @@ namespace tutti::tools {
 namespace {
 
 constexpr double kGood = 1.1;
+// A cell whose best algorithm differs more from itself was not measured, and may not pass for good.
+constexpr double kMostSpread = 1.25;
 
 const schedule::Algorithm& algorithmOf(const TuneTime& time) {
   return *schedule::findAlgorithm(time.block.collective, time.rival);
@@ -38,8 +40,9 @@ plan::CostTerms termsOf(const TuneTime& time) {
   call.slotBytes = plan::acrossHosts({.slotBytes = call.slotBytes}).slotBytes;
   call.isOneHost = false;
   call.hostCount = block.hostCount;
-  call.crossings = plan::crossingsOf(
-      algorithm, {.rankCount = block.rankCount, .hostCount = block.hostCount}, hostOf);
+  call.crossings =
+      plan::crossingsOf(algorithm, {.rankCount = block.rankCount, .hostCount = block.hostCount},
+                        hostOf, schedule::chunksOf(algorithm, block.rankCount, time.bytes).filled);
   return plan::countTerms(algorithm, call);
 }
 
@@ -95,14 +98,19 @@ plan::Tuning fitTo(const std::vector<TuneTime>& times, const plan::Origin& origi
 
 namespace {
 
+// Times are medians.
 struct Cell {
   const TuneTime* choice = nullptr;  // null: was not measured
   std::vector<const TuneTime*> forced{};
+  std::map<std::string_view, double> slowest{};  // of each algorithm's repeats, us
 
   const TuneTime& best() const {
     return **std::ranges::min_element(forced, {}, [](const TuneTime* each) { return each->us; });
   }
   bool isGood(double us) const { return us <= kGood * best().us; }
+  bool isWithinSpread(double us) const {
+    return us <= std::min(slowest.at(best().rival), kMostSpread * best().us);
+  }
   bool isWellChosenBy(const Prices& prices) const {
     const TuneTime* cheapest = *std::ranges::min_element(
         forced, {}, [&](const TuneTime* each) { return predictUs(prices, *each); });
@@ -120,7 +128,12 @@ std::vector<std::string> labelsOf(const TuneBlock& block) {
 
 TuneJudgement judge(const std::vector<TuneTime>& times, const plan::Tuning& fitted) {
   std::map<std::pair<TuneBlock, uint64_t>, Cell> cells;
+  const std::vector<TuneTime> medians = mediansOf(times);
   for (const TuneTime& each : times) {
+    double& slowest = cells[{each.block, each.bytes}].slowest[each.rival];
+    slowest = std::max(slowest, each.us);
+  }
+  for (const TuneTime& each : medians) {
     Cell& cell = cells[{each.block, each.bytes}];
     if (each.rival == kChoice) {
       cell.choice = &each;
@@ -137,6 +150,7 @@ TuneJudgement judge(const std::vector<TuneTime>& times, const plan::Tuning& fitt
       TuneScore& score = judgement.scores[label];
       ++score.cells;
       score.asItRan += isGood;
+      score.asItRanOrSpread += isGood || cell.isWithinSpread(cell.choice->us);
       score.byFitted += cell.isWellChosenBy(own);
       score.byBuiltIn += cell.isWellChosenBy(builtIn);
     }

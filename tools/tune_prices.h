@@ -19,7 +19,10 @@ plan::Tuning fitTo(const std::vector<TuneTime>& times, const plan::Origin& origi
 // algorithm was taken: one within 10 % of the best that was forced.
 struct TuneScore {
   int cells = 0;
-  int asItRan = 0;   // by the ranks that chose
+  int asItRan = 0;  // by the ranks that chose
+  // That, or no slower than the best forced algorithm in its own slowest repeat, of which at most
+  // 25 % over its median count: what differs less than one algorithm from itself is no choice.
+  int asItRanOrSpread = 0;
   int byFitted = 0;  // the algorithm that the fitted prices name, by its own time
   int byBuiltIn = 0;
 };
@@ -37,7 +40,7 @@ struct TuneJudgement {
   std::map<std::string, TuneScore> scores{};  // by collective, by ranks; "all"
   std::vector<TuneMiss> misses{};
 };
-// `times` has one time for each rival of each cell (mediansOf).
+// Of each rival of each cell the median of its times counts.
 TuneJudgement judge(const std::vector<TuneTime>& times, const plan::Tuning& fitted);
 
 }  // namespace tutti::tools

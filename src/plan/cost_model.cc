@@ -78,9 +78,13 @@ void addCrossings(const CostedCall& call, double pieces, double chunkBytes, Cost
 }  // namespace
 
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call) {
-  const schedule::Cost cost = schedule::costOf(algorithm, call.rankCount, call.hostCount);
-  const int32_t chunks = std::max(algorithm.chunkCount(call.rankCount), 1);
-  const uint64_t chunkBytes = call.bytes / static_cast<uint64_t>(chunks);
+  const schedule::Chunks chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes);
+  const schedule::Cost cost = schedule::costOf(
+      algorithm,
+      {.rankCount = call.rankCount, .hostCount = call.hostCount, .chunks = chunks.filled});
+  const uint64_t chunkBytes = chunks.bytes;
+  const int32_t blocks = schedule::blockCount(algorithm.collective, call.rankCount);
+  const double meanBytes = static_cast<double>(call.bytes) / (blocks * chunks.filled);
   const bool isLine = chunkBytes <= wire::kInlineBytes;
   const bool isReferable = schedule::isReferable(algorithm);
   const bool isReferenced = call.readsPeers && isReferable && chunkBytes >= kDirectMinBytes;
@@ -102,8 +106,8 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   counts[place(CostTerm::kHop)] = cost.hops * call.ranksPerCpu;
   counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] = work.of(most, 2 * all) * pieces;
   counts[place(isReferenced ? CostTerm::kReferencedMb : CostTerm::kSlotMb)] =
-      copies * static_cast<double>(call.bytes) / chunks * (mayGain ? kKernelReadShare : 1) / kMb;
-  addCrossings(call, pieces, static_cast<double>(call.bytes) / chunks, counts);
+      copies * meanBytes * (mayGain ? kKernelReadShare : 1) / kMb;
+  addCrossings(call, pieces, meanBytes, counts);
   return counts;
 }
 

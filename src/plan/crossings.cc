@@ -10,6 +10,13 @@ namespace {
 using schedule::Place;
 using schedule::Program;
 
+// Which chunks hold something.
+struct Filled {
+  int32_t chunksPerBlock = 1;
+  int32_t first = 1;  // of each block's
+  bool holds(int32_t chunk) const { return chunk % chunksPerBlock < first; }
+};
+
 struct Messages {
   int32_t sent = 0;
   int32_t received = 0;
@@ -17,12 +24,14 @@ struct Messages {
 };
 
 // Messages of one rank that leave its host or come from another.
-Messages crossing(const Program& program, int32_t host, std::span<const int32_t> hostOf) {
+Messages crossing(const Program& program, int32_t host, std::span<const int32_t> hostOf,
+                  const Filled& filled) {
   const auto isElsewhere = [&](Rank peer) {
     return hostOf[static_cast<size_t>(index(peer))] != host;
   };
   Messages found;
   for (const schedule::Step& step : program.steps) {
+    if (!filled.holds(step.chunk)) continue;
     const std::span<const schedule::Operand> operands(
         &program.operands[step.firstOperand], size_t{step.sourceCount} + step.destinationCount);
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -45,16 +54,21 @@ int32_t countHosts(std::span<const int32_t> hostOf) {
 }  // namespace
 
 Crossings crossingsOf(const schedule::Algorithm& algorithm,
-                      const schedule::ScheduleOptions& options, std::span<const int32_t> hostOf) {
+                      const schedule::ScheduleOptions& options, std::span<const int32_t> hostOf,
+                      int32_t filledChunks) {
   const int32_t hosts = countHosts(hostOf);
   if (hosts < 2) return {};
   const int32_t host = hostOf[static_cast<size_t>(index(options.root))];
   Crossings found{.hops = algorithm.hostHops(options.rankCount, hosts), .hostRanks = 0};
+  const Filled filled{
+      .chunksPerBlock = algorithm.chunkCount(options.rankCount) /
+                        schedule::blockCount(algorithm.collective, options.rankCount),
+      .first = filledChunks};
   Messages all;
   for (int32_t rank = 0; rank < options.rankCount; ++rank) {
     if (hostOf[static_cast<size_t>(rank)] != host) continue;
     const Messages own =
-        crossing(schedule::buildProgram(algorithm, options, Rank{rank}), host, hostOf);
+        crossing(schedule::buildProgram(algorithm, options, Rank{rank}), host, hostOf, filled);
     found.rankMessages = std::max(found.rankMessages, own.most());
     all.sent += own.sent;
     all.received += own.received;

@@ -18,8 +18,10 @@ struct Crossings {
 };
 
 // `hostOf`: of each rank, by number; empty: one host. Messages are those of the root's host, or,
-// without a root, of rank 0's. Builds that host's programs: some us for 8 ranks, so ask once.
+// without a root, of rank 0's; of a block's chunks only the first `filledChunks` are sent
+// (schedule::chunksOf). Builds that host's programs: some us for 8 ranks, so ask once.
 Crossings crossingsOf(const schedule::Algorithm& algorithm,
-                      const schedule::ScheduleOptions& options, std::span<const int32_t> hostOf);
+                      const schedule::ScheduleOptions& options, std::span<const int32_t> hostOf,
+                      int32_t filledChunks);
 
 }  // namespace tutti::plan

@@ -6,17 +6,19 @@ namespace tutti::plan {
 namespace {
 
 Crossings of(Collective collective, std::string_view name, std::vector<int32_t> hostOf,
-             schedule::ScheduleOptions options = {}) {
+             schedule::ScheduleOptions options = {}, uint64_t bytes = 1 << 20) {
   options.rankCount = static_cast<int32_t>(hostOf.size());
-  return crossingsOf(*schedule::findAlgorithm(collective, name), options, hostOf);
+  const schedule::Algorithm& algorithm = *schedule::findAlgorithm(collective, name);
+  return crossingsOf(algorithm, options, hostOf,
+                     schedule::chunksOf(algorithm, options.rankCount, bytes).filled);
 }
 
 const std::vector<int32_t> kTwoOfFour = {0, 0, 0, 0, 1, 1, 1, 1};
 
 TEST(Crossings, AreNoneOnOneHost) {
   EXPECT_EQ(of(Collective::kAllReduce, "ring", {0, 0, 0}).hops, 0);
-  const Crossings none =
-      crossingsOf(*schedule::findAlgorithm(Collective::kAllReduce, "ring"), {.rankCount = 3}, {});
+  const Crossings none = crossingsOf(*schedule::findAlgorithm(Collective::kAllReduce, "ring"),
+                                     {.rankCount = 3}, {}, 3);
   EXPECT_EQ(none.hostMessages, 0);
 }
 
@@ -37,6 +39,17 @@ TEST(Crossings, OfAllPairsAreEachToEachRankElsewhere) {
   EXPECT_EQ(doubling.hops, 1);
   EXPECT_EQ(doubling.rankMessages, 1);
   EXPECT_EQ(doubling.hostMessages, 4);
+}
+
+// 64 bytes are one chunk, whose owner gets it from all and sends it to all.
+TEST(Crossings, OfAShortVectorAreThoseOfTheChunksThatItHas) {
+  const Crossings one = of(Collective::kAllReduce, "twoshot", kTwoOfFour, {}, 64);
+  EXPECT_EQ(one.rankMessages, 4);
+  EXPECT_EQ(one.hostMessages, 4);
+  EXPECT_EQ(of(Collective::kAllReduce, "twoshot", kTwoOfFour, {}, 512).hostMessages, 32);
+  // Everybody's block is as long as the others', whatever its length.
+  EXPECT_EQ(of(Collective::kAllGather, "ring", kTwoOfFour, {}, 64).hostMessages,
+            of(Collective::kAllGather, "ring", kTwoOfFour).hostMessages);
 }
 
 TEST(Crossings, OfARootedCallAreThoseOfTheRootsHost) {

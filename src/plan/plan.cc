@@ -74,9 +74,16 @@ schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& ag
   return options;
 }
 
+int32_t filledChunks(const Algorithm& algorithm, const CallShape& shape,
+                     const Agreement& agreement) {
+  return schedule::chunksOf(algorithm, agreement.rankCount, vectorBytes(shape, agreement.rankCount))
+      .filled;
+}
+
 Crossings crossingsFor(const Algorithm& algorithm, const CallShape& shape,
                        const Agreement& agreement) {
-  return crossingsOf(algorithm, optionsFor(shape, agreement), agreement.hostOf);
+  return crossingsOf(algorithm, optionsFor(shape, agreement), agreement.hostOf,
+                     filledChunks(algorithm, shape, agreement));
 }
 
 // What both sides of a link must agree on. A send and its receive share one value; the algorithm is
@@ -224,7 +231,8 @@ class ProgramCache {
 
   Crossings crossings(const Algorithm& algorithm, const CallShape& shape,
                       const Agreement& agreement) {
-    const auto [found, isNew] = crossings_.try_emplace(keyOf(algorithm, shape));
+    const auto [found, isNew] = crossings_.try_emplace(
+        {keyOf(algorithm, shape), filledChunks(algorithm, shape, agreement)});
     if (isNew) found->second = crossingsFor(algorithm, shape, agreement);
     return found->second;
   }
@@ -238,7 +246,7 @@ class ProgramCache {
   }
 
   std::map<Key, std::shared_ptr<const schedule::Program>> programs_;
-  std::map<Key, Crossings> crossings_;
+  std::map<std::pair<Key, int32_t>, Crossings> crossings_;  // by the chunks sent, too
 };
 
 Planner::Planner(Agreement agreement)

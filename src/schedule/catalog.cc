@@ -5,6 +5,8 @@
 #include <bit>
 #include <vector>
 
+#include "schedule/short_costs.h"
+
 namespace tutti::schedule {
 namespace {
 
@@ -237,21 +239,53 @@ constexpr int32_t kTwoPhaseSlots = 2;
 
 // Grouped by collective; the first is taken when nothing is known.
 constexpr std::array kAlgorithms = {
-    Algorithm{"ring", Collective::kAllReduce, kRingSlots, ringAllReduce, oneChunkARank,
-              ringAllReduceCost, ringAllReduceHostHops},
+    Algorithm{"ring",
+              Collective::kAllReduce,
+              kRingSlots,
+              ringAllReduce,
+              oneChunkARank,
+              ringAllReduceCost,
+              ringAllReduceHostHops,
+              nullptr,
+              {},
+              ringOfFirst},
     Algorithm{"oneshot", Collective::kAllReduce, 1, oneShotAllReduce, oneChunk, oneShotCost,
               allHops<oneShotCost>},
-    Algorithm{"twoshot", Collective::kAllReduce, kTwoPhaseSlots, twoShotAllReduce, oneChunkARank,
-              twoShotAllReduceCost, allHops<twoShotAllReduceCost>},
+    Algorithm{"twoshot",
+              Collective::kAllReduce,
+              kTwoPhaseSlots,
+              twoShotAllReduce,
+              oneChunkARank,
+              twoShotAllReduceCost,
+              allHops<twoShotAllReduceCost>,
+              nullptr,
+              {},
+              twoShotOfFirst},
     Algorithm{"hierarchical", Collective::kAllReduce, kTwoPhaseSlots, hierarchicalAllReduce,
               oneChunkARank, twoShotAllReduceCost, allHops<twoShotAllReduceCost>, hierarchicalCost,
-              "twoshot"},
-    Algorithm{"tree", Collective::kAllReduce, 1, treeAllReduce, treeCount, treeAllReduceCost,
-              treeAllReduceHostHops},
+              "twoshot", hierarchicalOfFirst},
+    Algorithm{"tree",
+              Collective::kAllReduce,
+              1,
+              treeAllReduce,
+              treeCount,
+              treeAllReduceCost,
+              treeAllReduceHostHops,
+              nullptr,
+              {},
+              treeOfFirst},
     Algorithm{"doubling", Collective::kAllReduce, 1, doublingAllReduce, oneChunk, doublingCost,
               doublingHostHops},
-    Algorithm{"pat", Collective::kAllReduce, kTwoPhaseSlots, patAllReduce, oneChunkARank,
-              patAllReduceCost, allHops<patAllReduceCost>},
+    Algorithm{"pat",
+              Collective::kAllReduce,
+              kTwoPhaseSlots,
+              patAllReduce,
+              oneChunkARank,
+              patAllReduceCost,
+              allHops<patAllReduceCost>,
+              nullptr,
+              {},
+              patOfFirst},
     Algorithm{"ring", Collective::kAllGather, kRingSlots, ringAllGather, oneChunkARank,
               ringHalfCost, ringHalfHostHops},
     Algorithm{"direct", Collective::kAllGather, 1, directAllGather, oneChunkARank,
@@ -267,17 +301,49 @@ constexpr std::array kAlgorithms = {
     Algorithm{"ring", Collective::kBroadcast, 1, ringBroadcast, oneChunk, chainCost, chainHostHops},
     Algorithm{"direct", Collective::kBroadcast, 1, directBroadcast, oneChunk, directBroadcastCost,
               allHops<directBroadcastCost>},
-    Algorithm{"twoshot", Collective::kBroadcast, 1, twoShotBroadcast, chunkARankButOne,
-              twoShotBroadcastCost, allHops<twoShotBroadcastCost>},
-    Algorithm{"tree", Collective::kBroadcast, 1, treeBroadcast, treeCount, treeHalfCost,
-              treeHalfHostHops},
+    Algorithm{"twoshot",
+              Collective::kBroadcast,
+              1,
+              twoShotBroadcast,
+              chunkARankButOne,
+              twoShotBroadcastCost,
+              allHops<twoShotBroadcastCost>,
+              nullptr,
+              {},
+              twoShotBroadcastOfFirst},
+    Algorithm{"tree",
+              Collective::kBroadcast,
+              1,
+              treeBroadcast,
+              treeCount,
+              treeHalfCost,
+              treeHalfHostHops,
+              nullptr,
+              {},
+              treeBroadcastOfFirst},
     Algorithm{"ring", Collective::kReduce, 1, ringReduce, oneChunk, chainCost, ringHalfHostHops},
     Algorithm{"direct", Collective::kReduce, 1, directReduce, oneChunk, directReduceCost,
               allHops<directReduceCost>},
-    Algorithm{"twoshot", Collective::kReduce, 1, twoShotReduce, chunkARankButOne, twoShotReduceCost,
-              allHops<twoShotReduceCost>},
-    Algorithm{"tree", Collective::kReduce, 1, treeReduce, treeCount, treeHalfCost,
-              treeHalfHostHops},
+    Algorithm{"twoshot",
+              Collective::kReduce,
+              1,
+              twoShotReduce,
+              chunkARankButOne,
+              twoShotReduceCost,
+              allHops<twoShotReduceCost>,
+              nullptr,
+              {},
+              twoShotReduceOfFirst},
+    Algorithm{"tree",
+              Collective::kReduce,
+              1,
+              treeReduce,
+              treeCount,
+              treeHalfCost,
+              treeHalfHostHops,
+              nullptr,
+              {},
+              treeReduceOfFirst},
     Algorithm{"pairwise", Collective::kAllToAll, 1, pairwiseAllToAll, oneChunkARank, pairwiseCost,
               allHops<pairwiseCost>},
     Algorithm{"direct", Collective::kAllToAll, 1, directAllToAll, oneChunkARank, directAllToAllCost,
@@ -320,6 +386,22 @@ const Algorithm* findAlgorithm(Collective collective, std::string_view name) {
 Cost costOf(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount) {
   return algorithm.followsHosts() ? algorithm.costOnHosts(rankCount, hostCount)
                                   : algorithm.cost(rankCount);
+}
+
+Cost costOf(const Algorithm& algorithm, const ShortVector& vector) {
+  const int32_t blocks = blockCount(algorithm.collective, vector.rankCount);
+  const Cost whole = costOf(algorithm, vector.rankCount, vector.hostCount);
+  const bool isWhole = vector.chunks * blocks >= algorithm.chunkCount(vector.rankCount);
+  if (isWhole || algorithm.costOfFirst == nullptr) return whole;
+  Cost cost = algorithm.costOfFirst(vector);
+  cost.steps = whole.steps;
+  return cost;
+}
+
+Chunks chunksOf(const Algorithm& algorithm, int32_t rankCount, uint64_t vectorBytes) {
+  const int32_t blocks = blockCount(algorithm.collective, rankCount);
+  return cutBlock(vectorBytes / static_cast<uint64_t>(blocks),
+                  algorithm.chunkCount(rankCount) / blocks);
 }
 
 double sentFactor(const Algorithm& algorithm, int32_t rankCount) {

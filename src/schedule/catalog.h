@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "schedule/algorithms.h"
+#include "schedule/layout.h"
 #include "schedule/schedule.h"
 
 namespace tutti::schedule {
@@ -20,6 +21,12 @@ struct Cost {
   int32_t hops = 0;      // messages on the longest path of which each waits for the one before: the
                          // latency
   int64_t messages = 0;  // by all ranks together
+};
+
+struct ShortVector {
+  int32_t rankCount = 1;
+  int32_t hostCount = 1;
+  int32_t chunks = 1;  // that hold something; fewer than there are
 };
 
 struct Algorithm {
@@ -37,6 +44,9 @@ struct Algorithm {
   // algorithm that it is with one host, whose prices hold for it too. Null and empty: it does not.
   Cost (*costOnHosts)(int32_t rankCount, int32_t hostCount) = nullptr;
   std::string_view onOneHost{};
+  // Of a vector so short that it ends after so many of its chunks (layout.h): the others are never
+  // sent. Hops are at most so many. Null: no chunk of it is ever empty alone.
+  Cost (*costOfFirst)(const ShortVector& vector) = nullptr;
 
   bool followsHosts() const { return costOnHosts != nullptr; }
   // Not just another's double among so many ranks: hosts hold several each, equally many.
@@ -46,6 +56,10 @@ struct Algorithm {
 };
 
 Cost costOf(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount);
+// Of a vector of which so many chunks a block hold something.
+Cost costOf(const Algorithm& algorithm, const ShortVector& vector);
+// How its blocks, of which all are as long, are cut.
+Chunks chunksOf(const Algorithm& algorithm, int32_t rankCount, uint64_t vectorBytes);
 
 // Never empty; the first is the one to take when nothing is known.
 std::span<const Algorithm> algorithms(Collective collective);

@@ -122,7 +122,8 @@ int32_t countLinks(const Program& program, bool asSources) {
   return count;
 }
 
-void expectCost(const Schedule& schedule, const Cost& said) {
+// But for the hops.
+Cost costSeen(const Schedule& schedule) {
   Cost seen;
   for (const Program& program : schedule.programs) {
     seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
@@ -130,11 +131,15 @@ void expectCost(const Schedule& schedule, const Cost& said) {
     seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
     seen.messages += countLinks(program, false);
   }
-  seen.hops = prove(schedule, {.slotCount = 8}).report.hops;
+  return seen;
+}
+
+void expectCost(const Schedule& schedule, const Cost& said) {
+  const Cost seen = costSeen(schedule);
   EXPECT_EQ(seen.steps, said.steps);
   EXPECT_EQ(seen.sentMessages, said.sentMessages);
   EXPECT_EQ(seen.receivedMessages, said.receivedMessages);
-  EXPECT_EQ(seen.hops, said.hops);
+  EXPECT_EQ(prove(schedule, {.slotCount = 8}).report.hops, said.hops);
   EXPECT_EQ(seen.messages, said.messages);
 }
 
@@ -210,6 +215,50 @@ class HostHops {
   int32_t ranksEach_;
   std::map<std::pair<int32_t, int32_t>, std::vector<int32_t>> links_;
 };
+
+// Of a vector that ends after so many chunks a block.
+Schedule cutAfter(Schedule schedule, int32_t chunks) {
+  const int32_t chunksPerBlock = schedule.chunkCount / schedule.blockCount;
+  for (Program& program : schedule.programs) {
+    std::erase_if(program.steps,
+                  [&](const Step& step) { return step.chunk % chunksPerBlock >= chunks; });
+  }
+  return schedule;
+}
+
+void expectShortCosts(const Algorithm& algorithm, const ScheduleOptions& options) {
+  const Schedule schedule = makeSchedule(algorithm, options);
+  for (int32_t chunks = 1; chunks < schedule.chunkCount / schedule.blockCount; ++chunks) {
+    SCOPED_TRACE(testing::Message() << options.rankCount << " ranks on " << options.hostCount
+                                    << " hosts, " << chunks << " chunks");
+    const Cost said =
+        costOf(algorithm,
+               {.rankCount = options.rankCount, .hostCount = options.hostCount, .chunks = chunks});
+    const Schedule cut = cutAfter(schedule, chunks);
+    const Cost seen = costSeen(cut);
+    EXPECT_EQ(seen.sentMessages, said.sentMessages);
+    EXPECT_EQ(seen.receivedMessages, said.receivedMessages);
+    EXPECT_EQ(seen.messages, said.messages);
+    const int32_t hops = HostHops(cut, options.rankCount).longest();
+    EXPECT_LE(hops, said.hops);
+    if (algorithm.name != "pat" && algorithm.name != "hierarchical") {
+      EXPECT_EQ(hops, said.hops);
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, CostsLessWhereChunksAreEmpty) {
+  for (int32_t n = 1; n <= 24; ++n) expectShortCosts(algorithm(), optionsFor(n, 0));
+}
+
+TEST(Hierarchical, CostsLessWhereChunksAreEmpty) {
+  const Algorithm& algorithm = *findAlgorithm(Collective::kAllReduce, "hierarchical");
+  for (int32_t n = 2; n <= 24; ++n) {
+    for (int32_t hosts = 1; hosts <= n; ++hosts) {
+      if (n % hosts == 0) expectShortCosts(algorithm, {.rankCount = n, .hostCount = hosts});
+    }
+  }
+}
 
 TEST_P(EveryAlgorithm, HopsBetweenHostsAsTheCatalogueSays) {
   if (isPointToPoint(algorithm().collective)) return;

@@ -29,4 +29,12 @@ Layout makeLayout(const LayoutOptions& options) {
   return layout;
 }
 
+Chunks cutBlock(uint64_t blockBytes, int32_t chunksPerBlock) {
+  if (chunksPerBlock == 1) return {.bytes = blockBytes, .filled = 1};
+  const uint64_t even = divideUp(blockBytes, static_cast<uint64_t>(chunksPerBlock));
+  const uint64_t apart = roundUp(std::max<uint64_t>(even, 1), uint64_t{kChunkAlignmentBytes});
+  return {.bytes = std::min(apart, blockBytes),
+          .filled = std::max(static_cast<int32_t>(divideUp(blockBytes, apart)), 1)};
+}
+
 }  // namespace tutti::schedule

@@ -33,4 +33,11 @@ struct LayoutOptions {
 // Chunks start on cache lines of the block, pieces are whole elements.
 Layout makeLayout(const LayoutOptions& options);
 
+// The same in bytes, whatever the elements: what a block's chunks hold.
+struct Chunks {
+  uint64_t bytes = 0;  // of each but the last that holds something
+  int32_t filled = 1;  // that do; a block's last ones may be empty
+};
+Chunks cutBlock(uint64_t blockBytes, int32_t chunksPerBlock);
+
 }  // namespace tutti::schedule

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/units.h"
+
 namespace tutti::schedule {
 namespace {
 
@@ -29,6 +31,24 @@ TEST(Layout, EveryElementOfABlockIsInExactlyOnePiece) {
         }
         EXPECT_EQ(covered, std::vector<int>(count, 1))
             << ranks << " ranks, " << count << " elements";
+      }
+    }
+  }
+}
+
+TEST(Layout, CutsABlockOfBytesAsItDoesOneOfElements) {
+  for (const int32_t chunks : {1, 2, 7, 8}) {
+    for (const size_t elementBytes : {1, 2, 4, 8}) {
+      for (size_t count = 1; count < 700; count += 3) {
+        const Layout layout = makeLayout({.collective = Collective::kAllReduce,
+                                          .rankCount = 8,
+                                          .chunkCount = chunks,
+                                          .blockElements = count,
+                                          .elementBytes = elementBytes,
+                                          .pieceBytes = 64});
+        const Chunks cut = cutBlock(count * elementBytes, chunks);
+        EXPECT_EQ(cut.bytes, std::min(layout.chunkElements, count) * elementBytes);
+        EXPECT_EQ(static_cast<size_t>(cut.filled), divideUp(count, layout.chunkElements));
       }
     }
   }

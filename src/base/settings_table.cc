@@ -113,6 +113,12 @@ constexpr SettingInfo kTable[] = {
      "1: GPU ranks refuse buffers that no GPU can address, at the price of a question to the "
      "driver "
      "a buffer."},
+    {"NCCL_PROTO", kAlgorithms, "", "", "LL|LL128|Simple",
+     "How GPU kernels may move bytes: with a flag in each store (LL), in each line (LL128), by "
+     "slots "
+     "(Simple). A list, ^ in front for all but these, or by collective; what no kernel can do for "
+     "a "
+     "call is ignored. Must agree on all GPU ranks."},
     {"NCCL_ALGO", kAlgorithms, "", "", kAlgorithmNames,
      "Algorithms to choose from: a list, ^ in front for all but these, or by collective: "
      "allreduce:oneshot;broadcast:ring. Names that this library lacks are known and never match. "
@@ -252,7 +258,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_LL128_NTHREADS", "threads of a thread block, LL128", kNoGpu),
     idle("NCCL_CTA_POLICY", "fewer thread blocks or more speed", kNoGpu),
     idle("NCCL_CGA_CLUSTER_SIZE", "thread blocks of a cluster", kNoGpu),
-    idle("NCCL_PROTO", "protocols to choose from: Simple, LL, LL128", kNoTuning),
     idle("NCCL_P2P_LEVEL", "how far apart GPUs may access each other", kNoGpu),
     idle("NCCL_P2P_DIRECT_DISABLE", "no direct access within a process", kNoGpu),
     idle("NCCL_P2P_USE_CUDA_MEMCPY", "copy engines between GPUs", kNoGpu),

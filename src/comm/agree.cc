@@ -33,6 +33,7 @@ struct InitRecord {
   wire::LinkGeometry geometry;
   uint64_t algorithmsHash = 0;         // of NCCL_ALGO
   std::array<char, 128> algorithms{};  // its beginning, zero-terminated, for messages
+  std::array<char, 64> protocols{};    // NCCL_PROTO, the same way
   uint64_t tuningHash = 0;             // of the tuning file; 0: none
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
@@ -191,6 +192,13 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
           i, other.peer.hostName.data(), other.algorithms.data(), own.peer.rank,
           own.peer.hostName.data(), own.algorithms.data());
     }
+    if (own.gpuHash != 0 && other.protocols != own.protocols) {
+      return invalidUsage(
+          "NCCL_PROTO differs between ranks: rank {} ({}) has \"{}\", rank {} ({}) has \"{}\"; set "
+          "it alike on all",
+          i, other.peer.hostName.data(), other.protocols.data(), own.peer.rank,
+          own.peer.hostName.data(), own.protocols.data());
+    }
     if (other.tuningHash != own.tuningHash) {
       return invalidUsage(
           "the prices of TUTTI_TUNING_FILE differ between rank {} ({}) and rank {} ({}): give all "
@@ -238,6 +246,8 @@ Status Communicator::agree() {
       config_.algorithms.empty() ? process_.settings().text("NCCL_ALGO") : config_.algorithms;
   own.algorithmsHash = hashOf(algorithms);
   std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
+  const std::string& protocols = process_.settings().text("NCCL_PROTO");
+  std::strncpy(own.protocols.data(), protocols.c_str(), own.protocols.size() - 1);
   // A file that cannot be used is told after the others have heard from us: they need not wait.
   Result<TuningFile> tuning = readTuningFile(process_.settings().text("TUTTI_TUNING_FILE"));
   own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
@@ -285,8 +295,10 @@ Status Communicator::agree() {
   if (!wire::isValid(agreement.geometry)) {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
-  // GPU ranks' kernels choose for themselves.
-  if (own.gpuHash == 0 || !noPeersReason_.empty()) agreement.tuner = tunerOf(process_, id_, graph_);
+  agreement.tuner = tunerOf(process_, id_, graph_);
+  gpuLimits_.algorithms = algorithms;
+  gpuLimits_.protocols = protocols;
+  gpuLimits_.tuner = agreement.tuner;
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);
   if (derivation_) return {};  // children are of the same machine

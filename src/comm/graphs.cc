@@ -125,6 +125,7 @@ std::string describeChoices(const plan::Agreement& agreement) {
 
 std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
   constexpr int kFirstPower = 3, kLastPower = 32;
+  launch::GpuChooser chooser(limits);
   std::string text;
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
@@ -133,11 +134,8 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
     std::string line, last;
     for (int power = kFirstPower; power <= kLastPower; ++power) {
       const uint64_t bytes = uint64_t{1} << power;
-      const auto choice = kernels::cuda::choose({.collective = collective,
-                                                 .count = divideUp(bytes, blocks * sizeof(float)),
-                                                 .rankCount = limits.rankCount,
-                                                 .ranksPerDevice = limits.ranksPerDevice,
-                                                 .maxBlocks = limits.maxBlocks});
+      const auto choice = kernels::cuda::choose(chooser.requestFor(
+          {.collective = collective, .count = divideUp(bytes, blocks * sizeof(float))}));
       if (!choice) break;
       std::string taken = fmt::format("{} by {}", choice->algorithm, choice->protocol);
       if (taken == last) continue;

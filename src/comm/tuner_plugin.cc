@@ -42,20 +42,35 @@ std::optional<int> functionOf(Collective collective) {
   return std::nullopt;
 }
 
-// The algorithms that have a row in the table; all of them move slots, as Simple does.
+// CPU ranks' algorithms that have a row in the table; all of them move slots, as Simple does.
 constexpr std::array<std::pair<std::string_view, int>, 3> kRows = {
     {{"tree", kTree}, {"ring", kRing}, {"pat", kPat}}};
 
-std::optional<int> rowOf(std::string_view algorithm) {
+struct Place {
+  int row = 0;
+  int column = 0;
+  bool operator==(const Place&) const = default;
+};
+
+// GPU kernels, which know no ring or tree, stand in the row that every collective has.
+std::optional<Place> placeOf(const plan::Tuner::Question& question, std::string_view algorithm,
+                             graph::Protocol protocol) {
+  if (question.areKernels) return Place{kRing, static_cast<int>(protocol)};
   const auto found = std::ranges::find(kRows, algorithm, [](const auto& row) { return row.first; });
   if (found == kRows.end()) return std::nullopt;
-  return found->second;
+  return Place{found->second, kSimple};
+}
+
+std::optional<Place> placeOf(const plan::Tuner::Question& question,
+                             const plan::AlgorithmCost& cost) {
+  return placeOf(question, cost.algorithm, cost.protocol);
 }
 
 // The table's numbers are in our constants' order.
 static_assert(static_cast<int>(graph::Method::kTree) == kTree &&
               static_cast<int>(graph::Method::kPat) == kPat);
-static_assert(static_cast<int>(graph::Protocol::kSimple) == kSimple);
+static_assert(static_cast<int>(graph::Protocol::kSimple) == kSimple &&
+              static_cast<int>(graph::Protocol::kLl) == kLl);
 
 void fill(Constants& constants) {
   const graph::NcclConstants& known = graph::nccl229();
@@ -117,7 +132,7 @@ class PluginTuner final : public plan::Tuner {
     return name == nullptr ? std::string_view("(no name)") : std::string_view(name);
   }
 
-  std::string_view advise(const Question& question) override {
+  Advice advise(const Question& question) override {
     const std::optional<int> function = functionOf(question.collective);
     if (!function) return {};
     const std::lock_guard lock(mutex_);
@@ -132,57 +147,79 @@ class PluginTuner final : public plan::Tuner {
     return *static_cast<const V*>(library_.functions);
   }
 
-  std::string_view adviseByNumber(const Question& question, int function) {
+  Advice adviseByNumber(const Question& question, int function) {
     int algorithm = kUndefined, protocol = kUndefined, channels = 0;
     if (failed(as<V2>().getCollInfo(context_, function, question.bytes, 0, 0, 1, &algorithm,
                                     &protocol, &channels)))
       return {};
-    if (algorithm == kUndefined) return {};
+    const Advice none{.channels = std::max(channels, 0)};
+    if (algorithm == kUndefined) return none;
     for (const plan::AlgorithmCost& each : question.costs) {
-      if (rowOf(each.algorithm) == algorithm) return each.algorithm;
+      const std::optional<Place> place = placeOf(question, each);
+      const bool isMeant =
+          place && place->row == algorithm && (!question.areKernels || place->column == protocol);
+      if (isMeant) return adviceFor(each, none.channels);
     }
-    complain(question, "algorithm", algorithm);
-    return {};
+    complain(question, {algorithm, protocol});
+    return none;
   }
 
-  std::string_view adviseByTable(const Question& question, int function) {
+  static Advice adviceFor(const plan::AlgorithmCost& cost, int channels) {
+    return {.algorithm = cost.algorithm, .protocol = cost.protocol, .channels = channels};
+  }
+
+  Advice adviseByTable(const Question& question, int function) {
     CostTable table;
     std::fill_n(&table[0][0], kAlgorithmRows * kProtocolColumns, kIgnored);
     double ownUs = 0;
     for (const plan::AlgorithmCost& each : question.costs) {
-      if (const auto row = rowOf(each.algorithm))
-        table[*row][kSimple] = static_cast<float>(each.us);
-      if (each.algorithm == question.chosen) ownUs = each.us;
+      if (const auto place = placeOf(question, each))
+        table[place->row][place->column] = static_cast<float>(each.us);
+      if (isChosen(question, each)) ownUs = each.us;
     }
     CostTable before;
     std::copy_n(&table[0][0], kAlgorithmRows * kProtocolColumns, &before[0][0]);
-    if (failed(askForTable(question, function, table))) return {};
-    if (std::equal(&table[0][0], &table[0][0] + kAlgorithmRows * kProtocolColumns, &before[0][0]))
-      return {};
-    return cheapest(question, table, ownUs);
+    int channels = 0;
+    if (failed(askForTable(question, function, table, channels))) return {};
+    const bool isSame =
+        std::equal(&table[0][0], &table[0][0] + kAlgorithmRows * kProtocolColumns, &before[0][0]);
+    const plan::AlgorithmCost* best = isSame ? nullptr : cheapest(question, table, ownUs);
+    if (best == nullptr) return {.channels = std::max(channels, 0)};
+    return adviceFor(*best, std::max(channels, 0));
   }
 
-  // Algorithms without a row keep the cost that they have.
-  std::string_view cheapest(const Question& question, const CostTable& table, double ownUs) {
-    std::string_view best = rowOf(question.chosen) ? std::string_view{} : question.chosen;
+  static bool isChosen(const Question& question, const plan::AlgorithmCost& cost) {
+    return cost.algorithm == question.chosen && cost.protocol == question.chosenProtocol;
+  }
+
+  // Algorithms without a row keep the cost that they have. Null: the chosen one, or none is left.
+  const plan::AlgorithmCost* cheapest(const Question& question, const CostTable& table,
+                                      double ownUs) {
+    const bool keepsOwn = !placeOf(question, question.chosen, question.chosenProtocol);
+    const plan::AlgorithmCost* best = nullptr;
     auto bestUs = static_cast<float>(ownUs);
+    std::array<bool, kAlgorithmRows * kProtocolColumns> isOurs{};
     for (const plan::AlgorithmCost& each : question.costs) {
-      const auto row = rowOf(each.algorithm);
-      if (!row || table[*row][kSimple] < 0) continue;
-      if (!best.empty() && table[*row][kSimple] >= bestUs) continue;
-      best = each.algorithm;
-      bestUs = table[*row][kSimple];
+      const auto place = placeOf(question, each);
+      if (!place) continue;
+      isOurs[static_cast<size_t>(place->row * kProtocolColumns + place->column)] = true;
+      const float us = table[place->row][place->column];
+      if (us < 0 || ((keepsOwn || best != nullptr) && us >= bestUs)) continue;
+      best = &each;
+      bestUs = us;
     }
     for (int row = 0; row < kAlgorithmRows; ++row) {
-      const bool wantsOther = table[row][kLl] == 0 || table[row][kLl128] == 0;
-      if (wantsOther) complain(question, "LL or LL128 of algorithm", row);
+      for (int column = 0; column < kProtocolColumns; ++column) {
+        const bool isOther = !isOurs[static_cast<size_t>(row * kProtocolColumns + column)];
+        if (isOther && table[row][column] == 0) complain(question, {row, column});
+      }
     }
-    return best == question.chosen ? std::string_view{} : best;
+    return best != nullptr && isChosen(question, *best) ? nullptr : best;
   }
 
-  ncclResult_t askForTable(const Question& question, int function, CostTable& table) {
+  ncclResult_t askForTable(const Question& question, int function, CostTable& table,
+                           int& channels) {
     auto** costs = reinterpret_cast<float**>(&table[0][0]);
-    int channels = 0;
     switch (library_.version) {
       case 3:
         return as<V3>().getCollInfo(context_, function, question.bytes, 1, costs, kAlgorithmRows,
@@ -206,12 +243,14 @@ class PluginTuner final : public plan::Tuner {
     return true;
   }
 
-  void complain(const Question& question, std::string_view what, int number) {
+  void complain(const Question& question, const Place& place) {
     if (hasComplained_) return;
     hasComplained_ = true;
-    log::info(log::Subsystem::kTuning,
-              "tuner plug-in {}: {} {} is wanted for {}, which CPU ranks do not have", name(), what,
-              number, tutti::name(question.collective));
+    log::info(
+        log::Subsystem::kTuning,
+        "tuner plug-in {}: algorithm {} by protocol {} is wanted for {}, which {} do not have",
+        name(), place.row, place.column, tutti::name(question.collective),
+        question.areKernels ? "this library's GPU kernels" : "CPU ranks");
   }
 
   const PluginLibrary library_;

@@ -44,48 +44,79 @@ TEST_P(TunerPlugin, OverridesTheChoiceOfTheCollectiveThatItNames) {
   const auto tuner = open();
   ASSERT_TRUE(tuner.ok()) << tuner.status().message();
   EXPECT_EQ(tuner.value()->name(), "fake");
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")), "tree");
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "ring")), "tree");
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kReduceScatter, "oneshot")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")).algorithm,
+            "tree");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "ring")).algorithm, "tree");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kReduceScatter, "oneshot")).algorithm,
+            "");
 }
 
 TEST_P(TunerPlugin, HasNoOpinionWhereItChangesNothing) {
   order("nothing");
   const auto tuner = open();
   ASSERT_TRUE(tuner.ok()) << tuner.status().message();
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")), "");
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "ring")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")).algorithm, "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "ring")).algorithm, "");
 }
 
 TEST_P(TunerPlugin, IsNotAskedForWhatItsInterfaceDoesNotKnow) {
   order("ring");
   const auto tuner = open();
   ASSERT_TRUE(tuner.ok()) << tuner.status().message();
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllToAll, "oneshot")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllToAll, "oneshot")).algorithm, "");
 }
 
 TEST_P(TunerPlugin, CannotAskForWhatCpuRanksLack) {
   order("nvls");
   const auto tuner = open();
   ASSERT_TRUE(tuner.ok()) << tuner.status().message();
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")).algorithm, "");
+}
+
+constexpr std::array<plan::AlgorithmCost, 3> kKernels = {
+    {{"oneshot", 4, graph::Protocol::kLl},
+     {"twoshot", 8, graph::Protocol::kLl128},
+     {"twoshot", 15, graph::Protocol::kSimple}}};
+
+plan::Tuner::Question questionForKernels() {
+  return {.collective = Collective::kAllReduce,
+          .bytes = 4096,
+          .costs = kKernels,
+          .chosen = "oneshot",
+          .chosenProtocol = graph::Protocol::kLl,
+          .areKernels = true};
+}
+
+// GPU kernels stand in the ring's row.
+TEST_P(TunerPlugin, OverridesTheProtocolAndTheBlocksOfGpuKernels) {
+  order("ring 4 simple 3");
+  const auto tuner = open();
+  ASSERT_TRUE(tuner.ok()) << tuner.status().message();
+  const plan::Tuner::Advice advice = tuner.value()->advise(questionForKernels());
+  EXPECT_EQ(advice.algorithm, "twoshot");
+  EXPECT_EQ(advice.protocol, graph::Protocol::kSimple);
+  EXPECT_EQ(advice.channels, 3);
+  order("ring 4 ll128");
+  EXPECT_EQ(tuner.value()->advise(questionForKernels()).protocol, graph::Protocol::kLl128);
+  order("tree 4");
+  EXPECT_EQ(tuner.value()->advise(questionForKernels()).algorithm, "");
 }
 
 TEST_P(TunerPlugin, LeavesOurChoiceWhereItForbidsAll) {
   order("none-left");
   const auto tuner = open();
   ASSERT_TRUE(tuner.ok()) << tuner.status().message();
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")), "");
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "ring")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")).algorithm, "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "ring")).algorithm, "");
 }
 
 TEST_P(TunerPlugin, IsNotAskedAgainOnceACallOfItFailed) {
   order("fail-call");
   const auto tuner = open();
   ASSERT_TRUE(tuner.ok()) << tuner.status().message();
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")).algorithm, "");
   order("ring");
-  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")), "");
+  EXPECT_EQ(tuner.value()->advise(questionFor(Collective::kAllReduce, "oneshot")).algorithm, "");
 }
 
 TEST_P(TunerPlugin, NamesThePlugInWhoseInitFailed) {

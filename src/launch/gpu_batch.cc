@@ -25,19 +25,10 @@ uint32_t signatureOf(const Call& call) {
 
 }  // namespace
 
-GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits) : limits_(limits) {
+GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits)
+    : limits_(limits), chooser_(limits) {
   launch_.view = view;
   transfers_.view = view;
-}
-
-kernels::cuda::GpuRequest GpuBatcher::requestFor(const Call& call) const {
-  return {.collective = call.shape.collective,
-          .type = call.shape.type,
-          .op = call.shape.op,
-          .count = call.shape.count,
-          .rankCount = limits_.rankCount,
-          .ranksPerDevice = limits_.ranksPerDevice,
-          .maxBlocks = limits_.maxBlocks};
 }
 
 Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, const Emit& emit) {
@@ -82,7 +73,7 @@ bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
 }
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
-  const auto request = requestFor(call);
+  const auto request = chooser_.requestFor(call.shape);
   if (kernels::cuda::goesAsTransfers(request)) return addMoves(call, emit);
   auto choice = kernels::cuda::choose(request);
   if (!choice) {
@@ -172,7 +163,7 @@ void GpuBatcher::addPart(const Call& call, const Part& part) {
   next.signature = signatureOf(call);
   next.peer = static_cast<int16_t>(part.peer);
   next.firstBlock = static_cast<int16_t>(blocks_);
-  const auto shape = kernels::cuda::shapeTransfer(next.bytes, requestFor(call));
+  const auto shape = kernels::cuda::shapeTransfer(next.bytes, chooser_.requestFor(call.shape));
   next.blocks = static_cast<int16_t>(shape.blocks);
   next.goesByLines = shape.goesByLines && part.source == nullptr;
   next.isSend = part.isSend;

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "kernels/gpu_catalog.h"
 #include "launch/call.h"
+#include "launch/gpu_chooser.h"
 #include "wire/gpu_work.h"
 
 namespace tutti::launch {
@@ -26,12 +27,7 @@ struct GpuBatch {
 
 class GpuBatcher {
  public:
-  // What is equal for all calls of a communicator: rank counts and limits.
-  struct Limits {
-    int32_t rankCount = 1;
-    int32_t ranksPerDevice = 1;
-    int32_t maxBlocks = wire::kGpuMaxBlocks;
-  };
+  using Limits = GpuLimits;  // equal for all calls of a communicator
   GpuBatcher(const wire::GpuView& view, const Limits& limits);
 
   // Hands each launch to `emit`, in order. The batch is valid during the call. `number` of a
@@ -57,9 +53,8 @@ class GpuBatcher {
     int32_t peer = 0;
   };
   void addPart(const Call& call, const Part& part);
-  kernels::cuda::GpuRequest requestFor(const Call& call) const;
-
   const Limits limits_;
+  GpuChooser chooser_;
   const Find* find_ = nullptr;  // during build()
   wire::GpuLaunch launch_{};
   wire::GpuTransfers transfers_{};

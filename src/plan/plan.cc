@@ -179,11 +179,12 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
 // What the plug-in makes of our choice.
 Choice advised(const CallShape& shape, const Agreement& agreement, Choice own,
                std::span<const AlgorithmCost> costs) {
-  const std::string_view advice =
-      agreement.tuner->advise({.collective = shape.collective,
-                               .bytes = vectorBytes(shape, agreement.rankCount),
-                               .costs = costs,
-                               .chosen = own.algorithm});
+  const std::string_view advice = agreement.tuner
+                                      ->advise({.collective = shape.collective,
+                                                .bytes = vectorBytes(shape, agreement.rankCount),
+                                                .costs = costs,
+                                                .chosen = own.algorithm})
+                                      .algorithm;
   if (advice.empty() || advice == own.algorithm) return own;
   return {advice, fmt::format("tuner plug-in {}; else {}: {}", agreement.tuner->name(),
                               own.algorithm, own.reason)};

@@ -128,10 +128,10 @@ TEST(Choose, SaysFromWhichSizesAnotherAlgorithmIsTaken) {
 class StubbornTuner final : public Tuner {
  public:
   explicit StubbornTuner(std::string_view wanted) : wanted_(wanted) {}
-  std::string_view advise(const Question& question) override {
+  Advice advise(const Question& question) override {
     EXPECT_FALSE(question.costs.empty());
     EXPECT_FALSE(question.chosen.empty());
-    return wanted_;
+    return {.algorithm = wanted_};
   }
   std::string_view name() const override { return "stubborn"; }
 

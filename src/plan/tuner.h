@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "graph/nccl_constants.h"
 #include "wire/types.h"
 
 namespace tutti::plan {
@@ -12,6 +13,8 @@ namespace tutti::plan {
 struct AlgorithmCost {
   std::string_view algorithm;  // of the catalogue
   double us = 0;               // as predicted
+  // Of GPU kernels' ways, which are several of one algorithm; CPU ranks have one way.
+  graph::Protocol protocol = graph::Protocol::kSimple;
 };
 
 // Any thread.
@@ -22,10 +25,16 @@ class Tuner {
     uint64_t bytes = 0;                    // of the whole vector
     std::span<const AlgorithmCost> costs;  // of all that may be taken
     std::string_view chosen;               // the planner's own choice, one of these
+    graph::Protocol chosenProtocol = graph::Protocol::kSimple;
+    bool areKernels = false;  // on GPUs, of which each reaches all others' memory
   };
-  // One of the question's algorithms; empty: no opinion. The same on every rank, or operations
-  // fail.
-  virtual std::string_view advise(const Question& question) = 0;
+  struct Advice {
+    std::string_view algorithm{};  // of one of the question's costs; empty: no opinion
+    graph::Protocol protocol = graph::Protocol::kSimple;  // of the same
+    int32_t channels = 0;                                 // thread blocks at most; 0: no opinion
+  };
+  // The same on every rank, or operations fail.
+  virtual Advice advise(const Question& question) = 0;
   virtual std::string_view name() const = 0;
   virtual ~Tuner() = default;
 };

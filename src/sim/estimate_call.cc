@@ -12,7 +12,6 @@ namespace {
 double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
   constexpr System kSystem = System::kTutti;
   const int32_t ranks = agreement.rankCount;
-  const auto bytes = static_cast<double>(plan::vectorBytes(shape, ranks));
   const auto algorithms = schedule::algorithms(shape.collective);
   double best = 0;
   for (const bool measuredOnly : {true, false}) {
@@ -21,10 +20,8 @@ double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
            {graph::Protocol::kLl, graph::Protocol::kLl128, graph::Protocol::kSimple}) {
         if (measuredOnly && !isPriced(kSystem, shape.collective, each.name, protocol)) continue;
         if (each.followsHosts()) continue;
-        const CallPrices& prices =
-            pricesFor({kSystem, shape.collective, each.name, protocol, ranks});
-        const double us = prices.fixedUs + each.cost(ranks).hops * prices.hopUs +
-                          prices.bytesUs(schedule::sentFactor(each, ranks) * bytes);
+        const double us =
+            gpuCallUs({.rankCount = ranks, .algorithm = each.name, .protocol = protocol}, shape);
         best = best > 0 ? std::min(best, us) : us;
       }
     }
@@ -51,6 +48,16 @@ Result<double> onCpus(const plan::Agreement& agreement, const plan::CallShape& s
 }
 
 }  // namespace
+
+double gpuCallUs(const GpuWay& way, const plan::CallShape& shape) {
+  const schedule::Algorithm* algorithm = schedule::findAlgorithm(shape.collective, way.algorithm);
+  if (algorithm == nullptr) return 0;
+  const CallPrices& prices =
+      pricesFor({System::kTutti, shape.collective, way.algorithm, way.protocol, way.rankCount});
+  const auto bytes = static_cast<double>(plan::vectorBytes(shape, way.rankCount));
+  return prices.fixedUs + algorithm->cost(way.rankCount).hops * prices.hopUs +
+         prices.bytesUs(schedule::sentFactor(*algorithm, way.rankCount) * bytes);
+}
 
 Result<double> estimateCallUs(const EstimatedRanks& ranks, const plan::CallShape& shape) {
   if (ranks.areGpus) return onGpus(ranks.agreement, shape);

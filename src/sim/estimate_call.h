@@ -3,7 +3,11 @@
 // choose the algorithm (plan/cost_model.h). Pure, any thread.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "base/status.h"
+#include "graph/nccl_constants.h"
 #include "plan/plan.h"
 
 namespace tutti::sim {
@@ -12,6 +16,15 @@ struct EstimatedRanks {
   const plan::Agreement& agreement;
   bool areGpus = false;
 };
+
+// One way of GPU ranks to make a call, launch not included; by the prices of its like where it was
+// not measured.
+struct GpuWay {
+  int32_t rankCount = 2;
+  std::string_view algorithm{};  // of the catalogue
+  graph::Protocol protocol = graph::Protocol::kSimple;
+};
+double gpuCallUs(const GpuWay& way, const plan::CallShape& shape);
 
 // Microseconds from call to end, launch included. kInvalidUsage where NCCL_ALGO leaves no
 // algorithm.

@@ -1,6 +1,7 @@
 /* A tuner plug-in for tests, in plain C, as a user would write one: its own declarations of the
  * interface, of the version that FAKE_TUNER_VERSION says. FAKE_TUNER in the environment says what
- * it does: an algorithm's name and maybe a collective's number, "ring" or "tree 4", is wanted;
+ * it does: an algorithm's name and maybe a collective's number, a protocol and channels, "ring",
+ * "tree 4" or "ring 4 ll 3", is wanted;
  * "nothing" leaves costs as they are; "none-left" forbids all; "fail-init" and "fail-call" fail. */
 #include <nccl.h>
 #include <stddef.h>
@@ -39,12 +40,16 @@ static ncclResult_t stop(void* context) {
   return ncclSuccess;
 }
 
-/* The row that is wanted for the collective; -1: none. */
-static int wantedRow(int function) {
-  char name[16] = "";
-  int only = -1;
-  if (sscanf(order(), "%15s %d", name, &only) < 1) return -1;
+/* The row that is wanted for the collective; -1: none. Changes the column and the channels. */
+static int wantedRow(int function, int* column, int* channels) {
+  char name[16] = "", protocol[16] = "";
+  int only = -1, most = 0;
+  *column = kSimple;
+  if (sscanf(order(), "%15s %d %15s %d", name, &only, protocol, &most) < 1) return -1;
   if (only >= 0 && only != function) return -1;
+  if (strcmp(protocol, "ll") == 0) *column = kLl;
+  if (strcmp(protocol, "ll128") == 0) *column = kLl128;
+  if (most > 0) *channels = most;
   if (strcmp(name, "tree") == 0) return kTree;
   if (strcmp(name, "ring") == 0) return kRing;
   if (strcmp(name, "nvls") == 0) return kNvls;
@@ -54,17 +59,19 @@ static int wantedRow(int function) {
 #if FAKE_TUNER_VERSION == 2
 static ncclResult_t ask(void* context, int function, size_t bytes, int collnet, int nvls,
                         int operations, int* algorithm, int* protocol, int* channels) {
-  (void)bytes, (void)collnet, (void)nvls, (void)operations, (void)channels;
+  (void)bytes, (void)collnet, (void)nvls, (void)operations;
   if (!((struct Context*)context)->alive || strcmp(order(), "fail-call") == 0)
     return ncclInternalError;
-  if (wantedRow(function) < 0) return ncclSuccess;
-  *algorithm = wantedRow(function);
-  *protocol = kSimple;
+  int column = 0;
+  const int row = wantedRow(function, &column, channels);
+  if (row < 0) return ncclSuccess;
+  *algorithm = row;
+  *protocol = column;
   return ncclSuccess;
 }
 #else
 static ncclResult_t changeTable(void* context, int function, float** costs, int algorithms,
-                                int protocols) {
+                                int protocols, int* channels) {
   float(*table)[kProtocols] = (float(*)[kProtocols])costs;
   if (algorithms != kAlgorithms || protocols != kProtocols) return ncclInvalidArgument;
   if (!((struct Context*)context)->alive || strcmp(order(), "fail-call") == 0)
@@ -73,21 +80,22 @@ static ncclResult_t changeTable(void* context, int function, float** costs, int 
     for (int row = 0; row < algorithms; ++row) table[row][kSimple] = -1.0F;
     return ncclSuccess;
   }
-  const int row = wantedRow(function);
-  if (row >= 0 && table[row][kSimple] != -1.0F) table[row][kSimple] = 0.0F;
+  int column = 0;
+  const int row = wantedRow(function, &column, channels);
+  if (row >= 0 && table[row][column] != -1.0F) table[row][column] = 0.0F;
   return ncclSuccess;
 }
 #if FAKE_TUNER_VERSION == 3
 static ncclResult_t ask(void* context, int function, size_t bytes, int operations, float** costs,
                         int algorithms, int protocols, int* channels) {
-  (void)bytes, (void)operations, (void)channels;
-  return changeTable(context, function, costs, algorithms, protocols);
+  (void)bytes, (void)operations;
+  return changeTable(context, function, costs, algorithms, protocols, channels);
 }
 #else
 static ncclResult_t ask(void* context, int function, size_t bytes, int operations, float** costs,
                         int algorithms, int protocols, int registered, int* channels) {
-  (void)bytes, (void)operations, (void)registered, (void)channels;
-  return changeTable(context, function, costs, algorithms, protocols);
+  (void)bytes, (void)operations, (void)registered;
+  return changeTable(context, function, costs, algorithms, protocols, channels);
 }
 #endif
 #endif

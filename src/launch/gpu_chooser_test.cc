@@ -1,0 +1,113 @@
+#include "launch/gpu_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "base/units.h"
+
+namespace tutti::launch {
+namespace {
+
+using graph::Protocol;
+using kernels::cuda::GpuChoice;
+
+plan::CallShape floats(Collective collective, uint64_t count) {
+  return {.collective = collective, .count = count};
+}
+
+GpuChoice choiceOf(const GpuLimits& limits, const plan::CallShape& shape) {
+  return kernels::cuda::choose(GpuChooser(limits).requestFor(shape)).value();
+}
+
+const plan::CallShape kShort = floats(Collective::kAllReduce, 256);
+const plan::CallShape kLong = floats(Collective::kAllReduce, 64_MiB);
+
+TEST(GpuChooser, LeavesTheUsualChoiceWhereNobodyHasASay) {
+  GpuChooser chooser({.rankCount = 4, .ranksPerDevice = 2, .maxBlocks = 7});
+  const kernels::cuda::GpuRequest request = chooser.requestFor(kLong);
+  EXPECT_EQ(request.count, kLong.count);
+  EXPECT_EQ(request.rankCount, 4);
+  EXPECT_EQ(request.ranksPerDevice, 2);
+  EXPECT_EQ(request.maxBlocks, 7);
+  EXPECT_EQ(request.lineBytes, -1);
+}
+
+TEST(GpuChooser, TakesTheProtocolsThatAreAllowed) {
+  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4}, kShort)), Protocol::kLl);
+  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4}, kLong)), Protocol::kSimple);
+  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "Simple"}, kShort)),
+            Protocol::kSimple);
+  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL128"}, kShort)), Protocol::kLl128);
+  EXPECT_NE(protocolOf(choiceOf({.rankCount = 4, .protocols = "^LL"}, kShort)), Protocol::kLl);
+  const plan::CallShape middle = floats(Collective::kAllReduce, 100'000);
+  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL"}, middle)), Protocol::kLl);
+  const GpuLimits byCollective{.rankCount = 4, .protocols = "allreduce:simple"};
+  EXPECT_EQ(protocolOf(choiceOf(byCollective, kShort)), Protocol::kSimple);
+  EXPECT_EQ(protocolOf(choiceOf(byCollective, floats(Collective::kAllGather, 256))), Protocol::kLl);
+}
+
+TEST(GpuChooser, IgnoresWhatLeavesNoKernel) {
+  // Lines of so much data have no place.
+  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL"}, kLong)), Protocol::kSimple);
+  EXPECT_EQ(choiceOf({.rankCount = 4, .algorithms = "ring"}, kShort).algorithm, "oneshot");
+  // "ring" says nothing to kernels, and nothing about the protocol either.
+  const GpuLimits usual{.rankCount = 4, .algorithms = "ring", .protocols = "Simple"};
+  EXPECT_EQ(protocolOf(choiceOf(usual, kShort)), Protocol::kSimple);
+}
+
+TEST(GpuChooser, TakesTheAlgorithmsThatAreAllowed) {
+  EXPECT_EQ(choiceOf({.rankCount = 4, .algorithms = "twoshot"}, kShort).algorithm, "twoshot");
+  EXPECT_EQ(choiceOf({.rankCount = 4, .algorithms = "broadcast:twoshot"}, kShort).algorithm,
+            "oneshot");
+}
+
+// Wants one protocol, in so many blocks.
+class OneProtocol final : public plan::Tuner {
+ public:
+  OneProtocol(Protocol wanted, int32_t channels) : wanted_(wanted), channels_(channels) {}
+  Advice advise(const Question& question) override {
+    ++questions;
+    EXPECT_TRUE(question.areKernels);
+    EXPECT_EQ(question.bytes, 1024u);
+    for (const plan::AlgorithmCost& each : question.costs) {
+      EXPECT_GT(each.us, 0);
+      if (each.protocol == wanted_) return {each.algorithm, each.protocol, channels_};
+    }
+    return {.channels = channels_};
+  }
+  std::string_view name() const override { return "one"; }
+
+  int questions = 0;
+
+ private:
+  Protocol wanted_;
+  int32_t channels_;
+};
+
+TEST(GpuChooser, AsksATunerOnceAShapeAndDoesWhatItSays) {
+  for (const Protocol wanted : {Protocol::kLl, Protocol::kLl128, Protocol::kSimple}) {
+    const auto tuner = std::make_shared<OneProtocol>(wanted, 0);
+    GpuChooser chooser({.rankCount = 4, .tuner = tuner});
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(protocolOf(kernels::cuda::choose(chooser.requestFor(kShort)).value()), wanted);
+    EXPECT_EQ(tuner->questions, 1);
+  }
+}
+
+TEST(GpuChooser, BoundsTheBlocksByWhatATunerSays) {
+  const auto tuner = std::make_shared<OneProtocol>(Protocol::kSimple, 3);
+  const plan::CallShape gather = floats(Collective::kAllGather, 64);
+  EXPECT_EQ(GpuChooser({.rankCount = 4, .tuner = tuner}).requestFor(gather).maxBlocks, 3);
+  EXPECT_EQ(
+      GpuChooser({.rankCount = 4, .maxBlocks = 2, .tuner = tuner}).requestFor(gather).maxBlocks, 2);
+}
+
+TEST(GpuChooser, OffersATunerOnlyWhatIsAllowed) {
+  const auto tuner = std::make_shared<OneProtocol>(Protocol::kLl, 0);
+  const GpuLimits limits{.rankCount = 4, .protocols = "Simple", .tuner = tuner};
+  EXPECT_EQ(protocolOf(choiceOf(limits, kShort)), Protocol::kSimple);
+}
+
+}  // namespace
+}  // namespace tutti::launch

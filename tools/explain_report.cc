@@ -69,12 +69,16 @@ void addAlgorithms(Explanation& explanation) {
   const std::vector<plan::AlgorithmCost> threads = plan::costsOf(shape, agreementOf(call, true));
   const std::vector<plan::AlgorithmCost> processes = plan::costsOf(shape, agreementOf(call, false));
   for (const schedule::Algorithm& algorithm : schedule::algorithms(call.collective)) {
-    const auto bytes = static_cast<double>(call.bytes);
+    const int32_t chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes).filled;
+    const schedule::Cost cost = schedule::costOf(
+        algorithm, {.rankCount = call.rankCount, .hostCount = call.hostCount, .chunks = chunks});
+    const int32_t blocks = schedule::blockCount(call.collective, call.rankCount);
+    const double chunkBytes = static_cast<double>(call.bytes) / (blocks * chunks);
     explanation.algorithms.push_back(
         {.algorithm = &algorithm,
-         .cost = algorithm.cost(call.rankCount),
-         .sentBytes = bytes * schedule::sentFactor(algorithm, call.rankCount),
-         .receivedBytes = bytes * schedule::receivedFactor(algorithm, call.rankCount),
+         .cost = cost,
+         .sentBytes = chunkBytes * cost.sentMessages,
+         .receivedBytes = chunkBytes * cost.receivedMessages,
          .threadsUs = call.hostCount > 1 ? 0 : costOf(algorithm.name, threads),
          .processesUs = costOf(algorithm.name, processes),
          .isChosen = algorithm.name == explanation.plan.algorithm});

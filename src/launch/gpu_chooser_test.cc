@@ -40,8 +40,6 @@ TEST(GpuChooser, TakesTheProtocolsThatAreAllowed) {
             Protocol::kSimple);
   EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL128"}, kShort)), Protocol::kLl128);
   EXPECT_NE(protocolOf(choiceOf({.rankCount = 4, .protocols = "^LL"}, kShort)), Protocol::kLl);
-  const plan::CallShape middle = floats(Collective::kAllReduce, 100'000);
-  EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL"}, middle)), Protocol::kLl);
   const GpuLimits byCollective{.rankCount = 4, .protocols = "allreduce:simple"};
   EXPECT_EQ(protocolOf(choiceOf(byCollective, kShort)), Protocol::kSimple);
   EXPECT_EQ(protocolOf(choiceOf(byCollective, floats(Collective::kAllGather, 256))), Protocol::kLl);

@@ -25,14 +25,15 @@ enum class CostTerm : uint8_t {
   kLine,          // sent or received, so short that it fits its mark's line
   kMessage,       // the same, longer; a piece of a chunk counts as one
   kSlotMb,        // 10^6 bytes sent or received, whichever is more, through slots
+  kColdMb,        // those of them whose slots a cache no longer holds when they come round again
   kReferencedMb,  // the same, read from the sender's buffer (long, where ranks can)
   // Beside those, where ranks are of several hosts:
   kNetHop,      // a message between hosts on the longest chain, once a piece
   kNetMessage,  // a piece sent to, or received from, another host
   kNetMb,       // 10^6 bytes that a host sends or receives, whichever is more
 };
-inline constexpr size_t kCostTermCount = 9;
-inline constexpr size_t kFirstNetTerm = 6;
+inline constexpr size_t kCostTermCount = 10;
+inline constexpr size_t kFirstNetTerm = 7;
 std::string_view nameOf(CostTerm term);  // "hop"
 using CostTerms = std::array<double, kCostTermCount>;
 
@@ -43,7 +44,8 @@ struct CostedCall {
   uint64_t bytes = 0;              // of the whole vector
   bool readsPeers = false;         // ranks are threads of one process
   bool readsByKernel = false;      // processes that read each other's memory through the kernel
-  uint32_t slotBytes = 64 * 1024;  // of a link
+  uint32_t slotCount = 8;          // of a link
+  uint32_t slotBytes = 64 * 1024;  // of each
   bool isOneHost = true;
   int32_t hostCount = 1;  // that hold as many ranks each, next to each other
   Crossings crossings{};  // of this algorithm

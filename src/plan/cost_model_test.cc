@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr CostTerms kPrices = {.3, .15, .03, .06, 250, 45};
+constexpr CostTerms kPrices = {.3, .15, .03, .06, 250, 100, 45};
 
 CostTerms countsOf(const char* algorithm, const CostedCall& call) {
   return countTerms(*schedule::findAlgorithm(Collective::kAllReduce, algorithm), call);
@@ -56,6 +56,30 @@ TEST(CostModel, TakesARootsWorkForOneRanksOnly) {
   EXPECT_NEAR(countOf(CostTerm::kReferencedMb, threads), .064, 1e-9);
   threads.ranksPerCpu = 4;
   EXPECT_NEAR(countOf(CostTerm::kReferencedMb, threads), 3.5 * .064, 1e-9);
+}
+
+TEST(CostModel, CountsMoreColdBytesWhereARankHasMoreLinks) {
+  const auto coldOf = [](const char* algorithm, uint64_t bytes) {
+    const CostTerms counts = countsOf(algorithm, {.rankCount = 8, .bytes = bytes});
+    return counts[static_cast<size_t>(CostTerm::kColdMb)] /
+           counts[static_cast<size_t>(CostTerm::kSlotMb)];
+  };
+  // Eight slots of a ring's link stay in a cache, those of seven links do not.
+  EXPECT_LT(coldOf("ring", 1_MiB), .15);
+  EXPECT_GT(coldOf("twoshot", 1_MiB), .4);
+  EXPECT_LT(coldOf("twoshot", 4_KiB), .05);
+}
+
+// 64 bytes are one chunk, which its owner gets from seven others and sends to them.
+TEST(CostModel, CountsTheMessagesThatAShortVectorHas) {
+  const auto messagesOf = [](const char* algorithm, uint64_t bytes) {
+    return countsOf(algorithm,
+                    {.rankCount = 8, .bytes = bytes})[static_cast<size_t>(CostTerm::kMessage)];
+  };
+  EXPECT_EQ(messagesOf("twoshot", 64), 7);
+  EXPECT_EQ(messagesOf("ring", 64), 3.5);
+  EXPECT_EQ(messagesOf("twoshot", 512), 28);
+  EXPECT_EQ(messagesOf("oneshot", 64), 14);
 }
 
 TEST(CostModel, LetsAChainWaitForItsFirstPiece) {
@@ -112,7 +136,7 @@ TEST(CostModel, GivesNoPriceBelowZeroAndBearsNothing) {
 TEST(CostModel, KeepsThePricesOfWhatItDidNotSeeNearTheUsualOnes) {
   const std::vector<CostSample> shortOnes = {{.counts = {1, 1, 2, 0, 0, 0}, .us = 2},
                                              {.counts = {1, 2, 4, 0, 0, 0}, .us = 3}};
-  const CostTerms usual = {1, .2, .4, .5, 100, 50};
+  const CostTerms usual = {1, .2, .4, .5, 100, 70, 50};
   const CostTerms fitted = fitPrices(shortOnes, &usual);
   for (const CostTerm term : {CostTerm::kMessage, CostTerm::kSlotMb, CostTerm::kReferencedMb})
     EXPECT_NEAR(fitted[static_cast<size_t>(term)], usual[static_cast<size_t>(term)], 1e-6);

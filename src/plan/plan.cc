@@ -156,6 +156,7 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
                   .bytes = vectorBytes(shape, agreement.rankCount),
                   .readsPeers = agreement.readsPeers,
                   .readsByKernel = agreement.readsByKernel,
+                  .slotCount = agreement.geometry.slotCount,
                   .slotBytes = agreement.geometry.slotBytes,
                   .isOneHost = agreement.isOneHost,
                   .hostCount = agreement.evenHostCount()};

@@ -78,9 +78,9 @@ std::string_view chosenAcross(const CostTerms& network, uint64_t count) {
 }
 
 TEST(Choose, GoesByTheNetworksPricesBetweenHosts) {
-  constexpr CostTerms kDearHops = {0, 0, 0, 0, 0, 0, 1000, 0, 0};
-  constexpr CostTerms kDearMessages = {0, 0, 0, 0, 0, 0, 0, 1000, 0};
-  constexpr CostTerms kDearBytes = {0, 0, 0, 0, 0, 0, 0, 0, 1e6};
+  constexpr CostTerms kDearHops = {0, 0, 0, 0, 0, 0, 0, 1000, 0, 0};
+  constexpr CostTerms kDearMessages = {0, 0, 0, 0, 0, 0, 0, 0, 1000, 0};
+  constexpr CostTerms kDearBytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 1e6};
   // One hop between hosts, though doubling has two more inside.
   EXPECT_THAT(chosenAcross(kDearHops, 16), testing::AnyOf("oneshot", "doubling"));
   // One chunk, which the hosts exchange once.

@@ -10,13 +10,14 @@
 namespace tutti::plan {
 namespace {
 
-constexpr std::string_view kFirstLine = "tutti tuning 5";
+constexpr std::string_view kFirstLine = "tutti tuning 6";
 constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int32_t kMaxCpus = 1 << 20;
 constexpr double kMaxFigure = 1e12;
 
-constexpr std::array kTerms = {CostTerm::kCall,    CostTerm::kHop,    CostTerm::kLine,
-                               CostTerm::kMessage, CostTerm::kSlotMb, CostTerm::kReferencedMb};
+constexpr std::array kTerms = {CostTerm::kCall,        CostTerm::kHop,    CostTerm::kLine,
+                               CostTerm::kMessage,     CostTerm::kSlotMb, CostTerm::kColdMb,
+                               CostTerm::kReferencedMb};
 constexpr std::array kNetTerms = {CostTerm::kNetHop, CostTerm::kNetMessage, CostTerm::kNetMb};
 constexpr std::array kSystems = {System::kTutti, System::kNccl};
 constexpr std::array kProtocols = {graph::Protocol::kLl, graph::Protocol::kLl128,

@@ -18,13 +18,13 @@ Tuning tuningOf() {
               CpuConstants{
                   .origin = origin,
                   .cpuCount = 4,
-                  .prices = {{Collective::kAllReduce, {}, "ring", {.3, .15, .03, .06, 250, 45}},
+                  .prices = {{Collective::kAllReduce, {}, "ring", {.3, .15, .03, .06, 250, 90, 45}},
                              {Collective::kAllReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}},
                              {Collective::kAllReduce, {true, false}, "ring", {2, 2, 3, 4, 5, 6}},
                              {Collective::kReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}}}},
-          .sockets =
-              SocketConstants{
-                  .origin = origin, .us = {0, 0, 0, 0, 0, 0, 20, 5, 400}, .wireGbPerSecond = 2.5},
+          .sockets = SocketConstants{.origin = origin,
+                                     .us = {0, 0, 0, 0, 0, 0, 0, 20, 5, 400},
+                                     .wireGbPerSecond = 2.5},
           .gpu = GpuConstants{.origin = origin,
                               .eager = {{{1.5, 0}, {0, 10.25}}},
                               .calls = {{.system = System::kNccl,
@@ -86,9 +86,9 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Tuning, IsRefusedWhereItGoesWrong) {
-  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 5\""));
+  EXPECT_THAT(refusal("<xml/>"), HasSubstr("tuning.txt:1: wanted \"tutti tuning 6\""));
   EXPECT_THAT(refusal(""), HasSubstr("no device"));
-  const std::string first = "tutti tuning 5\n";
+  const std::string first = "tutti tuning 6\n";
   EXPECT_THAT(refusal(first + "cpus 2\n"), HasSubstr("tuning.txt:2: \"cpus\": wanted device"));
   EXPECT_THAT(refusal(first + "device fpga\n"), HasSubstr("\"fpga\": wanted cpu, sockets"));
   EXPECT_THAT(refusal(first + "device cpu\ndevice cpu\n"), HasSubstr("each once"));

@@ -23,7 +23,8 @@ Cost ringAllReduceCost(int32_t n) {
           .sentMessages = 2 * (n - 1),
           .receivedMessages = 2 * (n - 1),
           .hops = 2 * (n - 1),
-          .messages = 2 * everyPair(n)};
+          .messages = 2 * everyPair(n),
+          .links = n == 1 ? 0 : n};
 }
 
 // All-gather and reduce-scatter: each half of a ring all-reduce.
@@ -32,7 +33,8 @@ Cost ringHalfCost(int32_t n) {
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
           .hops = n - 1,
-          .messages = everyPair(n)};
+          .messages = everyPair(n),
+          .links = n == 1 ? 0 : n};
 }
 
 Cost chainCost(int32_t n) {
@@ -134,7 +136,8 @@ Cost twoShotAllReduceCost(int32_t n) {
           .sentMessages = 2 * (n - 1),
           .receivedMessages = 2 * (n - 1),
           .hops = std::min(2 * (n - 1), 2),
-          .messages = 2 * everyPair(n)};
+          .messages = 2 * everyPair(n),
+          .links = everyPair(n)};
 }
 
 // The chunks of a broadcast or a reduction: all ranks' but the root's.
@@ -172,13 +175,17 @@ Cost doublingCost(int32_t n) {
           .messages = int64_t{doubled} * rounds + 2 * over};
 }
 
+// A rank has a link to, or from, each that is a power of two away.
+int64_t patLinks(int32_t n) { return int64_t{n} * treeDepth(n); }
+
 // Every second distance passes on what the one before it brought.
 Cost patHalfCost(int32_t n) {
   return {.steps = n,
           .sentMessages = n - 1,
           .receivedMessages = n - 1,
           .hops = n / 2,
-          .messages = everyPair(n)};
+          .messages = everyPair(n),
+          .links = patLinks(n)};
 }
 
 Cost patAllReduceCost(int32_t n) {
@@ -186,7 +193,8 @@ Cost patAllReduceCost(int32_t n) {
           .sentMessages = 2 * (n - 1),
           .receivedMessages = 2 * (n - 1),
           .hops = 2 * (n / 2),
-          .messages = 2 * everyPair(n)};
+          .messages = 2 * everyPair(n),
+          .links = 2 * patLinks(n)};
 }
 
 // Two-shot's messages. A rank hands in host by host, each time after it has folded what the host
@@ -194,7 +202,9 @@ Cost patAllReduceCost(int32_t n) {
 // inside and, for each other host, one that waits for the host before.
 Cost hierarchicalCost(int32_t n, int32_t hosts) {
   Cost cost = twoShotAllReduceCost(n);
-  if (hosts > 1 && hosts < n) cost.hops = 2 * hosts;
+  if (hosts < 2 || hosts == n) return cost;
+  cost.hops = 2 * hosts;
+  cost.links = int64_t{n} * (n / hosts - 1 + hosts - 1);
   return cost;
 }
 

@@ -21,6 +21,7 @@ struct Cost {
   int32_t hops = 0;      // messages on the longest path of which each waits for the one before: the
                          // latency
   int64_t messages = 0;  // by all ranks together
+  int64_t links = 0;     // that carry them, of all ranks together, at most; 0: each has its own
 };
 
 struct ShortVector {

@@ -130,6 +130,7 @@ Cost costSeen(const Schedule& schedule) {
     seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
     seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
     seen.messages += countLinks(program, false);
+    seen.links += static_cast<int64_t>(program.sendsTo.size());
   }
   return seen;
 }
@@ -141,6 +142,11 @@ void expectCost(const Schedule& schedule, const Cost& said) {
   EXPECT_EQ(seen.receivedMessages, said.receivedMessages);
   EXPECT_EQ(prove(schedule, {.slotCount = 8}).report.hops, said.hops);
   EXPECT_EQ(seen.messages, said.messages);
+  const int64_t links = said.links == 0 ? said.messages : said.links;
+  EXPECT_LE(seen.links, links);
+  if (schedule.algorithm != "tree" && schedule.algorithm != "pat") {
+    EXPECT_EQ(seen.links, links);
+  }
 }
 
 TEST_P(EveryAlgorithm, CostsWhatTheCatalogueSays) {

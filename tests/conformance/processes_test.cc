@@ -147,15 +147,15 @@ TEST(Processes, FindOutThatTheirAlgorithmsDifferInTheTail) {
 TEST(Processes, FindOutThatTheirPricesDiffer) {
   const std::filesystem::path file =
       testing::TempDir() + "tutti_prices_" + std::to_string(::getpid());
-  std::ofstream(file) << "tutti tuning 5\ndevice cpu\nprices AllReduce threads ring call 1 hop 1 "
-                         "line 1 message 1 slot_mb 1 "
+  std::ofstream(file) << "tutti tuning 6\ndevice cpu\nprices AllReduce threads ring call 1 hop 1 "
+                         "line 1 message 1 slot_mb 1 cold_mb 1 "
                          "referenced_mb 1\n";
   const auto settings = [&](int rank) {
     return std::vector<std::string>{"TUTTI_TUNING_FILE=" + (rank == 0 ? file.string() : ""),
                                     "TEST_TEXT=TUTTI_TUNING_FILE differ"};
   };
   EXPECT_EQ(runProcesses("ProcessRanks.DISABLED_Refused", 2, settings), std::vector<int>(2, 0));
-  std::ofstream(file) << "tutti tuning 5\ndevice cpu\nprices Singing threads\n";
+  std::ofstream(file) << "tutti tuning 6\ndevice cpu\nprices Singing threads\n";
   const auto broken = [&](int) {
     return std::vector<std::string>{"TUTTI_TUNING_FILE=" + file.string(),
                                     "TEST_TEXT=:3: \"Singing\" is no collective"};

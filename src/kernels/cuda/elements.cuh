@@ -98,6 +98,17 @@ struct Float8Element : FloatArithmetic {
   static __device__ TUTTI_FLOAT8_CONVERSION Bits narrow(float value) {
     return value == value ? __nv_cvt_float_to_fp8(value, __NV_SATFINITE, kKind) : Bits{0x7f};
   }
+
+  // Two at once, the first in the low byte: one instruction each way converts both.
+  static __device__ TUTTI_FLOAT8_CONVERSION float2 widenPair(uint16_t bits) {
+    return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(bits, kKind)));
+  }
+  static __device__ TUTTI_FLOAT8_CONVERSION uint16_t narrowPair(float2 values) {
+    const uint32_t both = __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, kKind);
+    const uint32_t low = values.x == values.x ? both & 0xff : 0x7f;
+    const uint32_t high = values.y == values.y ? both & 0xff00 : 0x7f00;
+    return static_cast<uint16_t>(low | high);
+  }
 };
 
 struct Float64Element {
@@ -158,29 +169,38 @@ struct Lanes {
   using Bits = typename Element::Bits;
   using Value = typename Element::Value;
   static constexpr int kCount = sizeof(W) / sizeof(Bits);
+  static constexpr bool kByPairs = requires { Element::widenPair(uint16_t{}); };
 
   Value values[kCount];
 
   static __device__ Lanes widen(const W& raw) {
-    union {
-      W whole;
-      Bits parts[kCount];
-    } bits;
-    bits.whole = raw;
     Lanes lanes;
+    if constexpr (kByPairs) {
+      lanes.widenPairs(raw);
+    } else {
+      union {
+        W whole;
+        Bits parts[kCount];
+      } bits;
+      bits.whole = raw;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) lanes.values[i] = Element::widen(bits.parts[i]);
+      for (int i = 0; i < kCount; ++i) lanes.values[i] = Element::widen(bits.parts[i]);
+    }
     return lanes;
   }
 
   __device__ W narrow() const {
-    union {
-      W whole;
-      Bits parts[kCount];
-    } bits;
+    if constexpr (kByPairs) {
+      return narrowPairs();
+    } else {
+      union {
+        W whole;
+        Bits parts[kCount];
+      } bits;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) bits.parts[i] = Element::narrow(values[i]);
-    return bits.whole;
+      for (int i = 0; i < kCount; ++i) bits.parts[i] = Element::narrow(values[i]);
+      return bits.whole;
+    }
   }
 
   // The branch is the same for all threads of a call, and outside of the loop over elements.
@@ -206,6 +226,38 @@ struct Lanes {
   }
 
  private:
+  // By words, since an array of halves of words would be put together byte by byte.
+  static constexpr int kWords = sizeof(W) / sizeof(uint32_t);
+
+  __device__ __forceinline__ void widenPairs(const W& raw) {
+    union {
+      W whole;
+      uint32_t words[kWords];
+    } bits;
+    bits.whole = raw;
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const float2 pair =
+          Element::widenPair(static_cast<uint16_t>(bits.words[i / 2] >> i % 2 * 16));
+      values[2 * i] = pair.x;
+      values[2 * i + 1] = pair.y;
+    }
+  }
+
+  __device__ __forceinline__ W narrowPairs() const {
+    union {
+      W whole;
+      uint32_t words[kWords];
+    } bits;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const float* four = values + 4 * i;
+      bits.words[i] = uint32_t{Element::narrowPair(make_float2(four[0], four[1]))} |
+                      uint32_t{Element::narrowPair(make_float2(four[2], four[3]))} << 16;
+    }
+    return bits.whole;
+  }
+
   template <typename Op>
   __device__ __forceinline__ void each(const Lanes& other, Op op) {
 #pragma unroll

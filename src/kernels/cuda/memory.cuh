@@ -55,6 +55,13 @@ __device__ __forceinline__ uint4 loadLine(const uint4* from) {
   return line;
 }
 
+// One of two, by their words: a conditional between two elements of an array would be one between
+// their addresses, and keep the array in local memory.
+__device__ __forceinline__ uint4 pick(bool isFirst, const uint4 a, const uint4 b) {
+  return make_uint4(isFirst ? a.x : b.x, isFirst ? a.y : b.y, isFirst ? a.z : b.z,
+                    isFirst ? a.w : b.w);
+}
+
 __device__ __forceinline__ uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

@@ -27,6 +27,7 @@ template <typename Element>
 class Folding {
  public:
   static constexpr bool kFolds = true;
+  static constexpr bool kByPairs = Lanes<Element, uint4>::kByPairs;
   using Bits = typename Element::Bits;
   using Value = typename Element::Value;
 

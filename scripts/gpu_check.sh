@@ -54,6 +54,7 @@ types() {
   step "$1 roots" 60 "$build/bin/tutti" perf broadcast "${@:2}" -r all -b 1000 -e 1M -f 1024 --min-time 0.0005 -T 50
   step "$1 misaligned" 60 "$build/bin/tutti" perf reduce_scatter "${@:2}" -u 1 -d half -b 2 -e 4M -f 64 --min-time 0.0005 -T 50
   step "$1 graphs" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -G 5 -b 8 -e 16M -f 64 -T 50
+  NCCL_GRAPH_REGISTER=1 step "$1 graphs that register" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
   step "$1 registered" 60 "$build/bin/tutti" perf all_gather "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
   step "$1 windows" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
   step "$1 groups" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -m 50 -b 8 -e 256K -f 64 --min-time 0.002 -T 50
@@ -62,6 +63,8 @@ types() {
 # behaviour RANKS
 behaviour() {
   TUTTI_TEST_RANKS=$1 step "behaviour, $1 ranks${CUDA_VISIBLE_DEVICES:+ on one GPU}" 240 "$build/bin/test_gpu"
+  NCCL_GRAPH_REGISTER=1 TUTTI_TEST_RANKS=$1 step "registration, $1 ranks${CUDA_VISIBLE_DEVICES:+ on one GPU}" 120 \
+    "$build/bin/test_gpu" --gtest_filter='Registration.*'
 }
 
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)

@@ -33,10 +33,10 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
  public:
   struct Options {
     GpuBatcher::Limits limits;
-    Nanoseconds timeout{};        // TUTTI_TIMEOUT_MS
-    Nanoseconds waitLimit{};      // TUTTI_GPU_WAIT_MS; 0: kernels wait until the watcher ends them
-    bool checksPointers = false;  // NCCL_CHECK_POINTERS
-    bool registersGraphs = true;  // NCCL_GRAPH_REGISTER
+    Nanoseconds timeout{};         // TUTTI_TIMEOUT_MS
+    Nanoseconds waitLimit{};       // TUTTI_GPU_WAIT_MS; 0: kernels wait until the watcher ends them
+    bool checksPointers = false;   // NCCL_CHECK_POINTERS
+    bool registersGraphs = false;  // NCCL_GRAPH_REGISTER
   };
   struct Parts {
     device::Accelerator& accelerator;

@@ -158,7 +158,7 @@ TEST_F(Registration, WindowsOfTheLibrarysMemoryServe) {
   });
 }
 
-// What the capture registers by itself; after that the program registers nothing.
+// What the capture registers by itself, with NCCL_GRAPH_REGISTER=1; the program registers nothing.
 TEST_F(Registration, ReplaysOfAGraphAreRight) {
   runRanks([](RankSide& side) {
     Array<float> in(side.gpu, kCount, static_cast<float>(side.rank + 1));

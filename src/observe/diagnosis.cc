@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace tutti::observe {
@@ -234,13 +235,14 @@ std::string waitText(const RankView& waiter, const WaitNote& wait) {
 }
 
 std::optional<Verdict> findMismatch(const std::vector<RankView>& ranks) {
-  std::vector<uint64_t> sequences;
+  std::set<uint64_t> sequences;
   for (const RankView& rank : ranks) {
-    if (const OperationNote* note = rank.newestCollective()) sequences.push_back(note->sequence);
+    if (const OperationNote* note = rank.newestCollective()) sequences.insert(note->sequence);
   }
-  std::ranges::sort(sequences);
-  const auto duplicates = std::ranges::unique(sequences);
-  sequences.erase(duplicates.begin(), duplicates.end());
+  // Some before: who only sends goes on, and learns of it from a later call's messages.
+  constexpr uint64_t kBefore = 8;
+  const uint64_t oldest = sequences.empty() ? 0 : *sequences.begin();
+  for (uint64_t i = 1; i <= kBefore && i < oldest; ++i) sequences.insert(oldest - i);
   for (const uint64_t sequence : sequences) {
     if (auto verdict = mismatchAt(ranks, sequence)) return verdict;
   }

@@ -27,7 +27,9 @@ class Different(FaultCase):
         self.mismatch(ranks, "allreduce", r"\n +0 .* max ", r"\n +1 .* sum ")
 
     def test_roots_end_in_a_table(self):
-        ranks = self.launch("broadcast:8:0 allreduce:4", "broadcast:8:1 allreduce:4", "broadcast:8:0 allreduce:4")
+        steps = ("broadcast:8:0 allreduce:4", "broadcast:8:1 allreduce:4", "broadcast:8:0 allreduce:4")
+        # So that each rank is sent something that it does not expect.
+        ranks = self.launch(*steps, NCCL_ALGO="broadcast:direct;allreduce:oneshot")
         self.mismatch(ranks[1:], "allreduce", r"\n +1  Broadcast +8 +float +- +1", r"\n +2  Broadcast +8 +float +- +0")
 
     def test_order_ends_in_a_table(self):

@@ -11,6 +11,7 @@
 
 #include "base/settings.h"
 #include "base/units.h"
+#include "comm/reduction.h"
 #include "net/registry.h"
 #include "schedule/catalog.h"
 #include "tools/collective_option.h"
@@ -77,6 +78,20 @@ std::string networkHere(const Settings& settings) {
   return fmt::format("{} ({})", network.value().name, network.value().reason);
 }
 
+// The network that reduces, if every host has what this one has.
+plan::NetworkReduction reductionHere(const Settings& settings, const ExplainedCall& call) {
+  if (settings.integer("NCCL_COLLNET_ENABLE") == 0) return {};
+  auto opened = net::openReduction(net::networkOptionsOf(settings));
+  comm::ReductionOffer offer =
+      comm::describeReduction(opened.ok() ? Result<net::ReductionNetwork*>(opened->get())
+                                          : Result<net::ReductionNetwork*>(opened.takeStatus()));
+  offer.nodeThreshold = static_cast<int32_t>(settings.integer("NCCL_COLLNET_NODE_THRESHOLD"));
+  std::vector<comm::ReductionRank> ranks;
+  for (int32_t rank = 0; rank < call.rankCount; ++rank)
+    ranks.push_back({Rank{rank}, rank * call.hostCount / call.rankCount, &offer});
+  return comm::agreeOnReduction(ranks, {});
+}
+
 ExplainedCall callOf(const Options& options) {
   const Settings settings = Settings::load();
   ExplainedCall call{.collective = parseCollective(options.collective),
@@ -91,7 +106,10 @@ ExplainedCall callOf(const Options& options) {
   if (call.hostCount > call.rankCount)
     throw CLI::ValidationError(
         "--hosts", fmt::format("{} hosts for {} ranks", call.hostCount, call.rankCount));
-  if (call.hostCount > 1) call.network = networkHere(settings);
+  if (call.hostCount > 1) {
+    call.network = networkHere(settings);
+    call.inNetwork = reductionHere(settings, call);
+  }
   checkRank("--root", options.root, call.rankCount);
   checkRank("--rank", options.rank, call.rankCount);
   if (options.algorithm.empty()) return call;

@@ -51,9 +51,43 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
     const int32_t mostOfAHost = (call.rankCount + call.hostCount - 1) / call.hostCount;
     agreement.ranksPerCpu = ranksPerCpu(mostOfAHost, call.cpuCount);
   }
+  agreement.inNetwork = call.inNetwork;
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
   return agreement;
+}
+
+// Of the schedule that is taken; its hosts' starts are the call's.
+schedule::ScheduleOptions optionsOf(const ExplainedCall& call) {
+  return {.rankCount = call.rankCount,
+          .root = call.root,
+          .sender = senderOf(call),
+          .hostCount = agreementOf(call, false).evenHostCount(),
+          .hostStarts = call.inNetwork.hostStarts,
+          .headCount = std::max(call.inNetwork.headCount, 1)};
+}
+
+struct Counted {
+  schedule::Cost cost;
+  double chunkBytes = 0;  // on average
+};
+
+Counted countedOf(const schedule::Algorithm& algorithm, const ExplainedCall& call) {
+  const auto bytes = static_cast<double>(call.bytes);
+  if (algorithm.reducesInNetwork()) {
+    const schedule::Cost cost = schedule::costOf(
+        algorithm, {.rankCount = call.rankCount,
+                    .hostCount = call.hostCount,
+                    .mostRanks = (call.rankCount + call.hostCount - 1) / call.hostCount,
+                    .headCount = call.inNetwork.headCount});
+    return {cost, bytes / algorithm.chunksOf(optionsOf(call))};
+  }
+  const int32_t chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes).filled;
+  const int32_t blocks = schedule::blockCount(call.collective, call.rankCount);
+  return {
+      schedule::costOf(
+          algorithm, {.rankCount = call.rankCount, .hostCount = call.hostCount, .chunks = chunks}),
+      bytes / (blocks * chunks)};
 }
 
 double costOf(std::string_view algorithm, const std::vector<plan::AlgorithmCost>& costs) {
@@ -69,11 +103,8 @@ void addAlgorithms(Explanation& explanation) {
   const std::vector<plan::AlgorithmCost> threads = plan::costsOf(shape, agreementOf(call, true));
   const std::vector<plan::AlgorithmCost> processes = plan::costsOf(shape, agreementOf(call, false));
   for (const schedule::Algorithm& algorithm : schedule::algorithms(call.collective)) {
-    const int32_t chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes).filled;
-    const schedule::Cost cost = schedule::costOf(
-        algorithm, {.rankCount = call.rankCount, .hostCount = call.hostCount, .chunks = chunks});
-    const int32_t blocks = schedule::blockCount(call.collective, call.rankCount);
-    const double chunkBytes = static_cast<double>(call.bytes) / (blocks * chunks);
+    if (algorithm.reducesInNetwork() && call.inNetwork.headCount == 0) continue;
+    const auto [cost, chunkBytes] = countedOf(algorithm, call);
     explanation.algorithms.push_back(
         {.algorithm = &algorithm,
          .cost = cost,
@@ -89,8 +120,7 @@ void addProof(Explanation& explanation) {
   const ExplainedCall& call = explanation.call;
   if (call.rankCount > kMostRanksProved) return;
   const schedule::Schedule schedule = schedule::makeSchedule(
-      *schedule::findAlgorithm(call.collective, explanation.plan.algorithm),
-      {.rankCount = call.rankCount, .root = call.root, .sender = senderOf(call)});
+      *schedule::findAlgorithm(call.collective, explanation.plan.algorithm), optionsOf(call));
   explanation.isProved = true;
   for (const bool inPlace : {true, false}) {
     const schedule::Proof proof =
@@ -158,9 +188,9 @@ void printAlgorithms(const Explanation& explanation) {
 // The shown rank's program; the plan's is that of a send's sender.
 schedule::Program programOf(const Explanation& explanation) {
   const ExplainedCall& call = explanation.call;
-  return schedule::findAlgorithm(call.collective, explanation.plan.algorithm)
-      ->build({.rankCount = call.rankCount, .root = call.root, .sender = senderOf(call)},
-              call.rank);
+  return schedule::buildProgram(
+      *schedule::findAlgorithm(call.collective, explanation.plan.algorithm), optionsOf(call),
+      call.rank);
 }
 
 std::string sizeText(uint64_t bytes) {
@@ -243,6 +273,11 @@ void printText(const Explanation& explanation) {
              call.bytes, schedule::blockCount(call.collective, call.rankCount), explanation.count,
              call.rankCount, isOneHost ? "" : fmt::format(" of {} hosts", call.hostCount));
   if (!isOneHost) fmt::print("  network {}\n", call.network);
+  if (!call.inNetwork.obstacle.empty())
+    fmt::print("  none reduces there: {}\n", call.inNetwork.obstacle);
+  if (call.inNetwork.headCount > 0)
+    fmt::print("  reduces there: {}, {} heads a host; ranks {} on stand for it\n",
+               call.inNetwork.name, call.inNetwork.headCount, call.rankCount);
   fmt::print("  takes   {}: {}\n", explanation.plan.algorithm, explanation.plan.reason);
   if (explanation.slotPlan.algorithm != explanation.plan.algorithm)
     fmt::print("          {} between processes: {}\n", explanation.slotPlan.algorithm,

@@ -28,6 +28,7 @@ struct ExplainedCall {
   int32_t cpuCount = 1;      // that the ranks of a host share
   int32_t hostCount = 1;     // each with the next few ranks
   std::string network = {};  // between hosts; empty: one host
+  plan::NetworkReduction inNetwork = {};  // what reduces there
 };
 
 // An algorithm's figures for the call.

@@ -87,6 +87,9 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const SettingValue& override = settings.get("NCCL_COMM_BLOCKING");
   if (override.source != "default") result.isBlocking = override.integer != 0;
   if (config.commName != nullptr) result.name = config.commName;
+  const SettingValue& collnet = settings.get("NCCL_COLLNET_ENABLE");
+  result.reducesInNetwork =
+      collnet.source != "default" ? collnet.integer != 0 : config.collnetEnable == 1;
   const int64_t limit = settings.integer("NCCL_MAX_CTAS");
   if (limit > 0) {
     result.maxBlocks = static_cast<int32_t>(std::min<int64_t>(limit, wire::kGpuMaxBlocks));

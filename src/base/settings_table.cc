@@ -146,6 +146,13 @@ constexpr SettingInfo kTable[] = {
      "Network plug-ins (versions 6 to 11), a list: each a path, libNAME.so, or NAME for "
      "libnccl-net-NAME.so; STATIC_PLUGIN: in the program; none: do not look for libnccl-net.so. "
      "One that fails is warned of, and sockets take its place."},
+    {"NCCL_COLLNET_ENABLE", kInteger, "", "0", "0..1",
+     "1: the network between hosts may reduce by itself (collective-network plug-ins, versions 6 "
+     "to "
+     "11, among NCCL_NET_PLUGIN's), where all ranks have it: algorithms collnetchain and "
+     "collnetdirect. In place of a communicator's collnetEnable."},
+    {"NCCL_COLLNET_NODE_THRESHOLD", kInteger, "", "2", "2..1048576",
+     "Hosts from which on it does."},
     {"TUTTI_OFI_PROVIDER", kText, "", "", "",
      "With NCCL_NET=ofi: which of libfabric's providers, as fi_info names them (tcp, efa, psm3, "
      "verbs); unset: libfabric's first choice."},
@@ -338,8 +345,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_IB_RESILIENCY_PORT_FAILOVER", "go on over another port", kNoVerbs),
     idle("NCCL_IB_RESILIENCY_PORT_RECOVERY", "return to a mended port", kNoVerbs),
     idle("NCCL_RINGS", "rings by hand", kNoRings),
-    idle("NCCL_COLLNET_ENABLE", "reduction in the network", kNoNetwork),
-    idle("NCCL_COLLNET_NODE_THRESHOLD", "nodes from which on", kNoNetwork),
     idle("NCCL_PXN_DISABLE", "no relay over another GPU's NIC", kNoGpu),
     idle("NCCL_PXN_C2C", "such relays over C2C", kNoGpu),
     idle("NCCL_P2P_PXN_LEVEL", "such relays for send and receive", kNoGpu),

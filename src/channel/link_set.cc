@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "transport/parting.h"
 
 namespace tutti::channel {
 namespace {
@@ -21,6 +22,14 @@ static_assert(sizeof(OfferMessage) == 16 + sizeof(transport::Offer));
 bootstrap::Tag offerTag(Lane lane) {
   return bootstrap::Tag{(uint64_t{0x4c4e4b} << 32) | static_cast<uint64_t>(lane)};
 }
+
+// With this one, why a member of a network's group has failed: a parting.
+constexpr bootstrap::Tag kMemberTag{uint64_t{0x4e4554} << 32};
+constexpr size_t kMaxPartingBytes = 2048;
+// With this one, how much a member that waits for long has handed in.
+constexpr bootstrap::Tag kPostedTag{(uint64_t{0x4e4554} << 32) | 1};
+// Who never waits for long hears them at times, so that they do not pile up.
+constexpr uint32_t kReductionsBetweenDrains = 1024;
 
 uint64_t linkKey(Rank peer, Lane lane, bool isOutgoing) {
   return (uint64_t{isOutgoing} << 40) | (uint64_t{static_cast<uint8_t>(lane)} << 32) |
@@ -96,6 +105,88 @@ void LinkSet::settleMotors() {
   for (transport::Motor* motor : motors_) motor->settle();
 }
 
+// Both links at once.
+Status LinkSet::openNetwork(Lane lane) {
+  if (seat_.group == nullptr)
+    return internalError("rank {} is no member of the network {}", index(parts_.bootstrap.rank()),
+                         index(seat_.network));
+  TUTTI_TRY_ASSIGN(transport::ReducerLinks links,
+                   transport::openReducer({.group = std::move(seat_.group),
+                                           .maxBytes = seat_.maxBytes,
+                                           .geometry = parts_.geometry}));
+  reducer_ = links.reducer;
+  for (const bool isOutgoing : {true, false}) {
+    Link& link = find(seat_.network, lane, isOutgoing);
+    link.transportName_ = "collnet";
+    keep(link, std::move(isOutgoing ? links.outgoing : links.incoming));
+  }
+  log::info(log::Subsystem::kP2p, "links of rank {} with the collective network, {} members",
+            index(parts_.bootstrap.rank()), seat_.members.size());
+  return {};
+}
+
+void LinkSet::beginReduction(DataType type, ReduceOp op) {
+  if (reducer_ == nullptr) return;
+  reducer_->begin(type, op);
+  if (++reductionsSinceDrain_ % kReductionsBetweenDrains == 0) hearPosted();
+}
+
+void LinkSet::hearPosted() {
+  posted_.resize(seat_.members.size());
+  std::vector<std::byte> message;
+  for (size_t i = 0; i < posted_.size(); ++i) {
+    if (seat_.members[i] == parts_.bootstrap.rank()) continue;
+    for (;;) {
+      Result<Progress> heard = parts_.bootstrap.tryReceive(seat_.members[i], kPostedTag, message);
+      if (!heard.ok() || *heard == Progress::kIdle) break;
+      if (message.size() == sizeof posted_[i])
+        std::memcpy(&posted_[i], message.data(), sizeof posted_[i]);
+    }
+  }
+}
+
+bool LinkSet::isNetworkOwing() {
+  if (!isReducing()) return false;
+  hearPosted();
+  const uint64_t own = reducer_->postedCount();
+  bool areThere = true;
+  for (size_t i = 0; i < posted_.size(); ++i) {
+    if (seat_.members[i] == parts_.bootstrap.rank()) continue;
+    areThere = areThere && posted_[i] >= own;
+    // Who cannot be told has other troubles.
+    if (own != toldPosted_) [[maybe_unused]]
+      const Status told =
+          parts_.bootstrap.send(seat_.members[i], kPostedTag, std::as_bytes(std::span(&own, 1)));
+  }
+  toldPosted_ = own;
+  return areThere;
+}
+
+void LinkSet::tellMembers(const transport::Parting& why) {
+  if (std::exchange(hasToldMembers_, true)) return;
+  const std::string words = transport::encodeParting(why, kMaxPartingBytes);
+  for (const Rank member : seat_.members) {
+    // Who cannot be told finds out by our silence.
+    if (member != parts_.bootstrap.rank()) [[maybe_unused]]
+      const Status told =
+          parts_.bootstrap.send(member, kMemberTag, std::as_bytes(std::span(words)));
+  }
+}
+
+std::optional<transport::Parting> LinkSet::networkParting() {
+  std::vector<std::byte> words;
+  for (const Rank member : seat_.members) {
+    if (member == parts_.bootstrap.rank()) continue;
+    Result<Progress> heard = parts_.bootstrap.tryReceive(member, kMemberTag, words);
+    if (!heard.ok() || *heard == Progress::kIdle) continue;
+    transport::Parting why = transport::decodeParting(words);
+    if (why.guilty < 0 || isNetwork(Rank{why.guilty})) why.guilty = index(member);
+    if (why.text.empty()) why.text = fmt::format("rank {} aborted its communicator", index(member));
+    return why;
+  }
+  return std::nullopt;
+}
+
 Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {
   const auto& from = parts_.peers[static_cast<size_t>(index(sender))];
   const auto& to = parts_.peers[static_cast<size_t>(index(receiver))];
@@ -105,6 +196,10 @@ Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {
 Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   Link& link = find(from, lane, false);
   if (link.isConnected()) return &link;
+  if (isNetwork(from)) {
+    TUTTI_TRY(openNetwork(lane));
+    return &link;
+  }
   const Rank self = parts_.bootstrap.rank();
   TUTTI_TRY_ASSIGN(transport::Transport * transport, pick(from, self));
   TUTTI_TRY_ASSIGN(auto listening, transport->listen(parts_.peers[static_cast<size_t>(index(from))],
@@ -142,6 +237,10 @@ Link& LinkSet::outgoing(Rank to, Lane lane) { return find(to, lane, true); }
 
 Result<Progress> LinkSet::pollConnect(Link& link) {
   if (link.isConnected()) return Progress::kDone;
+  if (isNetwork(link.peer_)) {
+    TUTTI_TRY(openNetwork(link.lane_));
+    return Progress::kDone;
+  }
   std::vector<std::byte> bytes;
   TUTTI_TRY_ASSIGN(Progress progress,
                    parts_.bootstrap.tryReceive(link.peer_, offerTag(link.lane_), bytes));
@@ -193,9 +292,11 @@ void LinkSet::markFault(wire::LinkFault fault, const transport::Parting& why) {
     word.compare_exchange_strong(none, static_cast<uint32_t>(fault), std::memory_order_release);
     if (transport::Motor* motor = link.end_->motor(); motor != nullptr) motor->leave(why);
   }
+  if (fault == wire::LinkFault::kAborted) tellMembers(why);
 }
 
 transport::Parting LinkSet::parting(Rank peer, Lane lane, bool isOutgoing) {
+  if (isNetwork(peer)) return reducer_ != nullptr ? reducer_->parting() : transport::Parting{};
   const auto found = links_.find(linkKey(peer, lane, isOutgoing));
   if (found == links_.end() || !found->second.isConnected()) return {};
   transport::Motor* motor = found->second.end_->motor();

@@ -11,6 +11,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +66,33 @@ class LinkSet {
   explicit LinkSet(const Parts& parts) : parts_(parts) {}
   ~LinkSet();
 
+  // This rank's place in a network that reduces. Ranks above all others stand for networks
+  // (schedule/algorithms.h); this one has links with its own alone.
+  struct NetworkSeat {
+    std::string name{};
+    Rank network{-1};
+    std::vector<Rank> members{};                          // of the group, this rank among them
+    std::unique_ptr<tutti::net::ReductionGroup> group{};  // null: it has none
+    size_t maxBytes = 0;                                  // of a reduction
+  };
+  // Before the first link.
+  void join(NetworkSeat seat) { seat_ = std::move(seat); }
+  bool isNetwork(Rank rank) const {
+    return static_cast<size_t>(index(rank)) >= parts_.peers.size();
+  }
+  // The other members, for whom whoever waits for the network waits in truth.
+  std::span<const Rank> networkMembers() const { return seat_.members; }
+  // Before the messages of a call that reduces there.
+  void beginReduction(DataType type, ReduceOp op);
+  // Something is with the network, which wakes nobody.
+  bool isReducing() const { return reducer_ != nullptr && reducer_->isBusy(); }
+  // For whoever waits there for long: tells the other members what this one has handed in, and says
+  // whether they have told of as much. Then the network owes all of them the result.
+  bool isNetworkOwing();
+  std::string_view networkName() const { return seat_.name; }
+  // A member has failed: what it said. Its links are elsewhere, and the network may not tell.
+  std::optional<transport::Parting> networkParting();
+
   // The incoming link from a peer, with its memory made and the peer told, if it is new.
   Result<Link*> incoming(Rank from, Lane lane);
   // The same if it is there; null if not.
@@ -103,12 +132,21 @@ class LinkSet {
   std::vector<Use> uses() const;
 
  private:
+  Status openNetwork(Lane lane);
+  void tellMembers(const transport::Parting& why);
+  void hearPosted();
   void profile(transport::LinkEnd& end) const;
   void keep(Link& link, std::unique_ptr<transport::LinkEnd> end);
   Link& find(Rank peer, Lane lane, bool isOutgoing);
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
 
   Parts parts_;
+  NetworkSeat seat_;
+  transport::Reducer* reducer_ = nullptr;  // of a link of links_, once it is there
+  bool hasToldMembers_ = false;
+  uint64_t toldPosted_ = 0;       // what the others were told that we had handed in
+  std::vector<uint64_t> posted_;  // what they said, by place among the members
+  uint32_t reductionsSinceDrain_ = 0;
   // By direction, lane and peer. A map: a rank has few peers, and references stay valid while it
   // grows.
   std::map<uint64_t, Link> links_;

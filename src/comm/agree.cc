@@ -46,11 +46,20 @@ struct InitRecord {
   CpuMask cpus{};                   // where the thread may run
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
+  ReductionOffer reduction;
 };
 
 void proposeStaging(InitRecord& own, const Settings& settings) {
   own.avoidsPeers = avoidanceOf(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
+}
+
+void nameAccelerator(InitRecord& own, device::Device& device) {
+  device::Accelerator* accelerator = device.accelerator();
+  if (accelerator == nullptr) return;
+  own.peer.deviceIndex = device.caps().index;
+  accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
+  own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
 }
 
 // Whether all ranks are threads of this process.
@@ -149,6 +158,12 @@ std::vector<int32_t> hostsOf(const std::vector<InitRecord>& records,
   if (isOneHost(records)) return hosts;
   for (const InitRecord& record : records) hosts.push_back(graph.nodeOf(Rank{record.peer.rank}));
   return hosts;
+}
+
+std::vector<ReductionOffer> offersOf(const std::vector<InitRecord>& records) {
+  std::vector<ReductionOffer> offers;
+  for (const InitRecord& record : records) offers.push_back(record.reduction);
+  return offers;
 }
 
 // The least that a rank proposes.
@@ -256,14 +271,13 @@ Status Communicator::agree() {
   proposeStaging(own, process_.settings());
   own.wantsMachine = wantsMachine(process_.settings());
   own.cpuNode = device_.cpuNode();
-  if (device::Accelerator* accelerator = device_.accelerator(); accelerator != nullptr) {
-    own.peer.deviceIndex = device_.caps().index;
-    accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
-    own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
-  }
+  nameAccelerator(own, device_);
   own.cpus = affinityMask();
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
+  if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
+  own.reduction.nodeThreshold =
+      static_cast<int32_t>(process_.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord)));
   if (!tuning.ok()) return tuning.takeStatus();
   TUTTI_TRY(checkPeers(records, own));
@@ -299,10 +313,39 @@ Status Communicator::agree() {
   gpuLimits_.algorithms = algorithms;
   gpuLimits_.protocols = protocols;
   gpuLimits_.tuner = agreement.tuner;
+  TUTTI_TRY(agreeOnNetwork(offersOf(records), agreement));
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);
   if (derivation_) return {};  // children are of the same machine
   return show(isMachineWanted(records, own));
+}
+
+// Whether a network reduces between the hosts, and if so this rank's place in it.
+Status Communicator::agreeOnNetwork(std::span<const ReductionOffer> offers,
+                                    plan::Agreement& agreement) {
+  std::vector<ReductionRank> ranks;
+  for (int32_t i = 0; i < rankCount(); ++i)
+    ranks.push_back({Rank{i}, graph_.nodeOf(Rank{i}), &offers[static_cast<size_t>(i)]});
+  plan::NetworkReduction& network = agreement.inNetwork;
+  network = agreeOnReduction(ranks, agreement.order);
+  if (network.headCount > 0) {
+    TUTTI_TRY_ASSIGN(net::ReductionNetwork * own, process_.reductionNetwork());
+    TUTTI_TRY_ASSIGN(networkSeat_, joinReduction({.bootstrap = *bootstrap_,
+                                                  .network = own,
+                                                  .order = agreement.order,
+                                                  .rankCount = rankCount(),
+                                                  .timeout = process_.networkOptions().timeout,
+                                                  .abort = &abort_,
+                                                  .clock = process_.clock()},
+                                                 network));
+  }
+  // On one host nobody misses it.
+  if (!network.obstacle.empty() && !agreement.isOneHost && index(rank()) == 0)
+    log::warn("no network reduces between the hosts of this communicator: {}", network.obstacle);
+  if (network.headCount > 0)
+    log::info(log::Subsystem::kNet, "{} reduces between {} hosts, {} heads each", network.name,
+              network.hostStarts.size(), network.headCount);
+  return {};
 }
 
 // How many ranks share CPUs with this one, and where it belongs among them.

@@ -22,6 +22,7 @@
 #include "channel/link_set.h"
 #include "channel/peer_segments.h"
 #include "comm/host_member.h"
+#include "comm/reduction.h"
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
 #include "device/device.h"
@@ -47,6 +48,7 @@ struct Config {
   std::string name;
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // of a kernel
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
+  bool reducesInNetwork = false;            // where that can be done
 };
 
 struct RankCpus;
@@ -179,6 +181,7 @@ class Communicator {
   bootstrap::Reach reachOf(std::span<const Rank> members) const;
   Status meetPeers();
   Status agree();
+  Status agreeOnNetwork(std::span<const ReductionOffer> offers, plan::Agreement& agreement);
   void settleOnHost(const std::vector<RankCpus>& cpus);
   Status show(bool isMachineWanted);
   void showPlan();
@@ -223,6 +226,7 @@ class Communicator {
   std::vector<HostMember> host_;  // the ranks of this host
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<observe::Profiler> profiler_;  // null: nobody asked
+  channel::LinkSet::NetworkSeat networkSeat_;    // until there are links
   std::unique_ptr<channel::LinkSet> links_;
   std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
   std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks and virtual ones

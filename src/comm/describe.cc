@@ -103,6 +103,13 @@ Result<std::string> Communicator::describe() {
                         noPeersReason_, stagingBytes_);
   if (agreement.tuner != nullptr)
     text += fmt::format("  tuner plug-in {}\n", agreement.tuner->name());
+  const plan::NetworkReduction& network = agreement.inNetwork;
+  if (network.headCount > 0) {
+    text += fmt::format("  collective network {}: {} heads a host, ranks {} on stand for it\n",
+                        network.name, network.headCount, rankCount());
+  } else if (!network.obstacle.empty()) {
+    text += fmt::format("  no collective network: {}\n", network.obstacle);
+  }
   text += fmt::format("\nmessages\n  {} slots of {} bytes a link; {}; {:.1f} ranks a CPU\n",
                       agreement.geometry.slotCount, agreement.geometry.slotBytes,
                       agreement.readsPeers ? "long ones are read from the sender's buffer"

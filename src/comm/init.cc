@@ -176,6 +176,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .geometry = planner_->agreement().geometry,
       .mapAfterBytes = static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES")),
       .profiler = profiler_.get()});
+  links_->join(std::move(networkSeat_));
   launcher_ = std::make_unique<launch::Launcher>(launch::Launcher::Parts{
       .links = *links_,
       .planner = *planner_,

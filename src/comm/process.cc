@@ -116,6 +116,21 @@ std::shared_ptr<plan::Tuner> Process::openTuner(const TunedCommunicator& communi
   return std::move(tuner).value();
 }
 
+Result<net::ReductionNetwork*> Process::reductionNetwork() {
+  const std::lock_guard lock(reductionMutex_);
+  if (!noReduction_.ok()) return noReduction_.clone();
+  if (reduction_ != nullptr) return reduction_.get();
+  auto opened = net::openReduction(net::networkOptionsOf(settings_));
+  if (!opened.ok()) {
+    noReduction_ = opened.takeStatus();
+    return noReduction_.clone();
+  }
+  reduction_ = std::move(opened).value();
+  log::info(log::Subsystem::kNet, "collective network {}: {}", reduction_->caps().name,
+            reduction_->caps().description);
+  return reduction_.get();
+}
+
 Result<topology::Description> Process::machine(bool hasGpus) {
   const std::lock_guard lock(machineMutex_);
   const auto known = machines_.find(hasGpus);

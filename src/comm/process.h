@@ -22,6 +22,7 @@
 #include "comm/virtual_cluster.h"
 #include "device/device.h"
 #include "launch/gpu_watcher.h"
+#include "net/reduction.h"
 #include "observe/recorder.h"
 #include "topology/description.h"
 #include "transport/registry.h"
@@ -65,6 +66,9 @@ class Process {
   // is logged.
   std::shared_ptr<plan::Tuner> openTuner(const TunedCommunicator& communicator);
 
+  // The network that reduces, found and opened at first need; or why there is none.
+  Result<net::ReductionNetwork*> reductionNetwork();
+
   // The machine as this process sees it, found out once; see machine.h.
   Result<topology::Description> machine(bool hasGpus);
 
@@ -89,6 +93,10 @@ class Process {
 
   std::mutex tunerMutex_;                      // guards tunerLibrary_
   std::optional<PluginLibrary> tunerLibrary_;  // looked for at first need, once
+
+  std::mutex reductionMutex_;  // guards the two below
+  std::unique_ptr<net::ReductionNetwork> reduction_;
+  Status noReduction_;  // why there is none, once that is known
 
   std::mutex machineMutex_;                         // guards machines_
   std::map<bool, topology::Description> machines_;  // by whether GPUs were looked for

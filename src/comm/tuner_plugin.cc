@@ -43,8 +43,12 @@ std::optional<int> functionOf(Collective collective) {
 }
 
 // CPU ranks' algorithms that have a row in the table; all of them move slots, as Simple does.
-constexpr std::array<std::pair<std::string_view, int>, 3> kRows = {
-    {{"tree", kTree}, {"ring", kRing}, {"pat", kPat}}};
+constexpr std::array<std::pair<std::string_view, int>, 5> kRows = {
+    {{"tree", kTree},
+     {"ring", kRing},
+     {"pat", kPat},
+     {"collnetdirect", abi::kCollnetDirect},
+     {"collnetchain", abi::kCollnetChain}}};
 
 struct Place {
   int row = 0;

@@ -118,7 +118,9 @@ class Operation final : public device::Task {
   bool mayShare(const BoundPlan& plan) const;
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
+  Status judgeNetwork(int64_t idleNanoseconds);
   void noteWaits();
+  void noteMembers(observe::WaitNote note);
   Status giveUp(const Run& run, wire::LinkFault fault);
 
   Launcher& launcher_;
@@ -210,8 +212,9 @@ class Launcher final : public Runner {
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;  // these two: used by the thread that drives the present operation
+  Watch watch_;  // these three: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
+  size_t nextMember_ = 0;  // of a network's, to be looked at
   HomeCpu home_;
   mutable BriefLock mutex_;  // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;

@@ -202,8 +202,12 @@ Status Operation::explain(const Run& run, Status error) {
   const bool isOurs = run.stage == Stage::kQueued || error.code() == Code::kSystemError;
   if (isOurs) return launcher_.watch_.explain(std::move(error), run.number, peers);
   const schedule::Program& program = *run.variant->plan.program;
-  for (const Rank peer : program.receivesFrom) peers.push_back(index(peer));
-  for (const Rank peer : program.sendsTo) peers.push_back(index(peer));
+  const channel::LinkSet& links = launcher_.parts_.links;
+  for (const auto* each : {&program.receivesFrom, &program.sendsTo}) {
+    for (const Rank peer : *each) {
+      if (!links.isNetwork(peer)) peers.push_back(index(peer));
+    }
+  }
   return launcher_.watch_.explain(std::move(error), run.number, peers);
 }
 
@@ -319,6 +323,8 @@ void Operation::begin(Run& run) {
   binding.isJoint = !isAmongAll(call.shape.collective);
   binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run);
   if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
+  if (variant.plan.networkOp)
+    launcher_.parts_.links.beginReduction(call.shape.type, *variant.plan.networkOp);
   run.execution.start(binding);
 }
 
@@ -392,6 +398,7 @@ void Operation::addWaits(device::WaitSet& waits) {
     return;
   }
   if (launcher_.parts_.links.hasMotors()) launcher_.parts_.links.attendMotors();
+  if (launcher_.parts_.links.isReducing()) waits.overflowed = true;  // the network wakes nobody
   for (const Run& run : runs_) {
     if (run.stage == Stage::kRunning) run.execution.addWaits(waits);
     if (run.stage == Stage::kConnecting)
@@ -414,12 +421,17 @@ void Operation::noteWaits() {
     if (run.stage != Stage::kRunning) continue;
     const kernels::Execution::Awaited awaited = run.execution.awaited();
     if (awaited.peer < 0) continue;
-    waits_.push_back(
-        {.peer = awaited.peer,
-         .direction = awaited.isSender ? observe::Direction::kSend : observe::Direction::kReceive,
-         .step = static_cast<uint32_t>(awaited.step),
-         .piece = static_cast<uint32_t>(awaited.piece),
-         .number = run.number});
+    const observe::WaitNote note{
+        .peer = awaited.peer,
+        .direction = awaited.isSender ? observe::Direction::kSend : observe::Direction::kReceive,
+        .step = static_cast<uint32_t>(awaited.step),
+        .piece = static_cast<uint32_t>(awaited.piece),
+        .number = run.number};
+    if (launcher_.parts_.links.isNetwork(Rank{awaited.peer})) {
+      noteMembers(note);
+    } else {
+      waits_.push_back(note);
+    }
   }
 }
 
@@ -461,10 +473,12 @@ Status Operation::lookAround(int64_t idleNanoseconds) {
   for (const Run& run : runs_) {
     if (run.stage != Stage::kRunning) continue;
     const wire::LinkFault fault = run.execution.awaitedFault();
-    if (fault != wire::LinkFault::kNone) return giveUp(run, fault);
+    const bool isNetwork = launcher_.parts_.links.isNetwork(Rank{run.execution.awaited().peer});
+    if (fault != wire::LinkFault::kNone && !isNetwork) return giveUp(run, fault);
   }
   const bool isOurTurn = launcher_.completed_.load(std::memory_order_acquire) == number_;
   if (!isOurTurn || !launcher_.watch_.isDue(idleNanoseconds)) return {};
+  if (!launcher_.parts_.links.networkMembers().empty()) TUTTI_TRY(judgeNetwork(idleNanoseconds));
   noteWaits();
   return launcher_.watch_.look(waits_, idleNanoseconds);
 }

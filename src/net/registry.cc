@@ -11,6 +11,7 @@
 #include "net/ofi/ofi_fabric.h"
 #endif
 #include "net/plugin/plugin_fabric.h"
+#include "net/plugin/plugin_reduction.h"
 #include "net/socket/socket_provider.h"
 #ifdef TUTTI_VERBS
 #include "net/verbs/verbs_fabric.h"
@@ -149,6 +150,20 @@ std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
       .isForced = !options.network.empty() && !isSame(options.network, "socket"),
       .timeout = options.timeout,
       .clock = options.clock});
+}
+
+Result<std::unique_ptr<ReductionNetwork>> openReduction(const NetworkOptions& options) {
+  std::string reasons;
+  for (const std::string& entry : entriesOf(options.plugins)) {
+    uint64_t process = 0;
+    options.rng->fill(std::as_writable_bytes(std::span(&process, 1)));
+    Result<std::unique_ptr<ReductionNetwork>> network = plugin::openReduction(entry, process);
+    if (network.ok() && *network != nullptr) return network;
+    if (!reasons.empty()) reasons += "; ";
+    reasons += network.ok() ? fmt::format("NCCL_NET_PLUGIN={} names no plug-in", entry)
+                            : std::string(network.status().message());
+  }
+  return Status(Code::kSystemError, std::move(reasons));
 }
 
 }  // namespace tutti::net

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "net/net.h"
+#include "net/reduction.h"
 #include "net/verbs_options.h"
 
 namespace tutti::net {
@@ -39,5 +40,9 @@ Result<NetworkChoice> chooseNetwork(const NetworkOptions& options);
 // The network that the options ask for, found and opened at its first use; where it cannot be had
 // and nothing but it was asked for, errors say why, otherwise sockets take its place.
 std::unique_ptr<Provider> openNetwork(const NetworkOptions& options);
+
+// The first network that reduces among NCCL_NET_PLUGIN's entries. An error, not logged, says of
+// each why it is none.
+Result<std::unique_ptr<ReductionNetwork>> openReduction(const NetworkOptions& options);
 
 }  // namespace tutti::net

@@ -6,6 +6,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -47,8 +48,9 @@ struct CostedCall {
   uint32_t slotCount = 8;          // of a link
   uint32_t slotBytes = 64 * 1024;  // of each
   bool isOneHost = true;
-  int32_t hostCount = 1;  // that hold as many ranks each, next to each other
-  Crossings crossings{};  // of this algorithm
+  int32_t hostCount = 1;                        // that hold as many ranks each, next to each other
+  std::optional<schedule::Spread> inNetwork{};  // of hosts whose network reduces
+  Crossings crossings{};                        // of this algorithm
 };
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);

@@ -27,7 +27,8 @@ struct Messages {
 Messages crossing(const Program& program, int32_t host, std::span<const int32_t> hostOf,
                   const Filled& filled) {
   const auto isElsewhere = [&](Rank peer) {
-    return hostOf[static_cast<size_t>(index(peer))] != host;
+    const auto rank = static_cast<size_t>(index(peer));
+    return rank >= hostOf.size() || hostOf[rank] != host;  // beyond: a network that reduces
   };
   Messages found;
   for (const schedule::Step& step : program.steps) {

@@ -24,7 +24,9 @@ namespace {
 using schedule::Algorithm;
 
 int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
-  return schedule::costOf(algorithm, agreement.rankCount, agreement.evenHostCount()).hops;
+  return schedule::costOf(algorithm,
+                          schedule::evenSpread(agreement.rankCount, agreement.evenHostCount()))
+      .hops;
 }
 
 // Where the kernel copies what is only moved, over one hop, by ranks with a CPU each, messages need
@@ -52,7 +54,9 @@ bool isReferable(const CallShape& shape, const Algorithm& algorithm) {
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
   schedule::ScheduleOptions options{.rankCount = agreement.rankCount,
                                     .order = agreement.order,
-                                    .hostCount = agreement.evenHostCount()};
+                                    .hostCount = agreement.evenHostCount(),
+                                    .hostStarts = agreement.inNetwork.hostStarts,
+                                    .headCount = std::max(agreement.inNetwork.headCount, 1)};
   switch (shape.collective) {
     case Collective::kSend:
       options.root = shape.peer;
@@ -105,22 +109,41 @@ uint32_t shapeSignature(const CallShape& shape, const Algorithm& algorithm) {
   return static_cast<uint32_t>(hash.value());
 }
 
-// What it allows of the collective's algorithms; those that the links can hold.
-Result<std::vector<const Algorithm*>> allowedFor(Collective collective,
+// Why a network does not do it; empty where it does.
+std::string networkObstacle(const CallShape& shape, const NetworkReduction& network) {
+  if (network.headCount > 0) {
+    if (network.reduces(shape.type, shape.op)) return {};
+    return fmt::format("{} does not reduce {} so", network.name, name(shape.type));
+  }
+  return network.obstacle.empty() ? "NCCL_COLLNET_ENABLE is not set" : network.obstacle;
+}
+
+// What NCCL_ALGO allows of the collective's algorithms; those that the links can hold.
+Result<std::vector<const Algorithm*>> allowedFor(const CallShape& shape,
                                                  const Agreement& agreement) {
+  const Collective collective = shape.collective;
   const auto all = schedule::algorithms(collective);
   const AlgorithmFilter filter(agreement.algorithms);
   const int32_t hosts = agreement.evenHostCount();
   std::vector<const Algorithm*> allowed;
+  std::string obstacle;
   for (const Algorithm& algorithm : all) {
     const uint32_t capacity = wire::capacity(agreement.geometry.slotCount);
     if (algorithm.minSlotCount > static_cast<int32_t>(capacity)) continue;
-    if (agreement.algorithms.empty() && !algorithm.isOfItsOwn(agreement.rankCount, hosts)) continue;
-    if (filter.allows(collective, algorithm.name)) allowed.push_back(&algorithm);
+    if (!filter.allows(collective, algorithm.name)) continue;
+    const bool isAsked = !agreement.algorithms.empty();
+    if (algorithm.reducesInNetwork() && !agreement.isOneHost) {
+      obstacle = networkObstacle(shape, agreement.inNetwork);
+      if (!obstacle.empty()) continue;
+    } else if (!isAsked && !algorithm.isOfItsOwn(agreement.rankCount, hosts)) {
+      continue;
+    }
+    allowed.push_back(&algorithm);
   }
   if (!allowed.empty()) return allowed;
-  return invalidUsage("NCCL_ALGO={} leaves no algorithm for {}; there are: {}",
-                      agreement.algorithms, name(collective), listNames(all));
+  if (!obstacle.empty()) obstacle.insert(0, "; no network reduces: ");
+  return invalidUsage("NCCL_ALGO={} leaves no algorithm for {}; there are: {}{}",
+                      agreement.algorithms, name(collective), listNames(all), obstacle);
 }
 
 RankKind kindOf(const Agreement& agreement) {
@@ -147,6 +170,21 @@ const SocketConstants& socketsFor(const Agreement& agreement) {
   return isMeasured ? *agreement.tuning->sockets : builtInSockets();
 }
 
+// Of ranks whose hosts have a network that reduces.
+std::optional<schedule::Spread> spreadOf(const Agreement& agreement) {
+  const std::vector<int32_t>& starts = agreement.inNetwork.hostStarts;
+  if (agreement.inNetwork.headCount == 0) return std::nullopt;
+  schedule::Spread spread{.rankCount = agreement.rankCount,
+                          .hostCount = static_cast<int32_t>(starts.size()),
+                          .mostRanks = 0,
+                          .headCount = agreement.inNetwork.headCount};
+  for (size_t host = 0; host < starts.size(); ++host) {
+    const int32_t end = host + 1 < starts.size() ? starts[host + 1] : agreement.rankCount;
+    spread.mostRanks = std::max(spread.mostRanks, end - starts[host]);
+  }
+  return spread;
+}
+
 std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShape& shape,
                                    const Agreement& agreement,
                                    std::span<const Algorithm* const> allowed,
@@ -159,7 +197,8 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
                   .slotCount = agreement.geometry.slotCount,
                   .slotBytes = agreement.geometry.slotBytes,
                   .isOneHost = agreement.isOneHost,
-                  .hostCount = agreement.evenHostCount()};
+                  .hostCount = agreement.evenHostCount(),
+                  .inNetwork = spreadOf(agreement)};
   const SocketConstants& sockets = socketsFor(agreement);
   CostPrices network{.us = sockets.us};
   double& usPerMb = network.us[static_cast<size_t>(CostTerm::kNetMb)];
@@ -271,6 +310,20 @@ int32_t Agreement::evenHostCount() const {
   return static_cast<int32_t>(hosts);
 }
 
+ReduceOp NetworkReduction::operationFor(ReduceOp op) {
+  return op == ReduceOp::kAvg || op == ReduceOp::kPreMulSum ? ReduceOp::kSum : op;
+}
+
+uint64_t NetworkReduction::bitOf(DataType type, ReduceOp op) {
+  constexpr int kOperations = 4;  // those that operationFor() gives
+  static_assert(kDataTypeCount * kOperations <= 64);
+  return uint64_t{1} << (static_cast<int>(type) * kOperations + static_cast<int>(operationFor(op)));
+}
+
+bool NetworkReduction::reduces(DataType type, ReduceOp op) const {
+  return headCount > 0 && (supported & bitOf(type, op)) != 0;
+}
+
 size_t vectorBytes(const CallShape& shape, int32_t rankCount) {
   return shape.count * sizeOf(shape.type) *
          static_cast<size_t>(schedule::blockCount(shape.collective, rankCount));
@@ -300,8 +353,7 @@ Result<Choice> chooseWith(const CallShape& shape, const Agreement& agreement,
                           const CrossingsOf& crossings) {
   const auto all = schedule::algorithms(shape.collective);
   if (all.size() == 1) return Choice{all[0].name, "the only algorithm"};
-  TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed,
-                   allowedFor(shape.collective, agreement));
+  TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed, allowedFor(shape, agreement));
   if (allowed.size() == 1) return Choice{allowed[0]->name, "the only one NCCL_ALGO allows"};
   const CpuConstants& constants = constantsFor(allowed, agreement);
   const std::vector<AlgorithmCost> costs = costsBy(constants, shape, agreement, allowed, crossings);
@@ -330,7 +382,7 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
 }
 
 std::vector<AlgorithmCost> costsOf(const CallShape& shape, const Agreement& agreement) {
-  const Result<std::vector<const Algorithm*>> allowed = allowedFor(shape.collective, agreement);
+  const Result<std::vector<const Algorithm*>> allowed = allowedFor(shape, agreement);
   if (!allowed.ok()) return {};
   return costsBy(constantsFor(allowed.value(), agreement), shape, agreement, allowed.value(),
                  countingAnew(shape, agreement));
@@ -382,7 +434,7 @@ Result<std::optional<Plan>> Planner::makeOther(const CallShape& shape, const Pla
 Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool isOther) {
   const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, algorithmName);
   const size_t elementBytes = sizeOf(shape.type);
-  const int32_t chunkCount = algorithm.chunkCount(agreement_.rankCount);
+  const int32_t chunkCount = algorithm.chunksOf(optionsFor(shape, agreement_));
   const auto chunksPerBlock = static_cast<size_t>(
       chunkCount / schedule::blockCount(shape.collective, agreement_.rankCount));
   const size_t chunkBytes = divideUp(shape.count, chunksPerBlock) * elementBytes;
@@ -411,6 +463,8 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
                                       .elementBytes = elementBytes,
                                       .pieceBytes = pieceBytes});
   plan.signature = shapeSignature(shape, algorithm);
+  if (algorithm.reducesInNetwork() && agreement_.inNetwork.headCount > 0)
+    plan.networkOp = NetworkReduction::operationFor(shape.op);
   return plan;
 }
 
@@ -422,6 +476,7 @@ std::vector<uint8_t> Planner::referableSteps(const CallShape& shape, const Plan&
   if (shape.op == ReduceOp::kPreMulSum && isReduction(shape.collective)) return {};
   if (agreement_.rankCount > kMaxRanks) return {};
   const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, plan.algorithm);
+  if (algorithm.reducesInNetwork()) return {};  // the heads' slots are the network's
   return schedule::referableSteps(schedule::makeSchedule(algorithm, optionsFor(shape, agreement_)),
                                   agreement_.rank, inPlace);
 }

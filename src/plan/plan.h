@@ -22,6 +22,21 @@ namespace tutti::plan {
 
 struct Tuning;  // tuning.h
 
+// The network that reduces between a communicator's hosts, where all ranks have one. The same on
+// all ranks.
+struct NetworkReduction {
+  std::string name{};
+  std::string obstacle{};             // why there is none, where somebody asked for one
+  int32_t headCount = 0;              // groups, each with a rank of every host; 0: there is none
+  uint64_t supported = 0;             // a bit for each type and operation; bitOf()
+  std::vector<int32_t> hostStarts{};  // each host's first place in the order of ranks, ascending
+
+  // What the network is to do for a call's operation: an average is a sum.
+  static ReduceOp operationFor(ReduceOp op);
+  static uint64_t bitOf(DataType type, ReduceOp op);
+  bool reduces(DataType type, ReduceOp op) const;
+};
+
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
 // Where ranks are on several hosts: longer messages, each of which costs a trip between them.
@@ -61,6 +76,7 @@ struct Agreement {
   bool isCrowded() const { return ranksPerCpu > 1; }
   // Ranks by place: neighbours in it are near each other (graph/places.h). Empty: 0, 1, 2, ...
   std::vector<Rank> order = {};
+  NetworkReduction inNetwork = {};
   std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all
                                               // ranks, shared with the parent's; null: built-in
   std::shared_ptr<Tuner> tuner = {};  // a plug-in, shared by whoever plans for this communicator;
@@ -75,7 +91,8 @@ struct Plan {
   uint32_t signature = 0;  // without the call's sequence number
   bool isDirect = false;   // messages longer than a line are references (schedule/references.h)
   bool mayRefer = false;   // they may be; each sender decides, call by call
-  std::string reason;      // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
+  std::optional<ReduceOp> networkOp{};  // what a network does with this rank's messages to it
+  std::string reason;  // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
 };
 
 // Programs, and what of them goes between hosts, by algorithm and root, so that plans which differ

@@ -20,6 +20,10 @@ struct ScheduleOptions {
                                   // an order by buildProgram (catalog.h).
   int32_t hostCount = 1;  // hierarchical: so many hosts hold as many ranks each, a host's next to
                           // each other; divides rankCount
+  std::span<const int32_t> hostStarts{};  // the networks' heads: each host's first place,
+                                          // ascending, where hosts do not hold as many each
+  int32_t headCount = 1;  // ranks of a host that hand data to the network, each its own part; every
+                          // host holds as many
 };
 
 // REQUIRES for all: 0 <= rank, root, sender < rankCount. One rank alone copies its input to its
@@ -67,6 +71,15 @@ Program twoShotReduce(const ScheduleOptions& options, Rank rank);
 // the chunk's owner, each in one step and in rank order; between hosts goes what one rank a host
 // would send. With one host, or a rank a host, it is two-shot. Needs two slots a link.
 Program hierarchicalAllReduce(const ScheduleOptions& options, Rank rank);
+
+// All-reduce of several hosts whose network reduces (in_network.cc). Ranks from rankCount on are
+// the network: one for each head of a host, which folds what the hosts' heads of one seat send.
+// Chain: one head a host, down the host's ranks to it and back. Direct: headCount of them, a part
+// of the vector each, which all ranks of the host hand them and get from them. With one host there
+// is no network. Four chunks a head are under way.
+Program collnetChainAllReduce(const ScheduleOptions& options, Rank rank);
+Program collnetDirectAllReduce(const ScheduleOptions& options, Rank rank);
+int32_t collnetChunkCount(int32_t rankCount);  // with one head
 
 // Whole vectors exchanged at distances 1, 2, 4, ... (doubling.cc), one chunk. Folds in rank order,
 // half by half; above a power of two, as many pairs of ranks fold first as there are ranks over.

@@ -200,12 +200,50 @@ Cost patAllReduceCost(int32_t n) {
 // Two-shot's messages. A rank hands in host by host, each time after it has folded what the host
 // before is to get, so that one message a link is under way; then two hops between hosts, one back
 // inside and, for each other host, one that waits for the host before.
-Cost hierarchicalCost(int32_t n, int32_t hosts) {
+Cost hierarchicalCost(const Spread& spread) {
+  const int32_t n = spread.rankCount;
+  const int32_t hosts = spread.hostCount;
   Cost cost = twoShotAllReduceCost(n);
   if (hosts < 2 || hosts == n) return cost;
   cost.hops = 2 * hosts;
   cost.links = int64_t{n} * (n / hosts - 1 + hosts - 1);
   return cost;
+}
+
+// A rank between two others passes a message of each chunk on both ways; a head has the network in
+// place of one of them. The network's messages count, too.
+Cost collnetChainCost(const Spread& spread) {
+  const int32_t n = spread.rankCount, hosts = spread.hostCount, most = spread.mostRanks;
+  const int32_t chunks = collnetChunkCount(n);
+  const int32_t ends = hosts > 1 ? most : most - 1;  // hops up
+  const int32_t messages = chunks * std::min(ends, 2);
+  return {.steps = n == 1 ? 1 : 2 * chunks,
+          .sentMessages = messages,
+          .receivedMessages = messages,
+          .hops = 2 * ends,
+          .messages = int64_t{chunks} * 2 * (hosts > 1 ? n : n - 1),
+          .links = int64_t{2} * (hosts > 1 ? n : n - 1)};
+}
+
+// A head sends each other head a part of its input, the network its own, and its host's other ranks
+// the result.
+Cost collnetDirectCost(const Spread& spread) {
+  const int32_t n = spread.rankCount, heads = spread.headCount, most = spread.mostRanks;
+  const int32_t chunks = collnetChunkCount(n);
+  const int32_t network = spread.hostCount > 1 ? 1 : 0;
+  const int32_t messages = chunks * (heads - 1 + network + most - 1);
+  const bool isResultAtOnce = most == 1 && network == 0;
+  return {.steps = isResultAtOnce ? 1 : 2 * chunks * heads,
+          .sentMessages = messages,
+          .receivedMessages = messages,
+          .hops = 2 * (network + std::min(most - 1, 1)),
+          .messages = int64_t{chunks} * heads * 2 * (n - 1 + network),
+          .links = int64_t{heads} * 2 * (n - 1 + network)};
+}
+
+template <Cost (*cost)(const Spread&)>
+Cost onOneHost(int32_t n) {
+  return cost({.rankCount = n, .mostRanks = n});
 }
 
 // ---- hops between hosts
@@ -225,6 +263,9 @@ template <Cost (*cost)(int32_t)>
 int32_t allHops(int32_t n, int32_t) {
   return cost(n).hops;
 }
+
+// To the network and back.
+int32_t collnetHostHops(int32_t, int32_t hosts) { return hosts > 1 ? 2 : 0; }
 
 bool isPowerOfTwo(int32_t n) { return std::has_single_bit(static_cast<uint32_t>(n)); }
 
@@ -246,6 +287,9 @@ constexpr int32_t kRingSlots = 2;
 
 // Where a rank sends twice on a link before the other side, which does the same, reads the first.
 constexpr int32_t kTwoPhaseSlots = 2;
+
+// Heads hand each other all chunks before either folds the first.
+constexpr int32_t kHeadSlots = 4;
 
 // Grouped by collective; the first is taken when nothing is known.
 constexpr std::array kAlgorithms = {
@@ -296,6 +340,12 @@ constexpr std::array kAlgorithms = {
               nullptr,
               {},
               patOfFirst},
+    Algorithm{"collnetchain", Collective::kAllReduce, kTwoPhaseSlots, collnetChainAllReduce,
+              collnetChunkCount, onOneHost<collnetChainCost>, collnetHostHops, collnetChainCost,
+              "ring", nullptr, Heads::kOneAHost},
+    Algorithm{"collnetdirect", Collective::kAllReduce, kHeadSlots, collnetDirectAllReduce,
+              collnetChunkCount, onOneHost<collnetDirectCost>, collnetHostHops, collnetDirectCost,
+              "twoshot", nullptr, Heads::kOneAnAdapter},
     Algorithm{"ring", Collective::kAllGather, kRingSlots, ringAllGather, oneChunkARank,
               ringHalfCost, ringHalfHostHops},
     Algorithm{"direct", Collective::kAllGather, 1, directAllGather, oneChunkARank,
@@ -393,14 +443,23 @@ const Algorithm* findAlgorithm(Collective collective, std::string_view name) {
   return nullptr;
 }
 
-Cost costOf(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount) {
-  return algorithm.followsHosts() ? algorithm.costOnHosts(rankCount, hostCount)
-                                  : algorithm.cost(rankCount);
+Spread evenSpread(int32_t rankCount, int32_t hostCount) {
+  return {.rankCount = rankCount, .hostCount = hostCount, .mostRanks = rankCount / hostCount};
+}
+
+Cost costOf(const Algorithm& algorithm, const Spread& spread) {
+  return algorithm.followsHosts() ? algorithm.costOnHosts(spread)
+                                  : algorithm.cost(spread.rankCount);
+}
+
+int32_t Algorithm::networksOf(const ScheduleOptions& options) const {
+  if (!reducesInNetwork() || (options.hostCount < 2 && options.hostStarts.size() < 2)) return 0;
+  return heads == Heads::kOneAHost ? 1 : options.headCount;
 }
 
 Cost costOf(const Algorithm& algorithm, const ShortVector& vector) {
   const int32_t blocks = blockCount(algorithm.collective, vector.rankCount);
-  const Cost whole = costOf(algorithm, vector.rankCount, vector.hostCount);
+  const Cost whole = costOf(algorithm, evenSpread(vector.rankCount, vector.hostCount));
   const bool isWhole = vector.chunks * blocks >= algorithm.chunkCount(vector.rankCount);
   if (isWhole || algorithm.costOfFirst == nullptr) return whole;
   Cost cost = algorithm.costOfFirst(vector);
@@ -433,10 +492,16 @@ class Places {
     for (size_t i = 0; i < order.size(); ++i)
       placeOf_[static_cast<size_t>(index(order[i]))] = static_cast<int32_t>(i);
   }
-  Rank placeOf(Rank rank) const { return Rank{placeOf_[static_cast<size_t>(index(rank))]}; }
-  Rank rankAt(int32_t place) const { return order_[static_cast<size_t>(place)]; }
+  Rank placeOf(Rank rank) const {
+    return isNetwork(index(rank)) ? rank : Rank{placeOf_[static_cast<size_t>(index(rank))]};
+  }
+  Rank rankAt(int32_t place) const {
+    return isNetwork(place) ? Rank{place} : order_[static_cast<size_t>(place)];
+  }
 
  private:
+  bool isNetwork(int32_t place) const { return static_cast<size_t>(place) >= order_.size(); }
+
   std::span<const Rank> order_;
   std::vector<int32_t> placeOf_;
 };
@@ -461,12 +526,14 @@ Program buildProgram(const Algorithm& algorithm, const ScheduleOptions& options,
   Program program = algorithm.build({.rankCount = options.rankCount,
                                      .root = places.placeOf(options.root),
                                      .sender = places.placeOf(options.sender),
-                                     .hostCount = options.hostCount},
+                                     .hostCount = options.hostCount,
+                                     .hostStarts = options.hostStarts,
+                                     .headCount = options.headCount},
                                     places.placeOf(rank));
   for (Rank& peer : program.receivesFrom) peer = places.rankAt(index(peer));
   for (Rank& peer : program.sendsTo) peer = places.rankAt(index(peer));
   const int32_t blocks = blockCount(algorithm.collective, options.rankCount);
-  if (blocks > 1) renameChunks(program, places, algorithm.chunkCount(options.rankCount) / blocks);
+  if (blocks > 1) renameChunks(program, places, algorithm.chunksOf(options) / blocks);
   return program;
 }
 
@@ -477,10 +544,12 @@ Schedule makeSchedule(const Algorithm& algorithm, const ScheduleOptions& options
                     .root = options.root,
                     .sender = options.sender,
                     .blockCount = blockCount(algorithm.collective, options.rankCount),
-                    .chunkCount = algorithm.chunkCount(options.rankCount),
+                    .chunkCount = algorithm.chunksOf(options),
+                    .networkCount = algorithm.networksOf(options),
                     .programs = {}};
-  schedule.programs.reserve(static_cast<size_t>(options.rankCount));
-  for (int32_t rank = 0; rank < options.rankCount; ++rank) {
+  const int32_t programCount = options.rankCount + schedule.networkCount;
+  schedule.programs.reserve(static_cast<size_t>(programCount));
+  for (int32_t rank = 0; rank < programCount; ++rank) {
     schedule.programs.push_back(buildProgram(algorithm, options, Rank{rank}));
   }
   return schedule;

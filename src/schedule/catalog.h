@@ -30,6 +30,19 @@ struct ShortVector {
   int32_t chunks = 1;  // that hold something; fewer than there are
 };
 
+// How ranks lie on hosts, for what algorithms that follow them cost.
+struct Spread {
+  int32_t rankCount = 1;
+  int32_t hostCount = 1;
+  int32_t mostRanks = 1;  // of a host
+  int32_t headCount = 1;  // ScheduleOptions::headCount
+};
+// As many on each host.
+Spread evenSpread(int32_t rankCount, int32_t hostCount);
+
+// Which ranks hand data to a network that reduces.
+enum class Heads : uint8_t { kNone, kOneAHost, kOneAnAdapter };
+
 struct Algorithm {
   std::string_view name;  // static storage
   Collective collective;
@@ -43,20 +56,31 @@ struct Algorithm {
   int32_t (*hostHops)(int32_t rankCount, int32_t hostCount);
   // Where its schedule follows the hosts (ScheduleOptions::hostCount): what it costs then, and the
   // algorithm that it is with one host, whose prices hold for it too. Null and empty: it does not.
-  Cost (*costOnHosts)(int32_t rankCount, int32_t hostCount) = nullptr;
+  Cost (*costOnHosts)(const Spread& spread) = nullptr;
   std::string_view onOneHost{};
   // Of a vector so short that it ends after so many of its chunks (layout.h): the others are never
-  // sent. Hops are at most so many. Null: no chunk of it is ever empty alone.
+  // sent. Hops are at most so many. Null: no chunk of it is ever empty alone, or
+  // it is counted whole, as what a network reduces is.
   Cost (*costOfFirst)(const ShortVector& vector) = nullptr;
+  // With some: several hosts need a network that reduces, the chunks are those of one head.
+  Heads heads = Heads::kNone;
 
   bool followsHosts() const { return costOnHosts != nullptr; }
-  // Not just another's double among so many ranks: hosts hold several each, equally many.
+  bool reducesInNetwork() const { return heads != Heads::kNone; }
+  // Needs no more than ranks and links, and is not just another's double among so many: hosts hold
+  // several each, equally many.
   bool isOfItsOwn(int32_t rankCount, int32_t hostCount) const {
-    return !followsHosts() || (hostCount > 1 && hostCount < rankCount);
+    return !reducesInNetwork() && (!followsHosts() || (hostCount > 1 && hostCount < rankCount));
   }
+  int32_t chunksOf(const ScheduleOptions& options) const {
+    return chunkCount(options.rankCount) *
+           (heads == Heads::kOneAnAdapter && options.rankCount > 1 ? options.headCount : 1);
+  }
+  // Ranks that stand for the network, behind the others.
+  int32_t networksOf(const ScheduleOptions& options) const;
 };
 
-Cost costOf(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount);
+Cost costOf(const Algorithm& algorithm, const Spread& spread);
 // Of a vector of which so many chunks a block hold something.
 Cost costOf(const Algorithm& algorithm, const ShortVector& vector);
 // How its blocks, of which all are as long, are cut.
@@ -74,7 +98,7 @@ double receivedFactor(const Algorithm& algorithm, int32_t rankCount);
 
 // One rank's program. With an order among the options ranks take the places that it gives them:
 // whoever is next to another there is what the algorithm takes for its neighbour, whatever their
-// numbers. REQUIRES: a permutation of all ranks, or none.
+// numbers. REQUIRES: a permutation of all ranks, or none. Those of the network keep theirs.
 Program buildProgram(const Algorithm& algorithm, const ScheduleOptions& options, Rank rank);
 
 // All ranks' programs together, for proof, simulation and print.

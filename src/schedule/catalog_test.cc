@@ -125,11 +125,13 @@ int32_t countLinks(const Program& program, bool asSources) {
 // But for the hops.
 Cost costSeen(const Schedule& schedule) {
   Cost seen;
-  for (const Program& program : schedule.programs) {
+  for (size_t rank = 0; rank < schedule.programs.size(); ++rank) {
+    const Program& program = schedule.programs[rank];
+    seen.messages += countLinks(program, false);
+    if (rank >= static_cast<size_t>(schedule.rankCount)) continue;  // the network
     seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
     seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
     seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
-    seen.messages += countLinks(program, false);
     seen.links += static_cast<int64_t>(program.sendsTo.size());
   }
   return seen;
@@ -163,7 +165,7 @@ TEST(Hierarchical, CostsWhatTheCatalogueSaysOnAnyNumberOfHosts) {
       if (n % hosts != 0) continue;
       SCOPED_TRACE(testing::Message() << n << " ranks on " << hosts << " hosts");
       expectCost(makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts}),
-                 costOf(algorithm, n, hosts));
+                 costOf(algorithm, evenSpread(n, hosts)));
     }
   }
 }
@@ -254,6 +256,7 @@ void expectShortCosts(const Algorithm& algorithm, const ScheduleOptions& options
 }
 
 TEST_P(EveryAlgorithm, CostsLessWhereChunksAreEmpty) {
+  if (algorithm().reducesInNetwork()) return;  // counted whole
   for (int32_t n = 1; n <= 24; ++n) expectShortCosts(algorithm(), optionsFor(n, 0));
 }
 
@@ -313,7 +316,8 @@ TEST(Catalog, AsksForNoMoreSlotsThanItNeeds) {
   for (const Algorithm& algorithm : allAlgorithms()) {
     const int32_t tooFew = algorithm.minSlotCount - 1;
     if (tooFew == 0) continue;
-    const Proof proof = prove(makeSchedule(algorithm, {.rankCount = 4}), {.slotCount = tooFew});
+    const Proof proof =
+        prove(makeSchedule(algorithm, {.rankCount = 4, .headCount = 2}), {.slotCount = tooFew});
     EXPECT_NE(proof.refusal.find("deadlock"), std::string::npos) << name(algorithm.collective);
   }
 }

@@ -22,7 +22,8 @@ Peers peersOf(const Schedule& schedule) {
 
 ChunkRange inputChunks(const Schedule& schedule, Rank rank) {
   const Collective collective = schedule.collective;
-  if (!hasInput(collective, peersOf(schedule), rank)) return {};
+  if (index(rank) >= schedule.rankCount || !hasInput(collective, peersOf(schedule), rank))
+    return {};
   const bool ownBlockOnly =
       collective == Collective::kAllGather || collective == Collective::kGather;
   return buffer(schedule, ownBlockOnly, rank);
@@ -30,7 +31,8 @@ ChunkRange inputChunks(const Schedule& schedule, Rank rank) {
 
 ChunkRange outputChunks(const Schedule& schedule, Rank rank) {
   const Collective collective = schedule.collective;
-  if (!hasOutput(collective, peersOf(schedule), rank)) return {};
+  if (index(rank) >= schedule.rankCount || !hasOutput(collective, peersOf(schedule), rank))
+    return {};
   const bool ownBlockOnly =
       collective == Collective::kReduceScatter || collective == Collective::kScatter;
   return buffer(schedule, ownBlockOnly, rank);

@@ -16,7 +16,7 @@ struct ChunkRange {
   int32_t size() const { return end - first; }
 };
 
-// REQUIRES: a schedule with chunkCount a positive multiple of blockCount.
+// None of a network's. REQUIRES: a schedule with chunkCount a positive multiple of blockCount.
 ChunkRange inputChunks(const Schedule& schedule, Rank rank);
 ChunkRange outputChunks(const Schedule& schedule, Rank rank);
 

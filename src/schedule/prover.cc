@@ -11,6 +11,10 @@
 // steps, messages on both sides alike; what the rest has to wait for is a part of what it waited
 // for before. Pieces share no memory.
 //
+// A network that reduces is a rank like the others, but for its buffers: it has none. So it is
+// taken to fold in the order of hosts; which order it takes in truth decides bits, the same for
+// all.
+//
 // Ranks may mix calls in place and not: a rank in place that passes reads and writes the same
 // values as one that is not, so the others cannot tell.
 #include "schedule/prover.h"
@@ -142,8 +146,8 @@ void Run::connect() {
     if (isNew) links_.emplace_back(sender, receiver);
     return slot->second;
   };
-  states_.resize(static_cast<size_t>(schedule_.rankCount));
-  for (int32_t i = 0; i < schedule_.rankCount; ++i) {
+  states_.resize(schedule_.programs.size());
+  for (int32_t i = 0; i < static_cast<int32_t>(states_.size()); ++i) {
     const Rank rank{i};
     RankState& mine = state(rank);
     for (const Rank peer : program(rank).receivesFrom) {
@@ -162,7 +166,7 @@ void Run::connect() {
 
 bool Run::run() {
   connect();
-  for (int32_t rank = schedule_.rankCount - 1; rank >= 0; --rank) enqueue(Rank{rank});
+  for (auto rank = static_cast<int32_t>(states_.size()); rank-- > 0;) enqueue(Rank{rank});
   while (!runnable_.empty()) {
     const Rank rank = runnable_.back();
     runnable_.pop_back();

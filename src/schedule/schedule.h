@@ -61,7 +61,9 @@ struct Schedule {
   Rank root{0};    // of a rooted collective; of a send or receive the receiver
   Rank sender{0};  // of a send or receive only
   int32_t blockCount = 1;
-  int32_t chunkCount = 1;           // a multiple of blockCount
+  int32_t chunkCount = 1;    // a multiple of blockCount
+  int32_t networkCount = 0;  // so many networks that reduce are ranks, too, behind the others: they
+                             // have no buffers, and apply no post-operation
   std::vector<Program> programs{};  // by rank
 };
 
@@ -94,8 +96,8 @@ class ProgramBuilder {
 
   struct StepSpec {
     int32_t chunk = 0;
-    std::vector<Operand> sources;
-    std::vector<Operand> destinations;
+    std::vector<Operand> sources{};
+    std::vector<Operand> destinations{};
     bool post = false;
   };
   // One source is a copy, several a reduction.

@@ -24,8 +24,11 @@ std::string checkHead(const Schedule& schedule) {
     return fmt::format("has {} chunks, wants a multiple of its {} blocks", schedule.chunkCount,
                        blocks);
   }
-  if (schedule.programs.size() != static_cast<size_t>(n)) {
-    return fmt::format("has {} programs for {} ranks", schedule.programs.size(), n);
+  if (schedule.networkCount < 0 ||
+      schedule.programs.size() != static_cast<size_t>(n + schedule.networkCount)) {
+    return fmt::format(
+        "has {} programs for {} ranks{}", schedule.programs.size(), n,
+        schedule.networkCount == 0 ? "" : fmt::format(" and {} networks", schedule.networkCount));
   }
   for (const Rank named : {schedule.root, schedule.sender}) {
     if (index(named) < 0 || index(named) >= n) {
@@ -76,9 +79,9 @@ class ProgramCheck {
     }
     for (const Rank peer : peers) {
       if (peer == rank_) return fmt::format("rank {} has a link to itself", index(rank_));
-      if (index(peer) < 0 || index(peer) >= schedule_.rankCount) {
+      if (index(peer) < 0 || static_cast<size_t>(index(peer)) >= schedule_.programs.size()) {
         return fmt::format("rank {} has a link with rank {}, ranks are 0 to {}", index(rank_),
-                           index(peer), schedule_.rankCount - 1);
+                           index(peer), schedule_.programs.size() - 1);
       }
     }
     return "";
@@ -105,6 +108,8 @@ class ProgramCheck {
                          step.post ? "applies the post-operation" : "reduces",
                          name(schedule_.collective));
     }
+    if (step.post && index(rank_) >= schedule_.rankCount)
+      return "applies the post-operation, which no network does";
     const std::span<const Operand> operands{program_.operands.data() + step.firstOperand,
                                             end - step.firstOperand};
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -228,7 +233,7 @@ std::string checkStructure(const Schedule& schedule) {
     return "the schedule " + refusal;
   }
   LinkEnds ends;
-  for (int32_t i = 0; i < schedule.rankCount; ++i) {
+  for (int32_t i = 0; i < static_cast<int32_t>(schedule.programs.size()); ++i) {
     const Rank rank{i};
     ProgramCheck check(schedule, rank);
     if (std::string refusal = check.run(); !refusal.empty()) return refusal;

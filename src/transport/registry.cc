@@ -1,5 +1,6 @@
 #include "transport/registry.h"
 
+#include "transport/collnet/collnet_reducer.h"
 #include "transport/local/local_transport.h"
 #include "transport/net/net_transport.h"
 #include "transport/shm/shm_transport.h"
@@ -16,6 +17,10 @@ Transports openTransports(const TransportOptions& options) {
                                .timeout = options.timeout,
                                .rng = options.rng}));
   return transports;
+}
+
+Result<ReducerLinks> openReducer(ReducerOptions options) {
+  return collnet::openLinks(std::move(options));
 }
 
 Result<Transport*> pick(const Transports& transports, const bootstrap::PeerInfo& sender,

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "bootstrap/handoff.h"
 #include "net/registry.h"
+#include "transport/reducer.h"
 #include "transport/transport.h"
 
 namespace tutti::transport {
@@ -32,5 +33,8 @@ Transports openTransports(const TransportOptions& options);
 // that says for each transport why it cannot.
 Result<Transport*> pick(const Transports& transports, const bootstrap::PeerInfo& sender,
                         const bootstrap::PeerInfo& receiver);
+
+// A member's links to and from its group of a network that reduces.
+Result<ReducerLinks> openReducer(ReducerOptions options);
 
 }  // namespace tutti::transport

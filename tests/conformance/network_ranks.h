@@ -36,12 +36,14 @@ struct Outcome {
 
 inline Outcome run(const std::string& body, const std::string& hosts, const Settings& settings,
                    const Settings& ofRank0 = {}) {
+  // Of several of one name a process finds the first.
   const auto all = [&](int rank) {
-    Settings variables = {"NCCL_SOCKET_IFNAME=lo", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=NET",
-                          "NCCL_DEBUG_FILE=" + temporary("log." + std::to_string(rank)),
-                          std::string("NCCL_HOSTID=net-") + hosts[static_cast<size_t>(rank)]};
+    Settings variables = rank == 0 ? ofRank0 : Settings{};
     variables.insert(variables.end(), settings.begin(), settings.end());
-    if (rank == 0) variables.insert(variables.end(), ofRank0.begin(), ofRank0.end());
+    const Settings usual = {"NCCL_SOCKET_IFNAME=lo", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=NET",
+                            "NCCL_DEBUG_FILE=" + temporary("log." + std::to_string(rank)),
+                            std::string("NCCL_HOSTID=net-") + hosts[static_cast<size_t>(rank)]};
+    variables.insert(variables.end(), usual.begin(), usual.end());
     return variables;
   };
   Outcome outcome;

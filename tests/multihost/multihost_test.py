@@ -36,15 +36,16 @@ class HostCase(FaultCase):
 
 
 class Collectives(HostCase):
-    def run_all(self, places, **settings):
-        """The conformance suite's body on these hosts, met by a fixed address."""
+    def run_all(self, places, body="HostRanks.DISABLED_AllCollectives", prepare=lambda hosts: {}, **settings):
+        """A body of the conformance suite on these hosts, met by a fixed address. `prepare`: gives more settings."""
         hosts = self.make_hosts(max(places) + 1)
+        settings |= prepare(hosts)
         with tempfile.NamedTemporaryFile("w") as secret:
             secret.write("a secret that the ranks of this test share")
             secret.flush()
             environment = dict(os.environ, TEST_RANK_COUNT=str(len(places)), TEST_ID="fixed", TUTTI_SECRET_FILE=secret.name,
                                NCCL_COMM_ID=settings.pop("meeting", f"{hosts[places[0]].address}:4242"), **settings)
-            words = [os.environ["CONFORMANCE"], "--gtest_filter=HostRanks.DISABLED_AllCollectives",
+            words = [os.environ["CONFORMANCE"], f"--gtest_filter={body}",
                      "--gtest_also_run_disabled_tests", "--gtest_brief=1"]
             ranks = [subprocess.Popen(hosts[place].prefix + words, env=environment | {"TEST_RANK": str(rank)},
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -71,6 +72,32 @@ class Collectives(HostCase):
         kinds = {tuple(sorted(map(int, found[:2]))): found[2]
                  for output in outputs for found in re.findall(r"link (\d+) <- (\d+) lane \d via (\w+)", output)}
         self.assertEqual(kinds, {(0, 1): "shm", (2, 3): "shm", (0, 2): "net", (0, 3): "net", (1, 2): "net", (1, 3): "net"})
+
+
+class InTheNetwork(HostCase):
+    """All-reduce through a network that reduces: a process on the first host stands for the switch."""
+
+    def add_switch(self, hosts):
+        switch = subprocess.Popen(hosts[0].prefix + [os.environ["COLLNET_REDUCER"], hosts[0].address],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (switch.kill(), switch.communicate()))
+        return {"NCCL_COLLNET_ENABLE": "1", "NCCL_NET_PLUGIN": os.environ["FAKE_COLLNET"],
+                "FAKE_COLLNET_AT": f"{hosts[0].address}:{switch.stdout.readline().strip()}"}
+
+    def run_over(self, places, algorithm):
+        outputs = self.run_all(places, body="CollnetRanks.DISABLED_SumsAndProducts", prepare=self.add_switch, NCCL_DEBUG="INFO",
+                               NCCL_DEBUG_SUBSYS="NET,TUNING", NCCL_ALGO=f"allreduce:{algorithm};ring,twoshot,direct,pairwise")
+        for output in outputs:
+            self.assertIn(f"-> {algorithm}", output)
+            self.assertRegex(output, f"FakeSwitch reduces between {max(places) + 1} hosts")
+
+    def test_a_chain_to_it_on_four_hosts(self):
+        self.run_over([0, 0, 1, 2, 3], "collnetchain")
+
+    def test_directly_from_heads_of_two_hosts(self):
+        self.run_over([0, 0, 1, 1], "collnetdirect")
+
+    run_all = Collectives.run_all
 
 
 class Wires(HostCase):

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/parting.h"
 
 namespace tutti::transport::net {
 
@@ -19,24 +20,6 @@ namespace {
 // How often a sender that moves nothing looks whether the receiver has left: each look is a system
 // call.
 constexpr uint32_t kRunsBetweenLooks = 64;
-
-// A notice: the guilty rank, then why its sender leaves.
-std::string encodeNotice(const Parting& parting) {
-  std::string bytes(sizeof parting.guilty, '\0');
-  std::memcpy(bytes.data(), &parting.guilty, sizeof parting.guilty);
-  return bytes + parting.text.substr(0, kMaxNoticeBytes - bytes.size());
-}
-
-Parting decodeNotice(std::span<const std::byte> bytes) {
-  Parting parting;
-  if (bytes.size() < sizeof parting.guilty) return parting;
-  std::memcpy(&parting.guilty, bytes.data(), sizeof parting.guilty);
-  for (const std::byte byte : bytes.subspan(sizeof parting.guilty)) {
-    const char letter = static_cast<char>(byte);
-    parting.text += letter >= ' ' || letter == '\n' || letter < 0 ? letter : '?';
-  }
-  return parting;
-}
 
 }  // namespace
 
@@ -67,7 +50,7 @@ void Pump::leave(const Parting& parting) {
   std::lock_guard lock(mutex_);
   if (!leftAt_) {
     leftAt_ = options_.clock.now();
-    ownNotice_ = encodeNotice(parting);
+    ownNotice_ = encodeParting(parting, kMaxNoticeBytes);
   }
   moveNow();
   letGo();
@@ -171,7 +154,7 @@ Result<Progress> Pump::receiveNotice(const Label& label) {
   if (progress == Progress::kIdle) return Progress::kIdle;
   const auto fault = static_cast<wire::LinkFault>(label.signature);
   const bool isKnown = fault == wire::LinkFault::kAborted || fault == wire::LinkFault::kDestroyed;
-  end(isKnown ? fault : wire::LinkFault::kLost, decodeNotice(peerNotice_));
+  end(isKnown ? fault : wire::LinkFault::kLost, decodeParting(peerNotice_));
   return Progress::kDone;
 }
 

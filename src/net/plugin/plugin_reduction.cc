@@ -1,0 +1,236 @@
+#include "net/plugin/plugin_reduction.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "base/log.h"
+#include "base/plugin_file.h"
+#include "net/plugin/collnet_abi.h"
+
+namespace tutti::net::plugin {
+namespace {
+
+constexpr std::array<const char*, 6> kNewestFirst = {
+    "ncclCollNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclCollNetPlugin_v9",
+    "ncclCollNetPlugin_v8",  "ncclCollNetPlugin_v7",  "ncclCollNetPlugin_v6"};
+constexpr int kNewest = 11;
+
+constexpr char kKind[] = "collnet";
+
+// One version of the interface; the plug-in's own, so it is there as long as the process.
+template <int kVersion>
+struct Calls {
+  const abi::Collnet<kVersion>& net;
+  void* context = nullptr;
+  std::string name{};  // of the network, for messages
+
+  Status check(ncclResult_t result, std::string_view call) const {
+    if (result == ncclSuccess) return {};
+    return Status(Code::kSystemError, fmt::format("collective network {}: {} returned {}", name,
+                                                  call, static_cast<int>(result)));
+  }
+  void tell(ncclResult_t result, std::string_view call) const {
+    if (Status status = check(result, call); !status.ok())
+      log::info(log::Subsystem::kNet, "{}", status.message());
+  }
+
+  Status init(uint64_t process) {
+    if constexpr (kVersion <= 10) return check(net.init(logAsPlugin<kKind>), "init");
+    if constexpr (kVersion == 11)
+      return check(net.init(&context, process, logAsPlugin<kKind>), "init");
+  }
+  Status listen(int device, void* handle, void** listener) const {
+    if constexpr (kVersion <= 10) return check(net.listen(device, handle, listener), "listen");
+    if constexpr (kVersion == 11)
+      return check(net.listen(context, device, handle, listener), "listen");
+  }
+};
+
+template <int kVersion>
+class PluginGroup final : public ReductionGroup {
+ public:
+  PluginGroup(const Calls<kVersion>& calls, void* group) : calls_(calls), group_(group) {}
+  ~PluginGroup() override { calls_.tell(calls_.net.closeGroup(group_), "closeColl"); }
+  PluginGroup(const PluginGroup&) = delete;
+  PluginGroup& operator=(const PluginGroup&) = delete;
+
+  Result<Memory> enroll(std::span<std::byte> memory) override {
+    using Size = typename abi::Types<kVersion>::RegisterSize;
+    Memory enrolled;
+    TUTTI_TRY(calls_.check(
+        calls_.net.registerMemory(group_, memory.data(), static_cast<Size>(memory.size()),
+                                  abi::kHostMemory, &enrolled.name),
+        "regMr"));
+    return enrolled;
+  }
+  void release(Memory memory) override {
+    calls_.tell(calls_.net.deregisterMemory(group_, memory.name), "deregMr");
+  }
+
+  Result<Request> post(const Reduction& reduction) override {
+    using Count = typename abi::CollnetTypes<kVersion>::Count;
+    Request request;
+    TUTTI_TRY(calls_.check(
+        calls_.net.allReduce(group_, const_cast<std::byte*>(reduction.input), reduction.output,
+                             static_cast<Count>(reduction.elementCount),
+                             static_cast<ncclDataType_t>(reduction.type),
+                             static_cast<ncclRedOp_t>(reduction.op), reduction.inputMemory.name,
+                             reduction.outputMemory.name, &request.name),
+        "iallreduce"));
+    return request;
+  }
+  Result<bool> test(Request request) override {
+    int isDone = 0;
+    int size = 0;
+    TUTTI_TRY(calls_.check(calls_.net.test(request.name, &isDone, &size), "test"));
+    return isDone != 0;
+  }
+
+ private:
+  const Calls<kVersion>& calls_;
+  void* const group_;
+};
+
+template <int kVersion>
+class PluginMember final : public ReductionMember {
+ public:
+  explicit PluginMember(const Calls<kVersion>& calls) : calls_(calls) {}
+  ~PluginMember() override {
+    if (listener_ != nullptr) calls_.tell(calls_.net.closeListen(listener_), "closeListen");
+  }
+  PluginMember(const PluginMember&) = delete;
+  PluginMember& operator=(const PluginMember&) = delete;
+
+  Status listen(int device) { return calls_.listen(device, handle_.data(), &listener_); }
+  const MemberHandle& handle() const override { return handle_; }
+
+  Result<std::unique_ptr<ReductionGroup>> connect(std::span<const MemberHandle> members,
+                                                  size_t number) override {
+    // Its own: a plug-in may keep the state of its connecting there.
+    if (members_.empty()) members_.assign(members.begin(), members.end());
+    std::vector<void*> handles;
+    for (Aligned& member : members_) handles.push_back(member.handle.data());
+    void* group = nullptr;
+    TUTTI_TRY(calls_.check(calls_.net.connect(handles.data(), static_cast<int>(handles.size()),
+                                              static_cast<int>(number), listener_, &group),
+                           "connect"));
+    std::unique_ptr<ReductionGroup> made;
+    if (group != nullptr) made = std::make_unique<PluginGroup<kVersion>>(calls_, group);
+    return made;
+  }
+
+ private:
+  struct Aligned {
+    Aligned(const MemberHandle& from) : handle(from) {}
+    alignas(16) MemberHandle handle;
+  };
+  const Calls<kVersion>& calls_;
+  alignas(16) MemberHandle handle_{};
+  std::vector<Aligned> members_;
+  void* listener_ = nullptr;
+};
+static_assert(sizeof(MemberHandle) >= abi::kHandleBytes);
+
+template <int kVersion>
+class PluginReduction final : public ReductionNetwork {
+ public:
+  explicit PluginReduction(const PluginLibrary& found)
+      : calls_{.net = *static_cast<const abi::Collnet<kVersion>*>(found.functions)} {
+    calls_.name = calls_.net.name == nullptr ? "(no name)" : calls_.net.name;
+    caps_.name = calls_.name;
+    caps_.description = fmt::format("plug-in {}, version {}", found.source, kVersion);
+    // What a count of the interface's type can say.
+    if constexpr (kVersion <= 8) caps_.maxBytes = std::numeric_limits<int>::max();
+  }
+  ~PluginReduction() override {
+    if constexpr (kVersion == 11) {
+      if (isOpen_ && calls_.net.tail.finalize != nullptr)
+        calls_.tell(calls_.net.tail.finalize(calls_.context), "finalize");
+    }
+  }
+  PluginReduction(const PluginReduction&) = delete;
+  PluginReduction& operator=(const PluginReduction&) = delete;
+
+  Status open(uint64_t process) {
+    TUTTI_TRY(calls_.init(process));
+    isOpen_ = true;
+    int count = 0;
+    TUTTI_TRY(calls_.check(calls_.net.devices(&count), "devices"));
+    for (int device = 0; device < count; ++device) TUTTI_TRY(look(device));
+    caps_.deviceCount = devices_.size();
+    if (!devices_.empty()) return {};
+    return Status(Code::kSystemError,
+                  fmt::format("collective network {}: it has no adapter for memory of the host ({} "
+                              "adapters)",
+                              calls_.name, count));
+  }
+
+  const Caps& caps() const override { return caps_; }
+
+  Result<bool> supports(DataType type, ReduceOp op) const override {
+    int isSupported = 0;
+    TUTTI_TRY(calls_.check(calls_.net.reduceSupport(static_cast<ncclDataType_t>(type),
+                                                    static_cast<ncclRedOp_t>(op), &isSupported),
+                           "reduceSupport"));
+    return isSupported != 0;
+  }
+
+  Result<std::unique_ptr<ReductionMember>> listen(size_t device) override {
+    auto member = std::make_unique<PluginMember<kVersion>>(calls_);
+    TUTTI_TRY(member->listen(devices_[device]));
+    return std::unique_ptr<ReductionMember>(std::move(member));
+  }
+
+ private:
+  Status look(int device) {
+    typename abi::Types<kVersion>::Properties properties{};
+    TUTTI_TRY(calls_.check(calls_.net.getProperties(device, &properties), "getProperties"));
+    if ((properties.memoryKinds & abi::kHostMemory) == 0) return {};
+    if constexpr (kVersion >= 9) {
+      if (properties.maxCollectiveBytes != 0)
+        caps_.maxBytes = std::min(caps_.maxBytes, properties.maxCollectiveBytes);
+    }
+    devices_.push_back(device);
+    caps_.description +=
+        fmt::format("{} {} ({} Mb/s)", devices_.size() == 1 ? ":" : ",",
+                    properties.name != nullptr ? properties.name : "?", properties.speedMbps);
+    return {};
+  }
+
+  Calls<kVersion> calls_;
+  Caps caps_;
+  std::vector<int> devices_;  // the plug-in's numbers of those that we can use
+  bool isOpen_ = false;
+};
+
+template <int kVersion>
+Result<std::unique_ptr<ReductionNetwork>> openVersion(const PluginLibrary& found,
+                                                      uint64_t process) {
+  auto network = std::make_unique<PluginReduction<kVersion>>(found);
+  TUTTI_TRY(network->open(process));
+  return std::unique_ptr<ReductionNetwork>(std::move(network));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ReductionNetwork>> openReduction(const std::string& entry,
+                                                        uint64_t process) {
+  TUTTI_TRY_ASSIGN(const PluginLibrary found, findPlugin({.setting = "NCCL_NET_PLUGIN",
+                                                          .kind = "net",
+                                                          .value = entry,
+                                                          .symbolsNewestFirst = kNewestFirst,
+                                                          .newest = kNewest}));
+  if (!found.exists()) return std::unique_ptr<ReductionNetwork>();
+  switch (found.version) {
+    case 6: return openVersion<6>(found, process);
+    case 7: return openVersion<7>(found, process);
+    case 8: return openVersion<8>(found, process);
+    case 9: return openVersion<9>(found, process);
+    case 10: return openVersion<10>(found, process);
+    default: return openVersion<11>(found, process);
+  }
+}
+
+}  // namespace tutti::net::plugin

@@ -1,0 +1,82 @@
+// Networks that reduce by themselves, as collective-network plug-ins offer them: members of a group
+// hand in as many elements each, and each gets the fold of all of them. Opened by registry.h.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "wire/types.h"
+
+namespace tutti::net {
+
+// Where a member of a group is to be found; opaque, travels over authenticated channels.
+using MemberHandle = std::array<std::byte, 128>;
+
+// One member's end of a group. One thread at a time; nothing blocks; errors are final, and made,
+// not logged: whoever owns the group says what they mean for the call. Members reduce in the same
+// order.
+class ReductionGroup {
+ public:
+  // A group's names for registered memory and for what it was asked to reduce.
+  struct Memory {
+    void* name = nullptr;
+  };
+  struct Request {
+    void* name = nullptr;
+    explicit operator bool() const { return name != nullptr; }
+  };
+  static constexpr size_t kMaxRequests = 32;  // under way at once
+
+  // Before any of its bytes are posted.
+  virtual Result<Memory> enroll(std::span<std::byte> memory) = 0;
+  virtual void release(Memory memory) = 0;
+
+  struct Reduction {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    size_t elementCount = 0;
+    DataType type = DataType::kFloat32;
+    ReduceOp op = ReduceOp::kSum;  // sum, product, maximum or minimum
+    Memory inputMemory{};
+    Memory outputMemory{};
+  };
+  // Begins it. The memory stays untouched until test() is through. No request: not now, ask again.
+  virtual Result<Request> post(const Reduction& reduction) = 0;
+  // True once: the output is there, and the request is over.
+  virtual Result<bool> test(Request request) = 0;
+
+  virtual ~ReductionGroup() = default;
+};
+
+// A member of a group that comes to be.
+class ReductionMember {
+ public:
+  virtual const MemberHandle& handle() const = 0;
+  // All members' handles in the same order on all; this one's is at `number`. May take as long as
+  // the others do to call it. Null: not yet, ask again.
+  virtual Result<std::unique_ptr<ReductionGroup>> connect(std::span<const MemberHandle> members,
+                                                          size_t number) = 0;
+  virtual ~ReductionMember() = default;
+};
+
+// Thread-safe. Outlives its members and groups.
+class ReductionNetwork {
+ public:
+  struct Caps {
+    std::string name;           // "SHARP"
+    size_t deviceCount = 1;     // network adapters, each of which a group can be made of
+    size_t maxBytes = 1 << 30;  // of one reduction
+    std::string description;    // for the log
+  };
+  virtual const Caps& caps() const = 0;
+  virtual Result<bool> supports(DataType type, ReduceOp op) const = 0;
+  virtual Result<std::unique_ptr<ReductionMember>> listen(size_t device) = 0;
+  virtual ~ReductionNetwork() = default;
+};
+
+}  // namespace tutti::net

@@ -1,0 +1,165 @@
+#include "transport/collnet/collnet_reducer.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tutti::transport::collnet {
+namespace {
+
+// A rank's end of one of the two rings. Shared with the other end: the rings and what moves them
+// are one.
+class CollnetEnd final : public LinkEnd {
+ public:
+  CollnetEnd(std::shared_ptr<CollnetReducer> reducer, const wire::LinkView& view, Motor* motor)
+      : reducer_(std::move(reducer)), view_(view), motor_(motor) {}
+  const wire::LinkView& view() const override { return view_; }
+  Motor* motor() override { return motor_; }
+
+ private:
+  const std::shared_ptr<CollnetReducer> reducer_;
+  const wire::LinkView view_;
+  Motor* const motor_;
+};
+
+}  // namespace
+
+CollnetReducer::CollnetReducer(ReducerOptions options)
+    : group_(std::move(options.group)), maxBytes_(options.maxBytes) {}
+
+Result<std::shared_ptr<CollnetReducer>> CollnetReducer::open(ReducerOptions options) {
+  wire::LinkGeometry geometry = options.geometry;
+  geometry.shortCount = 0;  // the network's bound is its requests, not the slots
+  auto reducer = std::shared_ptr<CollnetReducer>(new CollnetReducer(std::move(options)));
+  const size_t bytes = wire::linkBytes(geometry);
+  TUTTI_TRY_ASSIGN(reducer->memory_, mapPrivate(2 * bytes, "of the links to a collective network"));
+  auto* memory = static_cast<std::byte*>(reducer->memory_.get());
+  reducer->in_.view = wire::viewLink(memory, geometry);
+  reducer->out_.view = wire::viewLink(memory + bytes, geometry);
+  TUTTI_TRY_ASSIGN(reducer->enrolled_, reducer->group_->enroll({memory, 2 * bytes}));
+  return reducer;
+}
+
+// The group goes first: then nothing is under way in the memory.
+CollnetReducer::~CollnetReducer() {
+  if (enrolled_.name != nullptr) group_->release(enrolled_);
+  group_.reset();
+}
+
+// REQUIRES: no message is under way. Its results come back to the rank that sent it, so an
+// operation that is over has left none.
+void CollnetReducer::begin(DataType type, ReduceOp op) {
+  type_ = type;
+  op_ = op;
+}
+
+bool CollnetReducer::isBusy() const {
+  if (hasEnded_) return false;
+  if (posted_ != in_.next) return true;
+  // Or it was not taken yet.
+  return in_.view.message(posted_).mark.load(std::memory_order_acquire) == posted_ + 1;
+}
+
+Motor::Carried CollnetReducer::carried() const {
+  return {.messages = messages_.load(std::memory_order_relaxed),
+          .bytes = bytes_.load(std::memory_order_relaxed)};
+}
+
+bool CollnetReducer::run() {
+  if (hasEnded_) return false;
+  Result<bool> taken = takeResults();
+  Result<bool> posted = taken.ok() ? postNext() : false;
+  if (taken.ok() && posted.ok()) return *taken || *posted;
+  end(taken.ok() ? posted.status() : taken.status());
+  return true;
+}
+
+// In the order in which they were posted.
+Result<bool> CollnetReducer::takeResults() {
+  bool hasMoved = false;
+  while (partCount_ > 0) {
+    const Part& part = parts_[firstPart_];
+    TUTTI_TRY_ASSIGN(const bool isDone, group_->test(part.request));
+    if (!isDone) break;
+    if (part.isLast) finishMessage();
+    firstPart_ = (firstPart_ + 1) % parts_.size();
+    --partCount_;
+    hasMoved = true;
+  }
+  return hasMoved;
+}
+
+void CollnetReducer::finishMessage() {
+  const wire::MessageHead& message = in_.view.message(in_.next);
+  messages_.store(messages_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  bytes_.store(bytes_.load(std::memory_order_relaxed) + message.bytes, std::memory_order_relaxed);
+  wire::publish(out_, message.bytes, message.signature);
+  wire::release(in_);
+}
+
+bool CollnetReducer::hasRoomForResult() {
+  if (posted_ - out_.known <= out_.view.mask) return true;
+  out_.known = out_.view.control->head.load(std::memory_order_acquire);
+  return posted_ - out_.known <= out_.view.mask;
+}
+
+Result<bool> CollnetReducer::postNext() {
+  const size_t elementBytes = sizeOf(type_);
+  const size_t most = std::max<size_t>(maxBytes_ / elementBytes, 1) * elementBytes;
+  bool hasMoved = false;
+  while (partCount_ < parts_.size()) {
+    const wire::MessageHead& message = in_.view.message(posted_);
+    if (message.mark.load(std::memory_order_acquire) != posted_ + 1 || !hasRoomForResult()) break;
+    if (message.kind != wire::MessageKind::kPayload || message.bytes % elementBytes != 0) {
+      return Status(Code::kInternalError,
+                    fmt::format("a message of {} bytes and kind {} for a collective network, "
+                                "of elements of {} bytes",
+                                message.bytes, static_cast<int>(message.kind), elementBytes));
+    }
+    const size_t bytes = std::min<size_t>(message.bytes - postedBytes_, most);
+    TUTTI_TRY_ASSIGN(
+        const Group::Request request,
+        group_->post({.input = in_.view.payload(posted_, message.bytes) + postedBytes_,
+                      .output = out_.view.payload(posted_, message.bytes) + postedBytes_,
+                      .elementCount = bytes / elementBytes,
+                      .type = type_,
+                      .op = op_,
+                      .inputMemory = enrolled_,
+                      .outputMemory = enrolled_}));
+    if (!request) break;
+    postedBytes_ += bytes;
+    const bool isLast = postedBytes_ == message.bytes;
+    parts_[(firstPart_ + partCount_++) % parts_.size()] = {.request = request, .isLast = isLast};
+    if (isLast) {
+      ++posted_;
+      postedBytes_ = 0;
+    }
+    hasMoved = true;
+  }
+  return hasMoved;
+}
+
+// The rank finds it on its slow path, and asks for the words.
+void CollnetReducer::end(const Status& status) {
+  hasEnded_ = true;
+  parting_.text = std::string(status.message());
+  const auto lost = static_cast<uint32_t>(wire::LinkFault::kLost);
+  in_.view.control->receiverFault.store(lost, std::memory_order_release);
+  out_.view.control->senderFault.store(lost, std::memory_order_release);
+  log::info(log::Subsystem::kNet, "a link to a collective network ends: {}", parting_.text);
+}
+
+void CollnetReducer::leave(const Parting& /*parting*/) { hasEnded_ = true; }
+
+Result<ReducerLinks> openLinks(ReducerOptions options) {
+  TUTTI_TRY_ASSIGN(auto reducer, CollnetReducer::open(std::move(options)));
+  ReducerLinks links;
+  links.reducer = reducer.get();
+  links.incoming = std::make_unique<CollnetEnd>(reducer, reducer->receiveRing(), nullptr);
+  links.outgoing = std::make_unique<CollnetEnd>(reducer, reducer->sendRing(), reducer.get());
+  return links;
+}
+
+}  // namespace tutti::transport::collnet

@@ -1,0 +1,39 @@
+// A rank's links to and from a network that reduces: each message that the rank sends is reduced
+// with those of the group's other members, and the result comes back in its place.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "net/reduction.h"
+#include "transport/transport.h"
+#include "wire/types.h"
+
+namespace tutti::transport {
+
+// Moves both links. Used by the thread that drives the rank's operations: the network has nothing
+// to sleep on, so whoever waits for it looks again and again.
+class Reducer : public Motor {
+ public:
+  // What the next messages hold, and how they are reduced: sum, product, maximum or minimum.
+  virtual void begin(DataType type, ReduceOp op) = 0;
+  // Messages are with the network, or wait for it to take them.
+  virtual bool isBusy() const = 0;
+  // So many messages have been handed in since the beginning: as many on all members, in the end.
+  virtual uint64_t postedCount() const = 0;
+};
+
+// The outgoing end has the reducer for its motor, the other one none.
+struct ReducerLinks {
+  std::unique_ptr<LinkEnd> outgoing;
+  std::unique_ptr<LinkEnd> incoming;
+  Reducer* reducer = nullptr;  // lives as long as both ends
+};
+
+struct ReducerOptions {
+  std::unique_ptr<tutti::net::ReductionGroup> group;
+  size_t maxBytes = 0;  // of one reduction: longer messages are cut
+  wire::LinkGeometry geometry{};
+};
+
+}  // namespace tutti::transport

@@ -1,0 +1,412 @@
+// All-reduce over a network that reduces by itself: a collective-network plug-in (tests/fakes), for
+// which another process does the reducing, between processes that NCCL_HOSTID puts on hosts of
+// their own.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "network_ranks.h"
+#include "ranks.h"
+
+namespace tutti::conformance {
+namespace {
+
+using testing::HasSubstr;
+
+// The process that reduces; it ends with this object.
+class ReducerProcess {
+ public:
+  explicit ReducerProcess(const std::vector<std::string>& arguments = {}) {
+    std::array<int, 2> toIt{}, fromIt{};
+    EXPECT_EQ(::pipe2(toIt.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(fromIt.data(), O_CLOEXEC), 0);
+    std::vector<std::string> words{TUTTI_COLLNET_REDUCER, "127.0.0.1"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, toIt[0], STDIN_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, fromIt[1], STDOUT_FILENO);
+    EXPECT_EQ(::posix_spawn(&child_, words[0].c_str(), &actions, nullptr, pointers.data(), environ),
+              0);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(toIt[0]);
+    ::close(fromIt[1]);
+    input_ = toIt[1];
+    std::array<char, 16> port{};
+    EXPECT_GT(::read(fromIt[0], port.data(), port.size() - 1), 0);
+    ::close(fromIt[0]);
+    address_ = "127.0.0.1:" + std::to_string(std::atoi(port.data()));
+  }
+  ~ReducerProcess() {
+    ::close(input_);
+    ::kill(child_, SIGKILL);  // one that stands still does not hear the other
+    ::waitpid(child_, nullptr, 0);
+  }
+  ReducerProcess(const ReducerProcess&) = delete;
+  ReducerProcess& operator=(const ReducerProcess&) = delete;
+
+  Settings settings(int version, const Settings& more = {}) const {
+    Settings all = more;  // the first of a name counts
+    const Settings usual = {"NCCL_COLLNET_ENABLE=1",
+                            "NCCL_NET_PLUGIN=" TUTTI_FAKE_COLLNETS "/libnccl-collnet-fake" +
+                                std::to_string(version) + ".so",
+                            "FAKE_COLLNET_AT=" + address_, "NCCL_DEBUG_SUBSYS=NET,INIT,TUNING"};
+    all.insert(all.end(), usual.begin(), usual.end());
+    return all;
+  }
+
+ private:
+  pid_t child_ = 0;
+  int input_ = -1;
+  std::string address_;
+};
+
+// What its groups did, as they wrote it.
+struct GroupUse {
+  int members = 0;
+  unsigned long reductions = 0;
+};
+std::map<int, GroupUse> usesIn(const std::string& report) {
+  std::map<int, GroupUse> uses;  // by adapter
+  std::ifstream file(report);
+  int device = 0, members = 0;
+  unsigned long reductions = 0;
+  unsigned long long bytes = 0;
+  while (file >> device >> members >> reductions >> bytes) {
+    uses[device].members = members;
+    uses[device].reductions += reductions;
+  }
+  std::filesystem::remove(report);
+  return uses;
+}
+
+// ---- what started processes do ------------------------------------------------------------------
+
+class ReducingRank {
+ public:
+  ReducingRank() {
+    EXPECT_EQ(ncclCommInitRank(&comm_, self_.count, self_.id, self_.rank), ncclSuccess)
+        << ncclGetLastError(nullptr);
+  }
+  ~ReducingRank() { EXPECT_NCCL(ncclCommDestroy(comm_)); }
+
+  template <typename T>
+  void allTypesOps(ncclDataType_t type) {
+    for (const ncclRedOp_t op : {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg}) {
+      for (const size_t count : {size_t{1}, size_t{17}, size_t{4099}, size_t{200'003}}) {
+        for (const bool inPlace : {false, true}) check<T>(type, op, count, inPlace);
+      }
+    }
+  }
+  void scaledSum() {
+    ncclRedOp_t op;
+    float factor = static_cast<float>(self_.rank + 1);
+    EXPECT_NCCL(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat, ncclScalarHostImmediate, comm_));
+    Guarded<float> values(1000);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7);
+    EXPECT_NCCL(ncclAllReduce(values.data(), values.data(), 1000, ncclFloat, op, comm_, nullptr));
+    const auto factors = static_cast<float>(self_.count * (self_.count + 1) / 2);
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], static_cast<float>(i % 7) * factors) << i;
+    EXPECT_NCCL(ncclRedOpDestroy(op, comm_));
+  }
+  void group() {
+    std::vector<std::vector<int64_t>> buffers(8, std::vector<int64_t>(3001, self_.rank + 1));
+    EXPECT_NCCL(ncclGroupStart());
+    for (auto& buffer : buffers)
+      EXPECT_NCCL(ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclInt64, ncclSum,
+                                comm_, nullptr));
+    EXPECT_NCCL(ncclGroupEnd());
+    for (const auto& buffer : buffers) {
+      for (const int64_t value : buffer) ASSERT_EQ(value, self_.count * (self_.count + 1) / 2);
+    }
+  }
+  // The child's hosts have fewer ranks each, its groups are its own.
+  void split() {
+    ncclComm_t child = nullptr;
+    EXPECT_NCCL(ncclCommSplit(comm_, self_.rank % 2, 0, &child, nullptr));
+    int count = 0;
+    EXPECT_NCCL(ncclCommCount(child, &count));
+    std::vector<int32_t> values(5000, 1);
+    EXPECT_NCCL(ncclAllReduce(values.data(), values.data(), values.size(), ncclInt32, ncclSum,
+                              child, nullptr));
+    for (const int32_t value : values) ASSERT_EQ(value, count);
+    EXPECT_NCCL(ncclCommDestroy(child));
+  }
+  ncclResult_t sumUntilItFails(int most) {
+    std::vector<float> values(100'000);
+    for (int i = 0; i < most; ++i) {
+      std::fill(values.begin(), values.end(), 1.0F);
+      const ncclResult_t result = ncclAllReduce(values.data(), values.data(), values.size(),
+                                                ncclFloat, ncclSum, comm_, nullptr);
+      if (result != ncclSuccess) return result;
+      EXPECT_EQ(values.back(), static_cast<float>(self_.count));
+    }
+    return ncclSuccess;
+  }
+  const ProcessRank& self() const { return self_; }
+  ncclComm_t comm() const { return comm_; }
+
+ private:
+  template <typename T>
+  T valueAt(int rank, size_t i, ncclRedOp_t op) const {
+    const int64_t value = valueOf(rank, i);
+    // Products stay exact.
+    return static_cast<T>(op == ncclProd ? value % 2 + 1 : value % 13 + 1);
+  }
+  template <typename T>
+  T wanted(size_t i, ncclRedOp_t op) const {
+    T result = valueAt<T>(0, i, op);
+    for (int rank = 1; rank < self_.count; ++rank) {
+      const T value = valueAt<T>(rank, i, op);
+      if (op == ncclProd) result = static_cast<T>(result * value);
+      if (op == ncclMax) result = std::max(result, value);
+      if (op == ncclMin) result = std::min(result, value);
+      if (op == ncclSum || op == ncclAvg) result = static_cast<T>(result + value);
+    }
+    return op == ncclAvg ? static_cast<T>(result / static_cast<T>(self_.count)) : result;
+  }
+  template <typename T>
+  void check(ncclDataType_t type, ncclRedOp_t op, size_t count, bool inPlace) {
+    Guarded<T> input(count), output(count);
+    for (size_t i = 0; i < count; ++i) input[i] = valueAt<T>(self_.rank, i, op);
+    Guarded<T>& result = inPlace ? input : output;
+    EXPECT_NCCL(ncclAllReduce(input.data(), result.data(), count, type, op, comm_, nullptr));
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_NEAR(static_cast<double>(result[i]), static_cast<double>(wanted<T>(i, op)), 1e-5)
+          << "type " << type << ", operation " << op << ", " << count << " elements, at " << i;
+    }
+    input.check();
+    output.check();
+  }
+
+  const ProcessRank self_ = thisProcess();
+  ncclComm_t comm_ = nullptr;
+};
+
+TEST(CollnetRanks, DISABLED_AllReduceEverything) {
+  ReducingRank rank;
+  rank.allTypesOps<uint32_t>(ncclUint32);
+  rank.allTypesOps<int32_t>(ncclInt32);
+  rank.allTypesOps<int64_t>(ncclInt64);
+  rank.allTypesOps<float>(ncclFloat);
+  rank.allTypesOps<double>(ncclDouble);
+  rank.scaledSum();
+  rank.group();
+  rank.split();
+  rank.group();
+}
+
+TEST(CollnetRanks, DISABLED_SumsAndProducts) {
+  ReducingRank rank;
+  rank.allTypesOps<float>(ncclFloat);
+  rank.allTypesOps<int32_t>(ncclInt32);
+}
+
+// Within the time-out and a little, with a word of it.
+TEST(CollnetRanks, DISABLED_SumsThatFail) {
+  ReducingRank rank;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NE(rank.sumUntilItFails(1000), ncclSuccess);
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(spent.count(), 20);
+  const char* message = std::getenv("TEST_MESSAGE");
+  EXPECT_THAT(ncclGetLastError(nullptr), testing::ContainsRegex(message));
+}
+
+// One rank leaves the others in the middle of a sum, without a word.
+TEST(CollnetRanks, DISABLED_SumsThatARankDiesIn) {
+  ReducingRank rank;
+  if (rank.self().rank == 1) {
+    EXPECT_EQ(rank.sumUntilItFails(3), ncclSuccess);
+    ::_exit(0);
+  }
+  EXPECT_EQ(rank.sumUntilItFails(1000), ncclRemoteError);
+  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("rank 1"));
+}
+
+TEST(CollnetRanks, DISABLED_ForcedWhereThereIsNone) {
+  ReducingRank rank;
+  float value = 1;
+  EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, rank.comm(), nullptr),
+            ncclInvalidUsage);
+  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr(std::getenv("TEST_MESSAGE")));
+}
+
+constexpr const char* kEverything = "CollnetRanks.DISABLED_AllReduceEverything";
+constexpr const char* kSums = "CollnetRanks.DISABLED_SumsAndProducts";
+constexpr const char* kFailingSums = "CollnetRanks.DISABLED_SumsThatFail";
+constexpr const char* kChain = "NCCL_ALGO=allreduce:collnetchain;ring,twoshot,direct,pairwise";
+constexpr const char* kDirect = "NCCL_ALGO=allreduce:collnetdirect;ring,twoshot,direct,pairwise";
+
+// ---- that it is right -----------------------------------------------------------------------
+
+// Hosts of ranks, as in hosts_test.cc, and the algorithm.
+class Collnet : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(Collnet, AllReducesAreRightAndGoThroughTheNetwork) {
+  const auto& [hosts, algorithm] = GetParam();
+  const ReducerProcess reducer;
+  const std::string report = temporary("collnet_report");
+  const Outcome outcome = run(kEverything, hosts,
+                              reducer.settings(11, {algorithm == "chain" ? kChain : kDirect,
+                                                    "FAKE_COLLNET_REPORT=" + report}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_GE(outcome.count("FakeSwitch reduces between"), hosts.size()) << outcome.log;
+  const auto uses = usesIn(report);
+  ASSERT_FALSE(uses.empty()) << outcome.log;
+  EXPECT_GT(uses.at(0).reductions, 100u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Collnet,
+                         testing::Combine(testing::Values("01", "0011", "0110", "00112", "0123"),
+                                          testing::Values("chain", "direct")),
+                         [](const auto& layout) {
+                           return "h" + std::get<0>(layout.param) + "_" + std::get<1>(layout.param);
+                         });
+
+TEST(CollnetPlugin, OfEachVersionIsUsed) {
+  for (int version = 6; version <= 11; ++version) {
+    const ReducerProcess reducer;
+    const Outcome outcome = run(kSums, "01", reducer.settings(version, {kChain}));
+    EXPECT_TRUE(outcome.isGood()) << version << '\n' << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr("version " + std::to_string(version))) << outcome.log;
+  }
+}
+
+TEST(CollnetPlugin, WithSeveralAdaptersHasAHeadForEach) {
+  const ReducerProcess reducer;
+  const std::string report = temporary("collnet_report");
+  const Outcome outcome =
+      run(kSums, "0011", reducer.settings(10, {kDirect, "FAKE_COLLNET_REPORT=" + report}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  const auto uses = usesIn(report);
+  ASSERT_EQ(uses.size(), 2u) << outcome.log;
+  EXPECT_EQ(uses.at(1).members, 2);
+  EXPECT_GT(uses.at(1).reductions, 50u);
+}
+
+TEST(CollnetPlugin, ThatTakesNothingAtOnceOrShortPiecesIsAskedAgain) {
+  for (const std::string order : {"slow", "short"}) {
+    const ReducerProcess reducer;
+    const Outcome outcome =
+        run(kSums, "011", reducer.settings(9, {kDirect, "FAKE_COLLNET=" + order}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+  }
+}
+
+// By its prices: a long vector crosses once, where a ring's crosses nearly twice.
+TEST(CollnetPlugin, IsAmongTheChoicesWhereItIsEnabled) {
+  const ReducerProcess reducer;
+  const Outcome outcome = run(kSums, "0123", reducer.settings(11));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_THAT(outcome.log, testing::ContainsRegex("-> collnet(chain|direct)")) << outcome.log;
+}
+
+TEST(CollnetPlugin, IsLeftAloneWhereItIsNotEnabled) {
+  const ReducerProcess reducer;
+  const Outcome outcome = run(kSums, "01", reducer.settings(11, {"NCCL_COLLNET_ENABLE=0"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("FakeSwitch reduces"), 0u) << outcome.log;
+  EXPECT_EQ(outcome.count("no network reduces"), 0u) << outcome.log;
+}
+
+TEST(CollnetPlugin, DoesNotGetWhatItCannotReduce) {
+  const ReducerProcess reducer;
+  const Outcome outcome = run(kSums, "01",
+                              reducer.settings(11, {"NCCL_ALGO=allreduce:collnetchain,ring;ring",
+                                                    "FAKE_COLLNET=no-floats"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_THAT(outcome.log, testing::ContainsRegex("of float -> ring")) << outcome.log;
+  EXPECT_THAT(outcome.log, testing::Not(testing::ContainsRegex("of float -> collnet")));
+}
+
+// ---- that it fails well ---------------------------------------------------------------------
+
+TEST(CollnetPlugin, ThatFailsAtTheStartIsToldAndTheOthersTakeItsPlace) {
+  for (const auto& [order, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"fail-init", "rank 0 has none: collective network FakeSwitch: init returned 2"},
+           {"no-devices", "it has no adapter for memory of the host (0 adapters)"},
+           {"fail-listen", "collective network FakeSwitch: listen returned 2"},
+           {"fail-connect", "collective network FakeSwitch: connect returned 2"},
+           {"never-connect", "its members did not connect within 2000 ms"}}) {
+    const ReducerProcess reducer;
+    const Outcome outcome =
+        run(kSums, "01", reducer.settings(10, {"FAKE_COLLNET=" + order, "TUTTI_TIMEOUT_MS=4000"}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_EQ(outcome.count("no network reduces between the hosts"), 1u) << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr(reason)) << order;
+  }
+}
+
+TEST(CollnetPlugin, OfSomeRanksOnlyIsNotUsed) {
+  const ReducerProcess reducer;
+  // Rank 0 has no such file, or does not want it.
+  for (const auto& [setting, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"NCCL_NET_PLUGIN=none", "rank 0 has none: NCCL_NET_PLUGIN=none names no plug-in"},
+           {"NCCL_COLLNET_ENABLE=0", "NCCL_COLLNET_ENABLE is not set on rank 0"}}) {
+    const Outcome outcome = run(kSums, "011", reducer.settings(11), {setting});
+    EXPECT_TRUE(outcome.isGood()) << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr(reason));
+    EXPECT_EQ(outcome.count("-> collnet"), 0u) << outcome.log;
+  }
+}
+
+TEST(CollnetPlugin, ThatIsForcedAndMissingIsAnError) {
+  const ReducerProcess reducer;
+  const Outcome outcome =
+      run("CollnetRanks.DISABLED_ForcedWhereThereIsNone", "01",
+          reducer.settings(11, {"NCCL_ALGO=CollnetChain", "FAKE_COLLNET=no-devices",
+                                "TEST_MESSAGE=no network reduces: rank 0 has none"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(CollnetPlugin, ThatFailsLaterEndsTheCallsOfAllRanks) {
+  for (const auto& [order, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"fail-reduce 20", "iallreduce returned 2|test returned"},
+           {"fail-test 40", "test returned"}}) {
+    const ReducerProcess reducer;
+    const Outcome outcome =
+        run(kFailingSums, "0011",
+            reducer.settings(11, {kChain, "FAKE_COLLNET=" + order, "TUTTI_TIMEOUT_MS=5000",
+                                  "TEST_MESSAGE=" + reason}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+  }
+}
+
+TEST(CollnetPlugin, WhoseReducerDiesEndsTheCallsOfAllRanks) {
+  const ReducerProcess reducer({"30"});
+  const Outcome outcome = run(kFailingSums, "0012",
+                              reducer.settings(11, {kDirect, "TUTTI_TIMEOUT_MS=5000",
+                                                    "TEST_MESSAGE=FakeSwitch: test returned 6"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(CollnetPlugin, WhoseReducerStandsStillEndsTheCallsOfAllRanks) {
+  const ReducerProcess reducer({"30", "stop"});
+  const Outcome outcome = run(
+      kFailingSums, "0012",
+      reducer.settings(11, {kChain, "TUTTI_TIMEOUT_MS=3000",
+                            "TEST_MESSAGE=collective network FakeSwitch owes rank . a result"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(CollnetPlugin, ARankThatDiesIsNamedOnAllHosts) {
+  const ReducerProcess reducer;
+  const Outcome outcome = run("CollnetRanks.DISABLED_SumsThatARankDiesIn", "0011",
+                              reducer.settings(11, {kChain, "TUTTI_TIMEOUT_MS=5000"}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+}  // namespace
+}  // namespace tutti::conformance

@@ -1,0 +1,479 @@
+/* A collective-network plug-in for tests, in plain C, as a user would write one: its own
+ * declarations of the interface, of the version that FAKE_COLLNET_VERSION says. What its members
+ * hand in is reduced by another process (collnet_reducer.cc), which listens at FAKE_COLLNET_AT
+ * ("127.0.0.1:4000"); it has FAKE_COLLNET_DEVICES adapters (2 unless set). It insists on its
+ * contract: memory that was registered, at most 32 requests, types and operations that it has.
+ *
+ * FAKE_COLLNET in the environment says what goes wrong: "fail-init", "no-devices", "fail-listen",
+ * "fail-connect", "never-connect"; "fail-reduce N", "fail-test N" (the Nth of the process);
+ * "no-floats": it reduces integers only; "short": 1000 bytes at a time; "slow": every other call
+ * has to be made again. FAKE_COLLNET_REPORT names a file, to which each group's adapter, members,
+ * reductions and bytes are written when it closes. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <nccl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "collnet_frames.h"
+
+typedef void (*Logger)(int level, unsigned long flags, const char* file, int line,
+                       const char* format, ...);
+
+enum { kMaxRequests = 32, kMaxDevices = 8, kHostMemory = 1 };
+
+static Logger say;
+static atomic_long reductions, tests, calls;
+
+/* ---- what goes wrong ---- */
+
+static int isOrdered(const char* what) {
+  const char* order = getenv("FAKE_COLLNET");
+  return order != NULL && strcmp(order, what) == 0;
+}
+
+static int isNth(const char* what, long number) {
+  const char* order = getenv("FAKE_COLLNET");
+  const size_t length = strlen(what);
+  if (order == NULL || strncmp(order, what, length) != 0 || order[length] != ' ') return 0;
+  return atol(order + length + 1) == number;
+}
+
+static int mustRepeat(void) {
+  return isOrdered("slow") && ((uint32_t)atomic_fetch_add(&calls, 1) * 2654435761U >> 20) % 2 == 0;
+}
+
+/* ---- groups ---- */
+
+struct Memory {
+  char* data;
+  size_t size;
+};
+
+struct Group;
+/* Of the order in which they were made: parts go out, and results come back, the oldest first. */
+struct Request {
+  struct Group* group;
+  char* input;
+  char* output;
+  struct CollnetFrame frame;  /* as it is sent */
+  struct CollnetFrame answer; /* as it came */
+  size_t sent, received;      /* with the frames */
+  int isUsed, isDone;
+};
+
+struct Group {
+  int fd;
+  int device;
+  int members;
+  unsigned first, count; /* of those that are under way */
+  unsigned long reductions;
+  unsigned long long bytes;
+  struct Request requests[kMaxRequests];
+};
+
+struct Handle {
+  uint32_t magic;
+  uint32_t zero;
+  unsigned char group[16];
+};
+
+struct Listener {
+  int device;
+  int fd; /* towards the reducer, once connecting has begun */
+};
+
+static int deviceCount(void) {
+  if (isOrdered("no-devices")) return 0;
+  const char* text = getenv("FAKE_COLLNET_DEVICES");
+  const int count = text == NULL ? 2 : atoi(text);
+  return count < 1 ? 1 : count > kMaxDevices ? kMaxDevices : count;
+}
+
+static ncclResult_t begin(Logger logger) {
+  if (isOrdered("fail-init")) return ncclSystemError;
+  say = logger;
+  say(3, 0x10, __FILE__, __LINE__, "fake collective network, version %d", FAKE_COLLNET_VERSION);
+  return ncclSuccess;
+}
+
+static ncclResult_t devices(int* count) {
+  *count = deviceCount();
+  return ncclSuccess;
+}
+
+static ncclResult_t listenOn(int device, void* place, void** made) {
+  if (isOrdered("fail-listen")) return ncclSystemError;
+  if (device < 0 || device >= deviceCount()) return ncclInternalError;
+  struct Handle handle = {.magic = 0xc011};
+  struct Listener* listener = malloc(sizeof *listener);
+  if (listener == NULL || getrandom(handle.group, sizeof handle.group, 0) != sizeof handle.group) {
+    free(listener);
+    return ncclSystemError;
+  }
+  *listener = (struct Listener){.device = device, .fd = -1};
+  memset(place, 0, 128);
+  memcpy(place, &handle, sizeof handle);
+  *made = listener;
+  return ncclSuccess;
+}
+
+static int dialReducer(void) {
+  const char* at = getenv("FAKE_COLLNET_AT");
+  const char* colon = at == NULL ? NULL : strrchr(at, ':');
+  char host[64];
+  if (colon == NULL || (size_t)(colon - at) >= sizeof host) return -1;
+  memcpy(host, at, (size_t)(colon - at));
+  host[colon - at] = 0;
+  struct sockaddr_in address = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)atoi(colon + 1))};
+  if (inet_pton(AF_INET, host, &address.sin_addr) != 1) return -1;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int one = 1;
+  if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (fd >= 0 && connect(fd, (struct sockaddr*)&address, sizeof address) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+static ncclResult_t connectGroup(void** handles, int members, int member, void* place,
+                                 void** made) {
+  struct Listener* listener = place;
+  *made = NULL;
+  if (isOrdered("fail-connect")) return ncclSystemError;
+  if (isOrdered("never-connect") || mustRepeat()) return ncclSuccess;
+  if (listener->fd < 0) {
+    struct Handle first;
+    memcpy(&first, handles[0], sizeof first);
+    struct CollnetHello hello = {
+        .magic = kCollnetMagic, .members = (uint32_t)members, .member = (uint32_t)member};
+    if (first.magic != 0xc011) return ncclInternalError;
+    memcpy(hello.group, first.group, sizeof hello.group);
+    listener->fd = dialReducer();
+    if (listener->fd < 0) return ncclSystemError;
+    if (send(listener->fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
+      return ncclSystemError;
+  }
+  char isComplete; /* all members have come */
+  const ssize_t count = recv(listener->fd, &isComplete, 1, MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return ncclSuccess;
+  if (count != 1) return ncclRemoteError;
+  struct Group* group = calloc(1, sizeof *group);
+  if (group == NULL) return ncclSystemError;
+  group->fd = listener->fd;
+  group->device = listener->device;
+  group->members = members;
+  listener->fd = -1;
+  *made = group;
+  return ncclSuccess;
+}
+
+static ncclResult_t closeListener(void* place) {
+  struct Listener* listener = place;
+  if (listener->fd >= 0) close(listener->fd);
+  free(listener);
+  return ncclSuccess;
+}
+
+static ncclResult_t closeGroup(void* place) {
+  struct Group* group = place;
+  const char* report = getenv("FAKE_COLLNET_REPORT");
+  FILE* file = report == NULL ? NULL : fopen(report, "a");
+  if (file != NULL) {
+    fprintf(file, "%d %d %lu %llu\n", group->device, group->members, group->reductions,
+            group->bytes);
+    fclose(file);
+  }
+  close(group->fd);
+  free(group);
+  return ncclSuccess;
+}
+
+static ncclResult_t enroll(void* group, void* data, size_t size, int kind, void** made) {
+  if (group == NULL || data == NULL || size == 0 || kind != kHostMemory) return ncclInvalidArgument;
+  struct Memory* memory = malloc(sizeof *memory);
+  if (memory == NULL) return ncclSystemError;
+  *memory = (struct Memory){.data = data, .size = size};
+  *made = memory;
+  return ncclSuccess;
+}
+
+static ncclResult_t release(void* group, void* memory) {
+  (void)group;
+  free(memory);
+  return ncclSuccess;
+}
+
+/* ---- reductions ---- */
+
+static size_t bytesOfType(ncclDataType_t type) {
+  static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return (unsigned)type < sizeof bytes / sizeof bytes[0] ? bytes[type] : 0;
+}
+
+static ncclResult_t reduceSupport(ncclDataType_t type, ncclRedOp_t op, int* isSupported) {
+  const int isFloat = type >= ncclFloat16;
+  *isSupported = bytesOfType(type) != 0 && op <= ncclMin && !(isOrdered("no-floats") && isFloat);
+  return ncclSuccess;
+}
+
+static int isWithin(const void* data, size_t size, const struct Memory* memory) {
+  const char* bytes = data;
+  return memory != NULL && bytes >= memory->data && bytes + size <= memory->data + memory->size;
+}
+
+static ncclResult_t allReduce(void* place, void* input, void* output, size_t count,
+                              ncclDataType_t type, ncclRedOp_t op, void* inputMemory,
+                              void* outputMemory, void** request) {
+  struct Group* group = place;
+  const size_t bytes = count * bytesOfType(type);
+  int isSupported = 0;
+  *request = NULL;
+  if (isNth("fail-reduce", atomic_fetch_add(&reductions, 1))) return ncclSystemError;
+  reduceSupport(type, op, &isSupported);
+  if (!isSupported || bytes == 0 || (isOrdered("short") && bytes > 1000))
+    return ncclInvalidArgument;
+  if (!isWithin(input, bytes, inputMemory) || !isWithin(output, bytes, outputMemory)) {
+    say(2, 0x10, __FILE__, __LINE__, "%zu bytes are not in registered memory", bytes);
+    return ncclInternalError;
+  }
+  if (mustRepeat()) return ncclSuccess;
+  if (group->count == kMaxRequests) return ncclInternalError;
+  struct Request* made = &group->requests[(group->first + group->count) % kMaxRequests];
+  if (made->isUsed) return ncclSuccess; /* done, but not asked about yet */
+  *made = (struct Request){
+      .group = group,
+      .input = input,
+      .output = output,
+      .frame = {.bytes = (uint32_t)bytes, .type = (uint8_t)type, .op = (uint8_t)op},
+      .isUsed = 1};
+  ++group->count;
+  ++group->reductions;
+  group->bytes += bytes;
+  *request = made;
+  return ncclSuccess;
+}
+
+/* The bytes from `at` to `end`, of a frame first, then of its payload; 1: all, 0: not yet, -1:
+ * broken. */
+static int move(int fd, struct CollnetFrame* frame, char* payload, size_t end, size_t* at,
+                int isSend) {
+  const size_t head = sizeof *frame;
+  while (*at < end) {
+    char* from = *at < head ? (char*)frame + *at : payload + (*at - head);
+    const size_t bytes = (*at < head && end > head ? head : end) - *at;
+    const ssize_t count = isSend ? send(fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                 : recv(fd, from, bytes, MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return 0;
+    if (count <= 0) return -1;
+    *at += (size_t)count;
+  }
+  return 1;
+}
+
+static ncclResult_t sendParts(struct Group* group) {
+  for (unsigned i = 0; i < group->count; ++i) {
+    struct Request* request = &group->requests[(group->first + i) % kMaxRequests];
+    const size_t end = sizeof request->frame + request->frame.bytes;
+    const int state = move(group->fd, &request->frame, request->input, end, &request->sent, 1);
+    if (state < 0) return ncclRemoteError;
+    if (state == 0) break;
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t advance(struct Group* group) {
+  ncclResult_t result = sendParts(group);
+  while (result == ncclSuccess && group->count > 0) {
+    struct Request* request = &group->requests[group->first];
+    const size_t head = sizeof request->answer;
+    if (request->received < head) {
+      const int state = move(group->fd, &request->answer, NULL, head, &request->received, 0);
+      if (state <= 0) return state < 0 ? ncclRemoteError : ncclSuccess;
+      if (request->answer.status != 0 || request->answer.bytes != request->frame.bytes) {
+        say(2, 0x10, __FILE__, __LINE__, "members reduce different things");
+        return ncclInvalidUsage;
+      }
+    }
+    const int state = move(group->fd, &request->answer, request->output,
+                           head + request->answer.bytes, &request->received, 0);
+    if (state <= 0) return state < 0 ? ncclRemoteError : ncclSuccess;
+    request->isDone = 1;
+    group->first = (group->first + 1) % kMaxRequests;
+    --group->count;
+  }
+  return result;
+}
+
+static ncclResult_t test(void* place, int* done, int* size) {
+  struct Request* request = place;
+  *done = 0;
+  if (!request->isUsed) return ncclInternalError;
+  if (isNth("fail-test", atomic_fetch_add(&tests, 1))) return ncclSystemError;
+  if (mustRepeat()) return ncclSuccess;
+  const ncclResult_t result = request->isDone ? ncclSuccess : advance(request->group);
+  if (!request->isDone) return result;
+  if (size != NULL) *size = (int)request->frame.bytes;
+  *done = 1;
+  request->isUsed = 0;
+  return ncclSuccess;
+}
+
+/* ---- the versions of the interface ---- */
+
+#if FAKE_COLLNET_VERSION >= 9
+typedef size_t Count;
+#else
+typedef int Count;
+#endif
+#if FAKE_COLLNET_VERSION >= 8
+typedef size_t RegisterSize;
+#else
+typedef int RegisterSize;
+#endif
+
+struct Properties {
+  char* name;
+  char* pciPath;
+  uint64_t guid;
+  int ptrSupport;
+#if FAKE_COLLNET_VERSION >= 8
+  int regIsGlobal;
+#endif
+#if FAKE_COLLNET_VERSION >= 9
+  int forceFlush;
+#endif
+  int speed;
+  int port;
+  float latency;
+  int maxComms;
+  int maxRecvs;
+#if FAKE_COLLNET_VERSION >= 7
+  int netDeviceType;
+  int netDeviceVersion;
+#endif
+#if FAKE_COLLNET_VERSION >= 9
+  struct {
+    int count;
+    int devices[4];
+  } virtualDevice;
+  size_t maxP2pBytes;
+  size_t maxCollBytes;
+#endif
+#if FAKE_COLLNET_VERSION >= 11
+  size_t maxMultiRequestSize;
+#endif
+};
+
+static ncclResult_t describe(int device, struct Properties* properties) {
+  static char name[kMaxDevices][16];
+  snprintf(name[device], sizeof name[device], "switch%d", device);
+  memset(properties, 0, sizeof *properties);
+  properties->name = name[device];
+  properties->guid = (uint64_t)device;
+  properties->ptrSupport = kHostMemory;
+  properties->speed = 10000;
+  properties->maxComms = 1024;
+  properties->maxRecvs = 1;
+#if FAKE_COLLNET_VERSION >= 9
+  properties->maxP2pBytes = 1 << 20;
+  properties->maxCollBytes = isOrdered("short") ? 1000 : 1 << 20;
+#endif
+  return ncclSuccess;
+}
+
+static ncclResult_t enrollSized(void* group, void* data, RegisterSize size, int kind, void** made) {
+  return enroll(group, data, (size_t)size, kind, made);
+}
+static ncclResult_t allReduceCounted(void* group, void* input, void* output, Count count,
+                                     ncclDataType_t type, ncclRedOp_t op, void* inputMemory,
+                                     void* outputMemory, void** request) {
+  return allReduce(group, input, output, (size_t)count, type, op, inputMemory, outputMemory,
+                   request);
+}
+
+#if FAKE_COLLNET_VERSION >= 11
+static int theContext;
+static ncclResult_t start11(void** context, uint64_t id, Logger logger) {
+  if (id == 0) return ncclInvalidArgument;
+  *context = &theContext;
+  return begin(logger);
+}
+static ncclResult_t finish11(void* context) {
+  return context == &theContext ? ncclSuccess : ncclInvalidArgument;
+}
+static ncclResult_t listen11(void* context, int device, void* handle, void** made) {
+  return context == &theContext ? listenOn(device, handle, made) : ncclInvalidArgument;
+}
+#endif
+
+struct Plugin {
+  const char* name;
+#if FAKE_COLLNET_VERSION >= 11
+  ncclResult_t (*init)(void**, uint64_t, Logger);
+#else
+  ncclResult_t (*init)(Logger);
+#endif
+  ncclResult_t (*devices)(int*);
+  ncclResult_t (*getProperties)(int, struct Properties*);
+#if FAKE_COLLNET_VERSION >= 11
+  ncclResult_t (*listen)(void*, int, void*, void**);
+#else
+  ncclResult_t (*listen)(int, void*, void**);
+#endif
+  ncclResult_t (*connect)(void**, int, int, void*, void**);
+  ncclResult_t (*reduceSupport)(ncclDataType_t, ncclRedOp_t, int*);
+  ncclResult_t (*regMr)(void*, void*, RegisterSize, int, void**);
+  void* regMrDmaBuf;
+  ncclResult_t (*deregMr)(void*, void*);
+  ncclResult_t (*iallreduce)(void*, void*, void*, Count, ncclDataType_t, ncclRedOp_t, void*, void*,
+                             void**);
+#if FAKE_COLLNET_VERSION >= 8
+  void* iallgather;
+  void* ireducescatter;
+#endif
+  void* iflush;
+  ncclResult_t (*test)(void*, int*, int*);
+  ncclResult_t (*closeColl)(void*);
+  ncclResult_t (*closeListen)(void*);
+#if FAKE_COLLNET_VERSION >= 9
+  void* makeVDevice;
+#endif
+#if FAKE_COLLNET_VERSION >= 11
+  ncclResult_t (*finalize)(void*);
+#endif
+};
+
+#define JOIN(a, b) a##b
+#define SYMBOL(version) JOIN(ncclCollNetPlugin_v, version)
+
+__attribute__((visibility("default"))) const struct Plugin SYMBOL(FAKE_COLLNET_VERSION) = {
+    .name = "FakeSwitch",
+#if FAKE_COLLNET_VERSION >= 11
+    .init = start11,
+    .listen = listen11,
+    .finalize = finish11,
+#else
+    .init = begin,
+    .listen = listenOn,
+#endif
+    .devices = devices,
+    .getProperties = describe,
+    .connect = connectGroup,
+    .reduceSupport = reduceSupport,
+    .regMr = enrollSized,
+    .deregMr = release,
+    .iallreduce = allReduceCounted,
+    .test = test,
+    .closeColl = closeGroup,
+    .closeListen = closeListener,
+};

@@ -1,0 +1,24 @@
+/* What the collective-network plug-in for tests and the process that reduces for it tell each
+ * other, over TCP: a hello from each member, one byte back once all have come, then reductions in
+ * order. */
+#pragma once
+
+#include <stdint.h>
+
+enum { kCollnetMagic = 0x7e57c011 };
+
+struct CollnetHello {
+  uint32_t magic;
+  uint32_t members;
+  uint32_t member;
+  uint32_t zero;
+  unsigned char group[16]; /* the same for all members of one */
+};
+
+/* Before a member's part, and before the result, which goes to all members. */
+struct CollnetFrame {
+  uint32_t bytes;
+  uint8_t type; /* as nccl.h numbers them */
+  uint8_t op;
+  uint16_t status; /* of a result; not 0: the members' parts do not fit, there is none */
+};

@@ -1,5 +1,7 @@
 #include "launch/launcher.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -293,6 +295,24 @@ bool Launcher::waitIdle(Nanoseconds bound, Clock& clock) {
   }
 }
 
+// Threads of this process that read this rank's buffers, which are the caller's again once the call
+// has failed: until they have read all, or have seen that this rank failed and failed, too. For
+// some time at most: who has not come to the call reads nothing yet.
+void Launcher::awaitReaders(const Operation& operation) {
+  constexpr Nanoseconds kMost = std::chrono::milliseconds(200);
+  const Instant deadline = parts_.clock.now() + kMost;
+  const auto mayRead = [](const kernels::BoundOperand& link) {
+    const auto& fault = link.port->view.control->receiverFault;
+    return link.port->isReceiverHere && !wire::isDrained(*link.port) &&
+           fault.load(std::memory_order_acquire) == 0;
+  };
+  for (const Operation::Run& run : operation.runs_) {
+    if (run.stage != Operation::Stage::kRunning || !run.variant->program) continue;
+    const auto outgoing = run.variant->program->outgoing();
+    while (std::ranges::any_of(outgoing, mayRead) && parts_.clock.now() < deadline) ::sched_yield();
+  }
+}
+
 void Launcher::finish(Operation& operation, Status status) {
   const uint64_t number = operation.number_;
   if (!status.ok()) {
@@ -303,6 +323,7 @@ void Launcher::finish(Operation& operation, Status status) {
     }
     watch_.advanced();
     parts_.links.markFault(wire::LinkFault::kAborted, watch_.parting());
+    awaitReaders(operation);
     retire(observe::Life::kAborted);
     fail(status);
   }

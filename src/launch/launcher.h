@@ -209,6 +209,7 @@ class Launcher final : public Runner {
   void bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
             uint32_t signature, kernels::Binding& binding);
   void markDone(uint64_t number);
+  void awaitReaders(const Operation& operation);
   void finish(Operation& operation, Status status);
 
   Parts parts_;

@@ -65,7 +65,7 @@ EOF
 rm -rf "$root/opt/check"
 mkdir -p "$root/opt/check/debs"
 cp "$debs"/*.deb "$root/opt/check/debs/"
-cp -r "$source/examples" "$source/tests/package/consumer" "$root/opt/check/"
+cp -r "$source/examples" "$root/opt/check/"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 inside apt-get update -qq || skip "$mirror is not reachable from inside"
 step "what the pages install"
@@ -85,12 +85,12 @@ inside tutti perf all_reduce -n 2 -b 64K -e 64K --iters 5 | tail -n 6
 step "pkg-config"
 inside sh -ec 'cd /opt/check && cc examples/threads.c -o threads $(pkg-config --cflags --libs tutti) -pthread && ./threads 3'
 step "CMake"
-inside sh -ec 'cd /opt/check && cmake -S consumer -B one -DPACKAGE=tutti -DEXAMPLES=/opt/check/examples >/dev/null &&
-  cmake --build one >/dev/null && one/consumer_c 3 && one/consumer_cc 2'
-inside sh -ec 'cd /opt/check && cmake -S consumer -B two -DPACKAGE=NCCL -DEXAMPLES=/opt/check/examples \
-  -DCMAKE_PREFIX_PATH=/usr/lib/tutti >/dev/null && cmake --build two >/dev/null && two/consumer_c 3'
-line 'cmake -DNCCL_ROOT' ... "-S consumer -B three -DPACKAGE=NCCL -DEXAMPLES=/opt/check/examples"
-inside sh -ec 'cd /opt/check && cmake --build three >/dev/null && three/consumer_c 3'
+line 'cmake -S examples/find_package' '-DCMAKE_PREFIX_PATH=$HOME/tutti' ''
+inside sh -ec 'cd /opt/check && build/app/threads 3 && build/app/cpp_raii 2'
+inside sh -ec 'cd /opt/check && cmake -S examples/find_package -B two -DPACKAGE=NCCL -DCMAKE_PREFIX_PATH=/usr/lib/tutti >/dev/null &&
+  cmake --build two >/dev/null && two/threads 3'
+line 'cmake -DNCCL_ROOT' ... "-S examples/find_package -B three -DPACKAGE=NCCL"
+inside sh -ec 'cd /opt/check && cmake --build three >/dev/null && three/threads 3'
 step "NCCL_HOME"
 line 'export NCCL_HOME' /usr/lib/tutti '/usr/lib/tutti && cc examples/threads.c -o home -I$NCCL_HOME/include -L$NCCL_HOME/lib \
   -lnccl -Wl,-rpath,$NCCL_HOME/lib -pthread && ./home 3'

@@ -22,6 +22,8 @@ venv=$work/venv/bin
 # The line of the pages, in the tree; what it writes there goes elsewhere.
 line=$(sed -n 's/^    \(pip wheel .*\)/\1/p' "$source/python/README.md")
 [[ $line == "pip wheel "*"-w dist "*"dist/tutti-"* ]] || { echo "python/README.md has no line with pip wheel" >&2; exit 1; }
+# The compiler by the name, and the warnings, of the release build: a compiler cache then has most of it already.
+export CC=${CC:-cc} CXX=${CXX:-c++} SKBUILD_CMAKE_DEFINE="TUTTI_WERROR=ON${SKBUILD_CMAKE_DEFINE:+;$SKBUILD_CMAKE_DEFINE}"
 (cd "$source" && PATH=$venv:$PATH PIP_QUIET=1 bash -ec "${line//dist/$work/dist}")
 ls -l "$work/dist"
 "$venv/python" -m zipfile -l "$work"/dist/tutti-*.whl | grep -E 'libnccl|bin/tutti'

@@ -1,6 +1,7 @@
 """Ranks as threads for logic, as processes for what processes do."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,6 +10,9 @@ import pytest
 
 os.environ.setdefault("TUTTI_DEVICE", "host")
 import tutti  # noqa: E402
+
+# A shell that starts the tests in the background has them, and the ranks they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_threads(size, body):

@@ -216,16 +216,21 @@ print("leaving", flush=True)
     assert result.stdout.count("leaving") == 2
 
 
-def test_ctrl_c_ends_a_call_that_waits(processes):
-    result = processes(2, """
-import os, signal, threading, time, numpy, tutti
+def test_ctrl_c_ends_a_call_that_waits(processes, tmp_path):
+    result = processes(2, f"""
+import os, pathlib, signal, threading, time, numpy, tutti
+interrupted = pathlib.Path({str(tmp_path / "interrupted")!r})
 comm = tutti.Communicator.from_environment()
 comm.barrier()
 if comm.rank == 0:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+else:  # two ranks that wait for each other for long would be told so
+    while not interrupted.exists():
+        time.sleep(0.01)
 try:
     comm.recv(numpy.zeros(10), 1 - comm.rank)
 except KeyboardInterrupt:
+    interrupted.touch()
     print("interrupted", comm)
 except tutti.Error as error:
     print("told", error.rank)
@@ -263,7 +268,7 @@ comm.barrier()
 child = os.fork()
 if child == 0:
     try:
-        time.sleep(20)
+        time.sleep(600)
     except KeyboardInterrupt:
         os._exit(7)
 data = numpy.zeros(3)

@@ -93,33 +93,35 @@ class InstalledTree(Folder):
     def test_the_lines_of_the_pages_that_compile_and_start_a_program_run(self):
         shutil.copy(SOURCE / "examples/one_thread.c", self.folder / "app.c")
         (self.folder / "tutti").symlink_to(self.home)
+        (self.folder / "examples").symlink_to(SOURCE / "examples")
         env = {"HOME": str(self.folder), "PKG_CONFIG_PATH": str(self.home / "lib/pkgconfig")}
         text = "".join((SOURCE / page).read_text(encoding="utf-8") for page in ("README.md", "docs/PACKAGES.md"))
-        lines = re.findall(r"^    ((?:cc|LD_PRELOAD=\S+) .*)$", text, re.MULTILINE)
-        self.assertGreaterEqual(len(lines), 3)
+        lines = re.findall(r"^    ((?:cc|cmake -S|LD_PRELOAD=\S+) .*)$", text, re.MULTILINE)
+        self.assertGreaterEqual(len(lines), 4)
         for line in lines:
             with self.subTest(line=line):
                 run("bash", "-ec", line, env=env, cwd=self.folder)
-                run("./app", env={"LD_LIBRARY_PATH": str(self.home / "lib")}, cwd=self.folder)
+                program = "build/app/cpp_raii" if line.startswith("cmake") else "./app"
+                run(program, env={"LD_LIBRARY_PATH": str(self.home / "lib")}, cwd=self.folder)
 
     def test_a_project_builds_with_each_cmake_package(self):
         for package in ("NCCL", "tutti"):
             with self.subTest(package=package):
                 build = self.folder / package
-                output = run(CMAKE, "-S", SOURCE / "tests/package/consumer", "-B", build, f"-DPACKAGE={package}",
-                             f"-DEXAMPLES={SOURCE / 'examples'}", f"-DCMAKE_PREFIX_PATH={self.home}")
+                output = run(CMAKE, "-S", SOURCE / "examples/find_package", "-B", build, f"-DPACKAGE={package}",
+                             f"-DCMAKE_PREFIX_PATH={self.home}")
                 self.assertIn(f"in {self.home.resolve()}/include", output)
                 run(CMAKE, "--build", build)
-                run(build / "consumer_c", "3")
-                run(build / "consumer_cc", "2")
+                run(build / "threads", "3")
+                run(build / "cpp_raii", "2")
 
     def test_cmake_says_what_is_missing(self):
         broken = self.folder / "broken"
         shutil.copytree(self.home, broken, symlinks=True)
         (broken / "include/nccl.h").unlink()
         with self.assertRaisesRegex(AssertionError, "nccl.h is missing"):
-            run(CMAKE, "-S", SOURCE / "tests/package/consumer", "-B", self.folder / "build", "-DPACKAGE=NCCL",
-                f"-DEXAMPLES={SOURCE / 'examples'}", f"-DNCCL_DIR={broken}/lib/cmake/NCCL")
+            run(CMAKE, "-S", SOURCE / "examples/find_package", "-B", self.folder / "build", "-DPACKAGE=NCCL",
+                f"-DNCCL_DIR={broken}/lib/cmake/NCCL")
 
 
 class Pages(unittest.TestCase):

@@ -41,15 +41,13 @@ double timeOf(const GpuCall& call, uint64_t count) {
 }  // namespace
 
 std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology& machine) {
-  const bool isTransfer =
-      call.collective == Collective::kSend || call.collective == Collective::kRecv;
   const auto blocks = static_cast<uint64_t>(schedule::blockCount(call.collective, call.rankCount));
   const uint64_t count = std::max<uint64_t>(call.bytes / sizeof(float) / blocks, 1);
   kernels::cuda::GpuRequest request{
       .collective = call.collective, .count = count, .rankCount = call.rankCount};
   if (call.maxBlocks > 0) request.maxBlocks = std::min(call.maxBlocks, request.maxBlocks);
   std::optional<kernels::cuda::GpuChoice> choice =
-      isTransfer || kernels::cuda::goesAsTransfers(request)
+      isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)
           ? asTransfers(request, call.bytes / blocks)
           : kernels::cuda::choose(request);
   const bool isFit = choice && call.rankCount <= wire::kGpuMaxRanks;

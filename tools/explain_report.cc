@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "plan/cost_model.h"
 #include "tools/terminal.h"
 
 namespace tutti::tools {
@@ -13,13 +14,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-bool isTransfer(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kRecv;
-}
-
 // Of a send or receive the rank after the receiver.
 Rank senderOf(const ExplainedCall& call) {
-  return isTransfer(call.collective) ? Rank{(index(call.root) + 1) % call.rankCount} : Rank{0};
+  return isPointToPoint(call.collective) ? Rank{(index(call.root) + 1) % call.rankCount} : Rank{0};
 }
 
 plan::CallShape shapeOf(const ExplainedCall& call, uint64_t count) {
@@ -67,27 +64,16 @@ schedule::ScheduleOptions optionsOf(const ExplainedCall& call) {
           .headCount = std::max(call.inNetwork.headCount, 1)};
 }
 
-struct Counted {
-  schedule::Cost cost;
-  double chunkBytes = 0;  // on average
-};
-
-Counted countedOf(const schedule::Algorithm& algorithm, const ExplainedCall& call) {
-  const auto bytes = static_cast<double>(call.bytes);
-  if (algorithm.reducesInNetwork()) {
-    const schedule::Cost cost = schedule::costOf(
-        algorithm, {.rankCount = call.rankCount,
-                    .hostCount = call.hostCount,
-                    .mostRanks = (call.rankCount + call.hostCount - 1) / call.hostCount,
-                    .headCount = call.inNetwork.headCount});
-    return {cost, bytes / algorithm.chunksOf(optionsOf(call))};
+plan::CostedCall costedOf(const ExplainedCall& call) {
+  plan::CostedCall costed{
+      .rankCount = call.rankCount, .bytes = call.bytes, .hostCount = call.hostCount};
+  if (call.inNetwork.headCount > 0) {
+    costed.inNetwork = {.rankCount = call.rankCount,
+                        .hostCount = call.hostCount,
+                        .mostRanks = (call.rankCount + call.hostCount - 1) / call.hostCount,
+                        .headCount = call.inNetwork.headCount};
   }
-  const int32_t chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes).filled;
-  const int32_t blocks = schedule::blockCount(call.collective, call.rankCount);
-  return {
-      schedule::costOf(
-          algorithm, {.rankCount = call.rankCount, .hostCount = call.hostCount, .chunks = chunks}),
-      bytes / (blocks * chunks)};
+  return costed;
 }
 
 double costOf(std::string_view algorithm, const std::vector<plan::AlgorithmCost>& costs) {
@@ -104,7 +90,7 @@ void addAlgorithms(Explanation& explanation) {
   const std::vector<plan::AlgorithmCost> processes = plan::costsOf(shape, agreementOf(call, false));
   for (const schedule::Algorithm& algorithm : schedule::algorithms(call.collective)) {
     if (algorithm.reducesInNetwork() && call.inNetwork.headCount == 0) continue;
-    const auto [cost, chunkBytes] = countedOf(algorithm, call);
+    const auto [cost, chunks, chunkBytes] = plan::countedOf(algorithm, costedOf(call));
     explanation.algorithms.push_back(
         {.algorithm = &algorithm,
          .cost = cost,

@@ -54,8 +54,8 @@ constexpr SettingInfo kTable[] = {
      "one."},
     {"TUTTI_VIRTUAL_CLUSTER", kPath, "", "", "",
      "A cluster file: ranks are its GPUs (rank n the n-th, or as the device list of "
-     "ncclCommInitAll "
-     "says), and calls are compared and timed instead of being run. Must agree on all ranks."},
+     "ncclCommInitAll says), and calls are compared and timed instead of being run. Must agree on "
+     "all ranks."},
     {"TUTTI_VIRTUAL_SYSTEM", kChoice, "", "tutti", "tutti|nccl",
      "Whose choices and times virtual ranks have."},
     {"TUTTI_VIRTUAL_TRACE", kPath, "", "", "",
@@ -79,8 +79,7 @@ constexpr SettingInfo kTable[] = {
      "the same on all ranks."},
     {"NCCL_HOSTID", kText, "", "", "",
      "Takes the place of host name and boot id: ranks with equal ones share memory. For "
-     "containers, "
-     "and to play several hosts on one."},
+     "containers, and to play several hosts on one."},
     {"TUTTI_TIMEOUT_MS", kInteger, "ms", "10000", "200..86400000",
      "How long a rank may stay silent before every call that waits for it ends with an error."},
 
@@ -95,14 +94,12 @@ constexpr SettingInfo kTable[] = {
      "oldest."},
     {"TUTTI_GPU_WAIT_MS", kInteger, "ms", "0", "0..86400000",
      "How long a GPU kernel waits for a peer before it ends with an error; 0: until the peer "
-     "comes, "
-     "or is found dead."},
+     "comes, or is found dead."},
 
     // Moving data
     {"NCCL_MAX_CTAS", kInteger, "", "0", "0..2147483647",
      "Most thread blocks a GPU kernel uses; 0: as the communicator's config says, or as many as "
-     "pay. "
-     "The smallest of all ranks counts."},
+     "pay. The smallest of all ranks counts."},
     {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",
      "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
     {"NCCL_GRAPH_REGISTER", kInteger, "", "0", "0..1",
@@ -111,22 +108,18 @@ constexpr SettingInfo kTable[] = {
      "0: ncclCommWindowRegister gives GPU ranks no window, as NCCL does where it cannot"},
     {"NCCL_CHECK_POINTERS", kInteger, "", "0", "0..1",
      "1: GPU ranks refuse buffers that no GPU can address, at the price of a question to the "
-     "driver "
-     "a buffer."},
+     "driver a buffer."},
     {"NCCL_PROTO", kAlgorithms, "", "", "LL|LL128|Simple",
      "How GPU kernels may move bytes: with a flag in each store (LL), in each line (LL128), by "
-     "slots "
-     "(Simple). A list, ^ in front for all but these, or by collective; what no kernel can do for "
-     "a "
-     "call is ignored. Must agree on all GPU ranks."},
+     "slots (Simple). A list, ^ in front for all but these, or by collective; what no kernel can "
+     "do for a call is ignored. Must agree on all GPU ranks."},
     {"NCCL_ALGO", kAlgorithms, "", "", kAlgorithmNames,
      "Algorithms to choose from: a list, ^ in front for all but these, or by collective: "
      "allreduce:oneshot;broadcast:ring. Names that this library lacks are known and never match. "
      "Must agree on all ranks."},
     {"TUTTI_TUNING_FILE", kPath, "", "", "",
      "What hops, messages and bytes take on this machine, as tutti tune measured it: algorithms of "
-     "CPU ranks are chosen by these prices instead of the built-in ones. Must agree on all "
-     "ranks."},
+     "CPU ranks are chosen by these prices instead of the built-in ones. Must agree on all ranks."},
     {"TUTTI_TORCH_CACHE", kPath, "", "", "",
      "Where the Python package keeps the backend for torch.distributed that it compiled. Empty: "
      "tutti in XDG_CACHE_HOME, or else in ~/.cache."},
@@ -148,8 +141,7 @@ constexpr SettingInfo kTable[] = {
      "One that fails is warned of, and sockets take its place."},
     {"NCCL_COLLNET_ENABLE", kInteger, "", "0", "0..1",
      "1: the network between hosts may reduce by itself (collective-network plug-ins, versions 6 "
-     "to "
-     "11, among NCCL_NET_PLUGIN's), where all ranks have it: algorithms collnetchain and "
+     "to 11, among NCCL_NET_PLUGIN's), where all ranks have it: algorithms collnetchain and "
      "collnetdirect. In place of a communicator's collnetEnable."},
     {"NCCL_COLLNET_NODE_THRESHOLD", kInteger, "", "2", "2..1048576",
      "Hosts from which on it does."},
@@ -182,8 +174,7 @@ constexpr SettingInfo kTable[] = {
      "request."},
     {"NCCL_IB_ADAPTIVE_ROUTING", kInteger, "", "auto", "auto|0..1",
      "Whether packets may overtake each other: a message's end then goes behind its bytes. auto: "
-     "on "
-     "InfiniBand."},
+     "on InfiniBand."},
     {"NCCL_IB_AR_THRESHOLD", kInteger, "bytes", "8192", "0..4294967295",
      "Only messages longer than this do so."},
     {"NCCL_IB_QPS_PER_CONNECTION", kInteger, "", "1", "1..32",
@@ -204,8 +195,7 @@ constexpr SettingInfo kTable[] = {
      "their links; 0: that is only told, and links end when a message fails."},
     {"NCCL_BUFFSIZE", kInteger, "bytes", "524288", "4096..1073741824",
      "Memory of one link between two ranks; four times that in a communicator of several hosts. "
-     "More helps large messages until it leaves the cache. "
-     "Must agree on all ranks."},
+     "More helps large messages until it leaves the cache. Must agree on all ranks."},
     {"NCCL_SHM_DISABLE", kInteger, "", "0", "0..1",
      "1: no shared memory between processes, to see whether it is at fault."},
     {"NCCL_P2P_DISABLE", kInteger, "", "0", "0..1",

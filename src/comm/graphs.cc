@@ -129,7 +129,7 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
   std::string text;
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
-    if (collective == Collective::kSend || collective == Collective::kRecv) continue;
+    if (isPointToPoint(collective)) continue;
     const auto blocks = static_cast<uint64_t>(schedule::blockCount(collective, limits.rankCount));
     std::string line, last;
     for (int power = kFirstPower; power <= kLastPower; ++power) {

@@ -71,9 +71,7 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
 }
 
 GpuRequest GpuChooser::requestFor(const plan::CallShape& shape) {
-  const bool isTransfer =
-      shape.collective == Collective::kSend || shape.collective == Collective::kRecv;
-  if (isFree_ || isTransfer) return usualRequest(shape);
+  if (isFree_ || isPointToPoint(shape.collective)) return usualRequest(shape);
   const auto [found, isNew] =
       decided_.try_emplace(Key{shape.collective, shape.type, shape.op, shape.count});
   if (isNew) found->second = decide(shape);

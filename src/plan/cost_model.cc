@@ -88,33 +88,30 @@ void addCrossings(const CostedCall& call, double pieces, double chunkBytes, Cost
   counts[place(CostTerm::kNetMb)] = crossings.hostMessages * chunkBytes / kMb;
 }
 
-struct Counted {
-  schedule::Cost cost;
-  schedule::Chunks chunks;
-};
+}  // namespace
 
-// What goes through a network that reduces is not cut where a short vector ends.
 Counted countedOf(const schedule::Algorithm& algorithm, const CostedCall& call) {
+  Counted counted;
   if (call.inNetwork && algorithm.reducesInNetwork()) {
     const int32_t chunks =
         algorithm.chunksOf({.rankCount = call.rankCount, .headCount = call.inNetwork->headCount});
-    return {schedule::costOf(algorithm, *call.inNetwork),
-            {.bytes = divideUp(call.bytes, static_cast<uint64_t>(chunks)), .filled = chunks}};
+    counted.cost = schedule::costOf(algorithm, *call.inNetwork);
+    counted.chunks = {.bytes = divideUp(call.bytes, static_cast<uint64_t>(chunks)),
+                      .filled = chunks};
+  } else {
+    counted.chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes);
+    counted.cost = schedule::costOf(algorithm, {.rankCount = call.rankCount,
+                                                .hostCount = call.hostCount,
+                                                .chunks = counted.chunks.filled});
   }
-  const schedule::Chunks chunks = schedule::chunksOf(algorithm, call.rankCount, call.bytes);
-  return {schedule::costOf(
-              algorithm,
-              {.rankCount = call.rankCount, .hostCount = call.hostCount, .chunks = chunks.filled}),
-          chunks};
+  const int32_t blocks = schedule::blockCount(algorithm.collective, call.rankCount);
+  counted.meanBytes = static_cast<double>(call.bytes) / (blocks * counted.chunks.filled);
+  return counted;
 }
 
-}  // namespace
-
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call) {
-  const auto [cost, chunks] = countedOf(algorithm, call);
+  const auto [cost, chunks, meanBytes] = countedOf(algorithm, call);
   const uint64_t chunkBytes = chunks.bytes;
-  const int32_t blocks = schedule::blockCount(algorithm.collective, call.rankCount);
-  const double meanBytes = static_cast<double>(call.bytes) / (blocks * chunks.filled);
   const bool isLine = chunkBytes <= wire::kInlineBytes;
   const bool isReferable = schedule::isReferable(algorithm);
   const bool isReferenced = call.readsPeers && isReferable && chunkBytes >= kDirectMinBytes;

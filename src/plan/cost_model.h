@@ -52,6 +52,14 @@ struct CostedCall {
   std::optional<schedule::Spread> inNetwork{};  // of hosts whose network reduces
   Crossings crossings{};                        // of this algorithm
 };
+// What the call's schedule does, and how its blocks are cut: what goes through a network that
+// reduces is not cut where a short vector ends.
+struct Counted {
+  schedule::Cost cost;
+  schedule::Chunks chunks;
+  double meanBytes = 0;  // of a chunk
+};
+Counted countedOf(const schedule::Algorithm& algorithm, const CostedCall& call);
 // How often each term occurs.
 CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& call);
 

@@ -95,7 +95,7 @@ Crossings crossingsFor(const Algorithm& algorithm, const CallShape& shape,
 uint32_t shapeSignature(const CallShape& shape, const Algorithm& algorithm) {
   Fnv hash;
   const auto add = [&hash](uint64_t value) { hash.add(value); };
-  if (shape.collective == Collective::kSend || shape.collective == Collective::kRecv) {
+  if (isPointToPoint(shape.collective)) {
     add(static_cast<uint64_t>(Collective::kSend));
     add(shape.count * sizeOf(shape.type));
   } else {

@@ -87,8 +87,7 @@ class Chooser {
   bool isSparse(const schedule::Algorithm& algorithm) const {
     return algorithm.name == "ring" || algorithm.name == "tree" ||
            call_.collective == Collective::kAllToAll || call_.collective == Collective::kGather ||
-           call_.collective == Collective::kScatter || call_.collective == Collective::kSend ||
-           call_.collective == Collective::kRecv;
+           call_.collective == Collective::kScatter || isPointToPoint(call_.collective);
   }
 
   // The way that the library's own planner takes, then the rest.

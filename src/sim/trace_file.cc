@@ -346,8 +346,7 @@ std::string formatTraceLine(const TraceLine& line) {
                                  quoted(line.group), index(line.rank));
   if (isReduction(shape.collective)) text += fmt::format(R"(,"op":"{}")", name(shape.op));
   if (hasRoot(shape.collective)) text += fmt::format(R"(,"root":{})", index(shape.peer));
-  if (shape.collective == Collective::kSend || shape.collective == Collective::kRecv)
-    text += fmt::format(R"(,"peer":{})", index(shape.peer));
+  if (isPointToPoint(shape.collective)) text += fmt::format(R"(,"peer":{})", index(shape.peer));
   if (line.stream != 0) text += fmt::format(R"(,"stream":"{:#x}")", line.stream);
   if (line.batch != 0) text += fmt::format(R"(,"batch":{})", line.batch);
   return text + "}\n";

@@ -24,6 +24,14 @@ constexpr size_t kBlockBytes = 64_KiB;
 // instead of 590, of 16 MiB 2,700 instead of 4,550 (Intel Xeon VM, 2 MiB of L2, 2026-11-22).
 constexpr size_t kJointMappedMinBytes = 4_MiB;
 
+// The port of a link whose message says where the sender has what it sends; null: another source.
+const wire::LinkPort* namingPort(const BoundOperand& source) {
+  if (source.place != Place::kLink) return nullptr;
+  const wire::MessageKind kind = source.port->view.message(source.port->next).kind;
+  const bool names = kind == wire::MessageKind::kReference || kind == wire::MessageKind::kShared;
+  return names ? source.port : nullptr;
+}
+
 }  // namespace
 
 void StepScratch::reserve(size_t operands) {
@@ -108,6 +116,7 @@ bool Execution::isStillBlocked() const {
     case For::kSlot: return !wire::hasFreeSlot(*blockage_.port, blockage_.bytes);
     case For::kDrain: return !wire::isDrained(*blockage_.port);
     case For::kBlocks: return !joint_.isAnswered();
+    case For::kEnd: return true;
     case For::kNothing: return false;
   }
   return false;
@@ -133,6 +142,9 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
   data.refers = refers_ && data.bytes > wire::kInlineBytes;
   TUTTI_TRY(takeSources(step, data));
+  if (data.readsPeers) {
+    if (const BoundOperand* lost = beginReading(step)) return endWith(*lost);
+  }
   placeDestinations(step, data);
   if (isJoint(step)) {
     const StepScratch& scratch = *binding_.scratch;
@@ -141,11 +153,16 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
                 static_cast<std::byte*>(scratch.destinations[0]));
     return receiveJointly(step);
   }
+  Status read;
   if (data.remoteCount > 0 && data.localCount > 0) {
-    TUTTI_TRY(computeInBlocks(step, data));
+    read = computeInBlocks(step, data);
   } else if (data.localCount > 0) {
     compute(step, data);
   }
+  if (data.readsPeers) {
+    if (const BoundOperand* lost = findLost(step)) return endWith(*lost);
+  }
+  TUTTI_TRY(std::move(read));
   publish(step, data);
   return Attempt::kDone;
 }
@@ -164,11 +181,13 @@ bool Execution::isJoint(const BoundStep& step) const {
 
 Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
   const BoundOperand& source = binding_.program->sources(step)[0];
-  TUTTI_TRY_ASSIGN(const Progress progress, joint_.poll());
-  if (progress == Progress::kIdle) {
+  Result<Progress> progress = joint_.poll();
+  if (progress.ok() && *progress == Progress::kIdle) {
     blockage_ = {.what = For::kBlocks, .peer = source.peer, .port = source.port};
     return Attempt::kBlocked;
   }
+  if (const BoundOperand* lost = findLost(step)) return endWith(*lost);
+  if (!progress.ok()) return progress.takeStatus();
   wire::release(*source.port);
   return Attempt::kDone;
 }
@@ -177,6 +196,38 @@ Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
 bool Execution::helpReceivers() {
   return std::ranges::any_of(binding_.program->outgoing(),
                              [](const BoundOperand& link) { return helpReceiver(*link.port); });
+}
+
+const BoundOperand* Execution::beginReading(const BoundStep& step) const {
+  for (const BoundOperand& source : binding_.program->sources(step)) {
+    const wire::LinkPort* port = namingPort(source);
+    if (port == nullptr) continue;
+    if (port->isSenderHere ? wire::beginReading(*port) : !wire::hasSenderLeft(*port)) continue;
+    endReading(step);
+    return &source;
+  }
+  return nullptr;
+}
+
+const BoundOperand* Execution::findLost(const BoundStep& step) const {
+  for (const BoundOperand& source : binding_.program->sources(step)) {
+    const wire::LinkPort* port = namingPort(source);
+    if (port == nullptr || !wire::hasSenderLeft(*port)) continue;
+    endReading(step);
+    return &source;
+  }
+  return nullptr;
+}
+
+void Execution::endReading(const BoundStep& step) const {
+  for (const BoundOperand& source : binding_.program->sources(step)) {
+    if (source.place == Place::kLink && source.port->isSenderHere) wire::endReading(*source.port);
+  }
+}
+
+Execution::Attempt Execution::endWith(const BoundOperand& source) {
+  blockage_ = {.what = For::kEnd, .peer = source.peer, .port = source.port};
+  return Attempt::kBlocked;
 }
 
 Status Execution::takeSources(const BoundStep& step, StepData& data) {
@@ -216,6 +267,7 @@ void Execution::takeReference(const wire::LinkPort& port, size_t at, StepData& d
   std::memcpy(&reference, port.view.message(port.next).inlinePayload, sizeof reference);
   const auto* memory = reinterpret_cast<const std::byte*>(reference.address);
   scratch.sources[at] = memory;
+  data.readsPeers = true;
   if (port.isSenderHere) return;
   // Null the others' first: only steps with such a source look there.
   if (data.remoteCount++ == 0) std::ranges::fill(scratch.remote, nullptr);
@@ -361,7 +413,7 @@ bool Execution::isDrained() {
 }
 
 void Execution::addWaits(device::WaitSet& waits) const {
-  if (blockage_.what == For::kNothing) return;
+  if (blockage_.what == For::kNothing || blockage_.what == For::kEnd) return;
   const wire::LinkPort& port = *blockage_.port;
   wire::LinkControl& control = *port.view.control;
   if (blockage_.what == For::kBlocks) {

@@ -107,7 +107,9 @@ class Execution {
   wire::LinkFault awaitedFault() const;
 
  private:
-  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks };
+  // kEnd: the peer has failed, and what its message names is gone. It comes for sure: the slow path
+  // looks at the peer's fault.
+  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks, kEnd };
   struct Blockage {
     For what = For::kNothing;
     int32_t peer = -1;
@@ -123,6 +125,7 @@ class Execution {
     bool refers = false;                          // messages of this length are references
     size_t localCount = 0;                        // destinations that get a payload
     size_t remoteCount = 0;                       // sources that lie in other processes
+    bool readsPeers = false;                      // some source is named by its message
     const std::byte* reference = nullptr;         // what outgoing links get instead of a payload
     const wire::SharedSegment* shared = nullptr;  // that holds it: each link's form is its own
   };
@@ -163,6 +166,12 @@ class Execution {
   Status takeOtherForm(const BoundStep& step, size_t at, StepData& data);
   Status takeShared(const BoundOperand& source, size_t at, StepData& data);
   void takeReference(const wire::LinkPort& port, size_t at, StepData& data);
+  // These two: the source whose sender has failed, so that the memory it names is its caller's
+  // again; null: there is none.
+  const BoundOperand* beginReading(const BoundStep& step) const;
+  const BoundOperand* findLost(const BoundStep& step) const;
+  void endReading(const BoundStep& step) const;
+  Attempt endWith(const BoundOperand& source);
   Status takeMessage(const BoundStep& step, size_t at, StepData& data);
   Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
   bool mayStream(const BoundStep& step, const StepData& data) const;

@@ -175,6 +175,32 @@ TEST(Execution, SaysWhomItWaitsFor) {
   EXPECT_EQ(receiver.awaitedFault(), wire::LinkFault::kAborted);
 }
 
+TEST(Execution, ReadsNothingThatAFailedSenderNames) {
+  for (const bool isOneProcess : {true, false}) {
+    for (const bool isJoint : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "one process " << isOneProcess << " joint " << isJoint);
+      const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
+      Cluster cluster({&broadcast, 2, 0, 20'000, 2, true}, 256_KiB);
+      wire::LinkPort& sender = *cluster.rank(0).outgoing[0];
+      wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
+      sender.isReceiverHere = receiver.isSenderHere = isOneProcess;
+      for (int32_t rank = 0; rank < 2; ++rank)
+        cluster.startRank(rank, 1, nullptr, {.refers = true, .isJoint = isJoint});
+      ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
+      ASSERT_EQ(receiver.view.message(0).kind, wire::MessageKind::kReference);
+      const auto before = cluster.rank(1).output;
+      sender.view.control->senderFault.store(1);
+      for (int times = 0; times < 2; ++times) {
+        EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kIdle);
+        EXPECT_EQ(cluster.rank(1).execution.awaitedFault(), wire::LinkFault::kAborted);
+        EXPECT_EQ(cluster.rank(1).execution.awaited().peer, 0);
+      }
+      EXPECT_EQ(cluster.rank(1).output, before);
+      EXPECT_FALSE(wire::isBeingRead(sender));
+    }
+  }
+}
+
 TEST(Execution, RefusesAMessageOfAnotherCall) {
   const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
   Cluster cluster({&broadcast, 2, 0, 8, 2});

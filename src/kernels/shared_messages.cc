@@ -149,6 +149,7 @@ Status Execution::takeShared(const BoundOperand& source, size_t at, StepData& da
   const std::byte* found =
       port.mapper == nullptr ? nullptr : port.mapper->find(reference, data.bytes);
   binding_.scratch->sources[at] = found;
+  data.readsPeers = true;
   if (found != nullptr) return {};
   return remoteError(
       "rank {} names {} bytes at {} of its segment {}, which this rank has not mapped or which "

@@ -296,20 +296,25 @@ bool Launcher::waitIdle(Nanoseconds bound, Clock& clock) {
 }
 
 // Threads of this process that read this rank's buffers, which are the caller's again once the call
-// has failed: until they have read all, or have seen that this rank failed and failed, too. For
-// some time at most: who has not come to the call reads nothing yet.
+// has failed: until each is through with the message that it reads. None begins another, since the
+// links are marked by now; those of other processes look at the mark when they have read.
 void Launcher::awaitReaders(const Operation& operation) {
-  constexpr Nanoseconds kMost = std::chrono::milliseconds(200);
+  // A message's time is some milliseconds; an abort returns within a second.
+  constexpr Nanoseconds kMost = std::chrono::milliseconds(500);
   const Instant deadline = parts_.clock.now() + kMost;
-  const auto mayRead = [](const kernels::BoundOperand& link) {
-    const auto& fault = link.port->view.control->receiverFault;
-    return link.port->isReceiverHere && !wire::isDrained(*link.port) &&
-           fault.load(std::memory_order_acquire) == 0;
-  };
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Operation::Run& run : operation.runs_) {
     if (run.stage != Operation::Stage::kRunning || !run.variant->program) continue;
-    const auto outgoing = run.variant->program->outgoing();
-    while (std::ranges::any_of(outgoing, mayRead) && parts_.clock.now() < deadline) ::sched_yield();
+    for (const kernels::BoundOperand& link : run.variant->program->outgoing()) {
+      while (wire::isBeingRead(*link.port)) {
+        if (parts_.clock.now() >= deadline) {
+          log::warn("rank {} still reads a buffer of a call that failed {} ms ago", link.peer,
+                    std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
+          return;
+        }
+        ::sched_yield();
+      }
+    }
   }
 }
 

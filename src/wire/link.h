@@ -107,8 +107,18 @@ struct LinkControl {
   // its slow path only. Never reset: a link with a fault is dead.
   std::atomic<uint32_t> senderFault;
   std::atomic<uint32_t> receiverFault;
+
+  // Nonzero while the receiver, a thread of the sender's process, reads what a reference names.
+  // Raised by the receiver, which then looks at senderFault and reads only where there is none; the
+  // sender that fails marks senderFault, then looks here, and its buffers are the caller's again
+  // once this is zero. All four accesses are sequentially consistent, or have such a fence between,
+  // so that one of the two sees the other. Wraps never: 0 or 1. Receivers of other processes find
+  // out afterwards that what they read was no longer the sender's (hasSenderLeft). A lock would
+  // hold up a sender that fails because its receiver does not move. In a line of its own, which
+  // stays the receiver's.
+  alignas(kCacheLineBytes) std::atomic<uint32_t> isReading;
 };
-static_assert(sizeof(LinkControl) == 2 * kCacheLineBytes);
+static_assert(sizeof(LinkControl) == 3 * kCacheLineBytes);
 
 struct LinkGeometry {
   uint32_t slotCount = 0;  // a power of two
@@ -396,6 +406,34 @@ inline void releaseLong(LinkPort& port, const MessageHead& message) {
   wakeIfAnnounced(control.longHead, control.senderSleeps);
 }
 
+// Before and after what a reference names is read. False: the sender has failed, and what it named
+// is its caller's again.
+inline bool beginReading(const LinkPort& port) {
+  LinkControl& control = *port.view.control;
+  control.isReading.store(1, std::memory_order_seq_cst);
+  if (control.senderFault.load(std::memory_order_seq_cst) == 0) return true;
+  control.isReading.store(0, std::memory_order_release);
+  return false;
+}
+inline void endReading(const LinkPort& port) {
+  port.view.control->isReading.store(0, std::memory_order_release);
+}
+
+// Whether what was just read of the sender's memory may have been its caller's by then.
+inline bool hasSenderLeft(const LinkPort& port) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return port.view.control->senderFault.load(std::memory_order_relaxed) != 0;
+}
+
+// For a sender that has marked its fault (and a fence since): whether its receiver, of this
+// process, still reads what it named. One that has failed itself reads no more.
+inline bool isBeingRead(const LinkPort& port) {
+  if (!port.isReceiverHere) return false;
+  const LinkControl& control = *port.view.control;
+  return control.isReading.load(std::memory_order_seq_cst) != 0 &&
+         control.receiverFault.load(std::memory_order_acquire) == 0;
+}
+
 // Gives the slot of the message that was just read back to the sender: that of a reference at once,
 // others half a ring at a time. Each time costs the two sides an exchange of head's line: an 8-byte
 // all-reduce of 2 ranks took 0.40 us with each slot by itself, and takes 0.35 (2026-11-21).
@@ -404,6 +442,7 @@ inline void release(LinkPort& port) {
   const bool isReference = message.kind != MessageKind::kPayload;
   if (!isReference && port.view.isLong(message.bytes)) releaseLong(port, message);
   ++port.next;
+  if (isReference && port.isSenderHere) endReading(port);
   if ((port.next & (releasedTogether(port.view.mask + 1) - 1)) != 0 && !isReference) return;
   LinkControl& control = *port.view.control;
   control.head.store(port.next, std::memory_order_release);

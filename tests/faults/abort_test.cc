@@ -1,10 +1,14 @@
 // Abort from another thread in each phase of a communicator's life: it returns within a second, the
 // call that hung returns with an error, and the peers learn of it.
 #include <nccl.h>
+#include <sys/mman.h>
 #include <tutti/host.h>
 
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <functional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -101,6 +105,74 @@ TEST(Abort, OfALoopOfLargeCollectives) {
   abortDuring("large collectives", comms[0], [&] { return loop(0); });
   peer.join();
   EXPECT_NCCL(ncclCommAbort(comms[1]));
+}
+
+// Memory that nobody may touch once it is given back.
+class Guarded {
+ public:
+  explicit Guarded(size_t bytes)
+      : bytes_(bytes),
+        memory_(
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_NE(memory_, MAP_FAILED);
+    std::memset(memory_, 1, bytes);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() { ::munmap(memory_, bytes_); }
+  void* get() const { return memory_; }
+  void forbid() { EXPECT_EQ(::mprotect(memory_, bytes_, PROT_NONE), 0); }
+
+ private:
+  const size_t bytes_;
+  void* const memory_;
+};
+
+// A thread's messages name its buffers, which are its caller's again once its call has failed. Its
+// peer comes before, while or after it leaves.
+TEST(Abort, LeavesNoReaderInItsBuffers) {
+  constexpr size_t kBytes = 4 << 20;
+  std::minstd_rand random(20261122);
+  for (int times = 0; times < 60; ++times) {
+    SCOPED_TRACE(testing::Message() << "time " << times);
+    const auto comms = makeComms(2);
+    std::array<Guarded, 2> inputs{Guarded(kBytes), Guarded(kBytes)};
+    std::array<Guarded, 2> outputs{Guarded(2 * kBytes), Guarded(2 * kBytes)};
+    const auto call = [&](size_t rank) {
+      void* const input = inputs[rank].get();
+      void* const output = outputs[rank].get();
+      if (times % 2 == 0)
+        return ncclAllGather(input, output, kBytes, ncclInt8, comms[rank], nullptr);
+      return ncclBroadcast(input, output, kBytes, ncclInt8, 0, comms[rank], nullptr);
+    };
+    // The links exist from here on.
+    std::thread first([&] { EXPECT_NCCL(call(1)); });
+    EXPECT_NCCL(call(0));
+    first.join();
+    const bool comesAfter = times % 4 < 2;
+    const std::chrono::microseconds peerComes(random() % 400);
+    const std::chrono::microseconds aborted(random() % 1500);
+    const auto peerCalls = [&] {
+      const ncclResult_t result = call(1);
+      EXPECT_THAT(result, AnyOf(ncclSuccess, ncclRemoteError)) << ncclGetLastError(comms[1]);
+    };
+    std::thread leaver([&] {
+      if (call(0) == ncclSuccess) return;
+      inputs[0].forbid();
+      outputs[0].forbid();
+    });
+    std::thread peer([&] {
+      if (comesAfter) return;
+      std::this_thread::sleep_for(peerComes);
+      peerCalls();
+    });
+    std::this_thread::sleep_for(aborted);
+    EXPECT_NCCL(ncclCommAbort(comms[0]));
+    leaver.join();
+    peer.join();
+    if (comesAfter) peerCalls();
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
+  }
 }
 
 TEST(Abort, OfAGroupOverTwoCommunicatorsEndsItsPart) {

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -26,7 +27,7 @@ SHOWN = {"perf": ["all_reduce", "-n", "2", "-b", "1K", "-e", "1M", "-f", "32", "
          "explain": ["all_reduce", "-n", "4", "-b", "4096"], "topo": [], "doctor": [], "settings": [], "why": [], "version": [],
          "tune": ["--rounds", "1", "--repeats", "1", "-n", "2", "--sizes", "64,4K", "--collective", "all_reduce"],
          "sim": ["all_reduce", "--cluster", "examples/clusters/h200x4.yaml", "--bytes", "1M"],
-         "completion": ["bash"], "manual": ["version"]}
+         "trace": ["build/site/traces"], "completion": ["bash"], "manual": ["version"]}
 NOT_PUBLIC = ("last_error", "check", "lib", "answer_of", "UniqueIdStruct")
 NAVIGATION = [
     ("Start here", ["index.md", "START.md", "PACKAGES.md", "python.md"]),
@@ -59,7 +60,10 @@ def turn_links(text, source, target, where):
         if path in where:
             relative = os.path.relpath(where[path], os.path.dirname(target) or ".")
             return f"{bang}[{label}]({relative}{'#' + anchor if anchor else ''})"
-        return f"{label} (`{path.relative_to(ROOT)}`)" if not bang else label
+        name = str(path.relative_to(ROOT))
+        if bang:
+            return label
+        return f"`{name}`" if name.endswith(label.strip("`/")) else f"{label} (`{name}`)"
 
     parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if index % 2 else LINK.sub(turn, part) for index, part in enumerate(parts))
@@ -72,16 +76,20 @@ def help_of(command, *names):
 
 
 def commands_page(command):
+    traces = ROOT / "build/site/traces"  # of the run of perf, for that of trace
+    shutil.rmtree(traces, ignore_errors=True)
+    traces.mkdir(parents=True)
     overview = help_of(command)
     names = re.findall(r"^  (\w+) {2,}", overview.partition("Subcommands:")[2], re.MULTILINE)
     text = f"# Commands\n\n```\n{overview}\n```\n"
     for name in names:
         text += f"\n## tutti {name}\n\n```\n{help_of(command, name)}\n```\n"
         if name in SHOWN:
+            settings = {"TUTTI_TRACE_DIR": "build/site/traces"} if name == "perf" else {}
             result = subprocess.run([command, name, *SHOWN[name]], capture_output=True, text=True, check=False, cwd=ROOT,
-                                    timeout=120, env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host"})
+                                    timeout=120, env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host", **settings})
             output = "\n".join(result.stdout.splitlines()[:40])
-            line = shlex.join(["tutti", name, *SHOWN[name]])
+            line = shlex.join([*(f"{key}={value}" for key, value in settings.items()), "tutti", name, *SHOWN[name]])
             text += f"\nOn the machine that made this page (at most 40 lines):\n\n```\n$ {line}\n{output}\n```\n"
     return text
 

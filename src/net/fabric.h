@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "net/requests.h"
 
 namespace tutti::net {
 
@@ -21,15 +22,8 @@ using LaneHandle = std::array<std::byte, 256>;
 // the connection says what they mean for the call.
 class Lane {
  public:
-  // A lane's names for registered memory and for what it was asked to move.
-  struct Memory {
-    void* name = nullptr;
-  };
-  struct Request {
-    void* name = nullptr;
-    explicit operator bool() const { return name != nullptr; }
-  };
-  static constexpr size_t kMaxRequests = 32;  // under way at once
+  using Memory = MemoryName;
+  using Request = net::Request;
 
   // Before any of its bytes are posted.
   virtual Result<Memory> enroll(std::span<std::byte> memory) = 0;

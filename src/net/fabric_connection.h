@@ -41,7 +41,7 @@ class EnrolledMemory {
   Result<Lane::Memory> of(std::span<std::byte> bytes);
 
  private:
-  static constexpr size_t kMaxEntries = 2 * Lane::kMaxRequests;
+  static constexpr size_t kMaxEntries = 2 * kMaxRequests;
   struct Entry {
     std::span<std::byte> bytes;
     Lane::Memory memory;
@@ -74,7 +74,7 @@ class Transfer {
  private:
   static constexpr size_t kMinPieceBytes = 8192;
   // Of a payload on one lane under way, so that a window of payloads fits a lane.
-  static constexpr size_t kMaxPieces = Lane::kMaxRequests / kWindow;
+  static constexpr size_t kMaxPieces = kMaxRequests / kWindow;
 
   std::span<std::byte> piece(size_t number) const;
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "net/requests.h"
 #include "wire/types.h"
 
 namespace tutti::net {
@@ -22,15 +23,8 @@ using MemberHandle = std::array<std::byte, 128>;
 // order.
 class ReductionGroup {
  public:
-  // A group's names for registered memory and for what it was asked to reduce.
-  struct Memory {
-    void* name = nullptr;
-  };
-  struct Request {
-    void* name = nullptr;
-    explicit operator bool() const { return name != nullptr; }
-  };
-  static constexpr size_t kMaxRequests = 32;  // under way at once
+  using Memory = MemoryName;
+  using Request = net::Request;
 
   // Before any of its bytes are posted.
   virtual Result<Memory> enroll(std::span<std::byte> memory) = 0;

@@ -10,55 +10,23 @@
  * written when its connections close. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <nccl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-typedef void (*Logger)(int level, unsigned long flags, const char* file, int line,
-                       const char* format, ...);
+#define FAKE_VERSION FAKE_NET_VERSION
+#define FAKE_ORDERS "FAKE_NET"
+#define FAKE_ADAPTER "fake"
+#include "net_plugin.h"
+
 typedef ncclResult_t (*Profiler)(void** event, int type, void* parent, int64_t id, void* data);
 
-enum { kMaxRequests = 32, kMaxDevices = 8, kHostMemory = 1 };
-
-static Logger say;
-static atomic_long sends, receives, arrivals, tests, calls;
+static atomic_long sends, receives, arrivals, tests;
 static atomic_ullong bytesOf[kMaxDevices];
 
-/* ---- what goes wrong ---- */
-
-static int isOrdered(const char* what) {
-  const char* order = getenv("FAKE_NET");
-  return order != NULL && strcmp(order, what) == 0;
-}
-
-static int isNth(const char* what, long number) {
-  const char* order = getenv("FAKE_NET");
-  const size_t length = strlen(what);
-  if (order == NULL || strncmp(order, what, length) != 0 || order[length] != ' ') return 0;
-  return atol(order + length + 1) == number;
-}
-
-/* In no rhythm that the calls could fall in with. */
-static int mustRepeat(void) {
-  return isOrdered("slow") && ((uint32_t)atomic_fetch_add(&calls, 1) * 2654435761U >> 20) % 2 == 0;
-}
-
 /* ---- connections ---- */
-
-struct Memory {
-  char* data;
-  size_t size;
-};
 
 struct Comm;
 struct Request {
@@ -92,22 +60,10 @@ struct Handle {
   int fd; /* the connecting side's state, as real plug-ins keep theirs */
 };
 
-static int deviceCount(void) {
-  if (isOrdered("no-devices")) return 0;
-  const char* text = getenv("FAKE_NET_DEVICES");
-  const int count = text == NULL ? 2 : atoi(text);
-  return count < 1 ? 1 : count > kMaxDevices ? kMaxDevices : count;
-}
-
 static ncclResult_t begin(Logger logger) {
   if (isOrdered("fail-init")) return ncclSystemError;
   say = logger;
   say(3, 0x10, __FILE__, __LINE__, "fake network, version %d", FAKE_NET_VERSION);
-  return ncclSuccess;
-}
-
-static ncclResult_t devices(int* count) {
-  *count = deviceCount();
   return ncclSuccess;
 }
 
@@ -199,31 +155,12 @@ static ncclResult_t closeComm(void* place) {
   return ncclSuccess;
 }
 
-static ncclResult_t enroll(void* comm, void* data, size_t size, int kind, void** made) {
-  if (comm == NULL || data == NULL || size == 0 || kind != kHostMemory) return ncclInvalidArgument;
-  struct Memory* memory = malloc(sizeof *memory);
-  if (memory == NULL) return ncclSystemError;
-  *memory = (struct Memory){.data = data, .size = size};
-  *made = memory;
-  return ncclSuccess;
-}
-
-static ncclResult_t release(void* comm, void* memory) {
-  (void)comm;
-  free(memory);
-  return ncclSuccess;
-}
-
 /* ---- messages ---- */
 
-static ncclResult_t start(struct Comm* comm, void* data, size_t size, void* place, void** request) {
-  const struct Memory* memory = place;
+static ncclResult_t start(struct Comm* comm, void* data, size_t size, const struct Memory* memory,
+                          void** request) {
   *request = NULL;
-  if (memory == NULL || (char*)data < memory->data ||
-      (char*)data + size > memory->data + memory->size) {
-    say(2, 0x10, __FILE__, __LINE__, "%zu bytes are not in registered memory", size);
-    return ncclInternalError;
-  }
+  if (!isWithin(data, size, memory)) return ncclInternalError;
   if (mustRepeat()) return ncclSuccess;
   if (comm->count == kMaxRequests) return ncclInternalError;
   struct Request* made = &comm->requests[(comm->first + comm->count) % kMaxRequests];
@@ -314,62 +251,6 @@ typedef size_t MessageSize;
 #else
 typedef int MessageSize;
 #endif
-#if FAKE_NET_VERSION >= 8
-typedef size_t RegisterSize;
-#else
-typedef int RegisterSize;
-#endif
-
-struct Properties {
-  char* name;
-  char* pciPath;
-  uint64_t guid;
-  int ptrSupport;
-#if FAKE_NET_VERSION >= 8
-  int regIsGlobal;
-#endif
-#if FAKE_NET_VERSION >= 9
-  int forceFlush;
-#endif
-  int speed;
-  int port;
-  float latency;
-  int maxComms;
-  int maxRecvs;
-#if FAKE_NET_VERSION >= 7
-  int netDeviceType;
-  int netDeviceVersion;
-#endif
-#if FAKE_NET_VERSION >= 9
-  struct {
-    int count;
-    int devices[4];
-  } virtualDevice;
-  size_t maxP2pBytes;
-  size_t maxCollBytes;
-#endif
-#if FAKE_NET_VERSION >= 11
-  size_t maxMultiRequestSize;
-#endif
-};
-
-static ncclResult_t describe(int device, struct Properties* properties) {
-  static char name[kMaxDevices][8];
-  snprintf(name[device], sizeof name[device], "fake%d", device);
-  memset(properties, 0, sizeof *properties);
-  properties->name = name[device];
-  properties->guid = (uint64_t)device;
-  properties->ptrSupport = kHostMemory;
-  properties->speed = 10000;
-  properties->maxComms = 1024;
-  properties->maxRecvs = 1;
-#if FAKE_NET_VERSION >= 9
-  properties->maxP2pBytes = 1 << 20;
-  properties->maxCollBytes = 1 << 20;
-#endif
-  return ncclSuccess;
-}
-
 #if FAKE_NET_VERSION >= 11
 static int theContext;
 static ncclResult_t start11(void** context, uint64_t id, const int* config, Logger logger,
@@ -408,10 +289,6 @@ static ncclResult_t accept7(void* listener, void** made, void** on) {
   return acceptFrom(listener, made);
 }
 #endif
-
-static ncclResult_t enrollSized(void* comm, void* data, RegisterSize size, int kind, void** made) {
-  return enroll(comm, data, (size_t)size, kind, made);
-}
 
 #if FAKE_NET_VERSION >= 10
 static ncclResult_t isend(void* comm, void* data, MessageSize size, int tag, void* memory,
@@ -483,7 +360,7 @@ __attribute__((visibility("default"))) const struct Plugin NAME(FAKE_NET_VERSION
     .listen = (void*)LISTEN,
     .connect = (void*)CONNECT,
     .accept = (void*)ACCEPT,
-    .regMr = (void*)enrollSized,
+    .regMr = (void*)enroll,
     .deregMr = (void*)release,
     .isend = (void*)isend,
     .irecv = (void*)irecv,

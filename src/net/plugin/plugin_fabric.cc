@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "base/log.h"
 #include "net/plugin/net_abi.h"
+#include "net/plugin/plugin_calls.h"
 
 namespace tutti::net::plugin {
 namespace {
@@ -16,6 +16,7 @@ constexpr std::array<const char*, 6> kNewestFirst = {"ncclNetPlugin_v11", "ncclN
 constexpr int kNewest = 11;
 
 constexpr char kKind[] = "net";
+constexpr size_t kMinMessageBytes = 65'536;
 
 // Plug-ins may tell a profiler about their events; nobody listens.
 ncclResult_t ignoreEvent(void**, int, void*, int64_t, void*) { return ncclSuccess; }
@@ -23,16 +24,13 @@ ncclResult_t ignoreEvent(void**, int, void*, int64_t, void*) { return ncclSucces
 // One version of the interface: its functions, and how they are called. The plug-in's own, so it is
 // there as long as the process.
 template <int kVersion>
-struct Calls {
+struct Calls : CallCheck {
   const abi::Net<kVersion>& net;
   void* context = nullptr;
-  std::string name{};  // of the network, for messages
 
-  Status check(ncclResult_t result, std::string_view call) const {
-    if (result == ncclSuccess) return {};
-    return Status(Code::kSystemError, fmt::format("network plug-in {}: {} returned {}", name, call,
-                                                  static_cast<int>(result)));
-  }
+  explicit Calls(const PluginLibrary& library)
+      : CallCheck("network plug-in", library),
+        net(*static_cast<const abi::Net<kVersion>*>(library.functions)) {}
 
   Status init(uint64_t process) {
     abi::Config config;
@@ -95,11 +93,6 @@ struct Calls {
                                     abi::kHostMemory, memory),
                  "regMr");
   }
-
-  void tell(ncclResult_t result, std::string_view call) const {
-    if (Status status = check(result, call); !status.ok())
-      log::info(log::Subsystem::kNet, "{}", status.message());
-  }
 };
 
 enum class Side : uint8_t { kSender, kReceiver };
@@ -143,10 +136,7 @@ class PluginLane final : public Lane {
     int size = 0;
     TUTTI_TRY(calls_.check(calls_.net.test(request.name, &isDone, &size), "test"));
     if (isDone == 0) return std::optional<size_t>();
-    if (size < 0) {
-      return Status(Code::kSystemError,
-                    fmt::format("network plug-in {}: test gives a size of {}", calls_.name, size));
-    }
+    if (size < 0) return calls_.failure(fmt::format("test gives a size of {}", size));
     return std::optional<size_t>(static_cast<size_t>(size));
   }
 
@@ -169,8 +159,7 @@ class PluginListener final : public LaneListener {
   Status listen(int device) {
     TUTTI_TRY(calls_.listen(device, handle_.data(), &listener_));
     if (listener_ != nullptr) return {};
-    return Status(Code::kSystemError,
-                  fmt::format("network plug-in {}: listen gives no listener", calls_.name));
+    return calls_.failure("listen gives no listener");
   }
   const LaneHandle& handle() const override { return handle_; }
   Result<std::unique_ptr<Lane>> accept() override {
@@ -213,11 +202,8 @@ class PluginDialer final : public LaneDialer {
 template <int kVersion>
 class PluginFabric final : public Fabric {
  public:
-  explicit PluginFabric(const PluginLibrary& library)
-      : calls_{.net = *static_cast<const abi::Net<kVersion>*>(library.functions),
-               .name = nameOf(library)} {
+  explicit PluginFabric(const PluginLibrary& library) : calls_(library) {
     caps_.name = nameOf(library);
-    caps_.deviceCount = 0;
     caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
   }
   ~PluginFabric() override {
@@ -232,94 +218,70 @@ class PluginFabric final : public Fabric {
   Status open(uint64_t process) {
     TUTTI_TRY(calls_.init(process));
     isOpen_ = true;
-    int count = 0;
-    TUTTI_TRY(calls_.check(calls_.net.devices(&count), "devices"));
-    for (int device = 0; device < count; ++device) TUTTI_TRY(look(device));
-    if (!devices_.empty()) {
-      caps_.deviceCount = devices_.size();
-      return {};
-    }
-    return Status(Code::kSystemError,
-                  fmt::format("network plug-in {}: it has no adapter for memory of the host ({} "
-                              "adapters)",
-                              calls_.name, count));
+    TUTTI_TRY_ASSIGN(adapters_, findAdapters<kVersion>(calls_, [this](const auto& properties) {
+                       return take(properties);
+                     }));
+    caps_.deviceCount = adapters_.numbers.size();
+    caps_.description += adapters_.description;
+    if (caps_.maxMessageBytes >= kMinMessageBytes) return {};
+    return calls_.failure(fmt::format("its messages hold {} bytes, at least {} are needed",
+                                      caps_.maxMessageBytes, kMinMessageBytes));
   }
 
   const Caps& caps() const override { return caps_; }
 
   Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
     auto listener = std::make_unique<PluginListener<kVersion>>(calls_);
-    TUTTI_TRY(listener->listen(devices_[device]));
+    TUTTI_TRY(listener->listen(adapters_.numbers[device]));
     return std::unique_ptr<LaneListener>(std::move(listener));
   }
 
   Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
     return std::unique_ptr<LaneDialer>(
-        std::make_unique<PluginDialer<kVersion>>(calls_, devices_[device], handle));
+        std::make_unique<PluginDialer<kVersion>>(calls_, adapters_.numbers[device], handle));
   }
 
  private:
-  Status look(int device) {
-    typename abi::Types<kVersion>::Properties properties{};
-    TUTTI_TRY(calls_.check(calls_.net.getProperties(device, &properties), "getProperties"));
-    if ((properties.memoryKinds & abi::kHostMemory) == 0) return {};
+  bool take(const typename abi::Types<kVersion>::Properties& properties) {
+    if ((properties.memoryKinds & abi::kHostMemory) == 0) return false;
     if constexpr (kVersion >= 7) {
-      if (properties.deviceType != abi::kHostDevice) return {};
+      if (properties.deviceType != abi::kHostDevice) return false;
     }
     if constexpr (kVersion >= 9) {
       if (properties.maxPointToPointBytes != 0)
         caps_.maxMessageBytes = std::min(caps_.maxMessageBytes, properties.maxPointToPointBytes);
     }
-    devices_.push_back(device);
-    caps_.description +=
-        fmt::format("{} {} ({} Mb/s)", devices_.size() == 1 ? ":" : ",",
-                    properties.name != nullptr ? properties.name : "?", properties.speedMbps);
-    return {};
+    return true;
   }
 
   Calls<kVersion> calls_;
   Caps caps_;
-  std::vector<int> devices_;  // the plug-in's numbers of those that we can use
+  Adapters adapters_;
   bool isOpen_ = false;
 };
-
-template <int kVersion>
-Result<std::unique_ptr<Fabric>> openVersion(const PluginLibrary& library, uint64_t process) {
-  auto fabric = std::make_unique<PluginFabric<kVersion>>(library);
-  TUTTI_TRY(fabric->open(process));
-  if (fabric->caps().maxMessageBytes < size_t{64} << 10) {
-    return Status(Code::kSystemError,
-                  fmt::format("network plug-in {}: its messages hold {} bytes, at least 65536 are "
-                              "needed",
-                              fabric->caps().name, fabric->caps().maxMessageBytes));
-  }
-  return std::unique_ptr<Fabric>(std::move(fabric));
-}
 
 }  // namespace
 
 std::string nameOf(const PluginLibrary& library) {
+  // First of its functions in every version of both interfaces.
   const char* name = *static_cast<const char* const*>(library.functions);
   return name == nullptr ? "(no name)" : name;
 }
 
 Result<PluginLibrary> load(const std::string& entry) {
   return findPlugin({.setting = "NCCL_NET_PLUGIN",
-                     .kind = kKind,
+                     .kind = kFileKind,
                      .value = entry,
                      .symbolsNewestFirst = kNewestFirst,
                      .newest = kNewest});
 }
 
 Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process) {
-  switch (library.version) {
-    case 6: return openVersion<6>(library, process);
-    case 7: return openVersion<7>(library, process);
-    case 8: return openVersion<8>(library, process);
-    case 9: return openVersion<9>(library, process);
-    case 10: return openVersion<10>(library, process);
-    default: return openVersion<11>(library, process);
-  }
+  return forVersion(library.version, [&]<int kVersion>() -> Result<std::unique_ptr<Fabric>> {
+    auto fabric = std::make_unique<PluginFabric<kVersion>>(library);
+    TUTTI_TRY(fabric->open(process));
+    return std::unique_ptr<Fabric>(std::move(fabric));
+  });
 }
 
 }  // namespace tutti::net::plugin

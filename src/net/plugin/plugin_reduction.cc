@@ -5,9 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "base/log.h"
-#include "base/plugin_file.h"
 #include "net/plugin/collnet_abi.h"
+#include "net/plugin/plugin_calls.h"
 
 namespace tutti::net::plugin {
 namespace {
@@ -21,20 +20,13 @@ constexpr char kKind[] = "collnet";
 
 // One version of the interface; the plug-in's own, so it is there as long as the process.
 template <int kVersion>
-struct Calls {
+struct Calls : CallCheck {
   const abi::Collnet<kVersion>& net;
   void* context = nullptr;
-  std::string name{};  // of the network, for messages
 
-  Status check(ncclResult_t result, std::string_view call) const {
-    if (result == ncclSuccess) return {};
-    return Status(Code::kSystemError, fmt::format("collective network {}: {} returned {}", name,
-                                                  call, static_cast<int>(result)));
-  }
-  void tell(ncclResult_t result, std::string_view call) const {
-    if (Status status = check(result, call); !status.ok())
-      log::info(log::Subsystem::kNet, "{}", status.message());
-  }
+  explicit Calls(const PluginLibrary& library)
+      : CallCheck("collective network", library),
+        net(*static_cast<const abi::Collnet<kVersion>*>(library.functions)) {}
 
   Status init(uint64_t process) {
     if constexpr (kVersion <= 10) return check(net.init(logAsPlugin<kKind>), "init");
@@ -136,11 +128,9 @@ static_assert(sizeof(MemberHandle) >= abi::kHandleBytes);
 template <int kVersion>
 class PluginReduction final : public ReductionNetwork {
  public:
-  explicit PluginReduction(const PluginLibrary& found)
-      : calls_{.net = *static_cast<const abi::Collnet<kVersion>*>(found.functions)} {
-    calls_.name = calls_.net.name == nullptr ? "(no name)" : calls_.net.name;
-    caps_.name = calls_.name;
-    caps_.description = fmt::format("plug-in {}, version {}", found.source, kVersion);
+  explicit PluginReduction(const PluginLibrary& library) : calls_(library) {
+    caps_.name = nameOf(library);
+    caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
     // What a count of the interface's type can say.
     if constexpr (kVersion <= 8) caps_.maxBytes = std::numeric_limits<int>::max();
   }
@@ -156,15 +146,12 @@ class PluginReduction final : public ReductionNetwork {
   Status open(uint64_t process) {
     TUTTI_TRY(calls_.init(process));
     isOpen_ = true;
-    int count = 0;
-    TUTTI_TRY(calls_.check(calls_.net.devices(&count), "devices"));
-    for (int device = 0; device < count; ++device) TUTTI_TRY(look(device));
-    caps_.deviceCount = devices_.size();
-    if (!devices_.empty()) return {};
-    return Status(Code::kSystemError,
-                  fmt::format("collective network {}: it has no adapter for memory of the host ({} "
-                              "adapters)",
-                              calls_.name, count));
+    TUTTI_TRY_ASSIGN(adapters_, findAdapters<kVersion>(calls_, [this](const auto& properties) {
+                       return take(properties);
+                     }));
+    caps_.deviceCount = adapters_.numbers.size();
+    caps_.description += adapters_.description;
+    return {};
   }
 
   const Caps& caps() const override { return caps_; }
@@ -179,58 +166,42 @@ class PluginReduction final : public ReductionNetwork {
 
   Result<std::unique_ptr<ReductionMember>> listen(size_t device) override {
     auto member = std::make_unique<PluginMember<kVersion>>(calls_);
-    TUTTI_TRY(member->listen(devices_[device]));
+    TUTTI_TRY(member->listen(adapters_.numbers[device]));
     return std::unique_ptr<ReductionMember>(std::move(member));
   }
 
  private:
-  Status look(int device) {
-    typename abi::Types<kVersion>::Properties properties{};
-    TUTTI_TRY(calls_.check(calls_.net.getProperties(device, &properties), "getProperties"));
-    if ((properties.memoryKinds & abi::kHostMemory) == 0) return {};
+  bool take(const typename abi::Types<kVersion>::Properties& properties) {
+    if ((properties.memoryKinds & abi::kHostMemory) == 0) return false;
     if constexpr (kVersion >= 9) {
       if (properties.maxCollectiveBytes != 0)
         caps_.maxBytes = std::min(caps_.maxBytes, properties.maxCollectiveBytes);
     }
-    devices_.push_back(device);
-    caps_.description +=
-        fmt::format("{} {} ({} Mb/s)", devices_.size() == 1 ? ":" : ",",
-                    properties.name != nullptr ? properties.name : "?", properties.speedMbps);
-    return {};
+    return true;
   }
 
   Calls<kVersion> calls_;
   Caps caps_;
-  std::vector<int> devices_;  // the plug-in's numbers of those that we can use
+  Adapters adapters_;
   bool isOpen_ = false;
 };
-
-template <int kVersion>
-Result<std::unique_ptr<ReductionNetwork>> openVersion(const PluginLibrary& found,
-                                                      uint64_t process) {
-  auto network = std::make_unique<PluginReduction<kVersion>>(found);
-  TUTTI_TRY(network->open(process));
-  return std::unique_ptr<ReductionNetwork>(std::move(network));
-}
 
 }  // namespace
 
 Result<std::unique_ptr<ReductionNetwork>> openReduction(const std::string& entry,
                                                         uint64_t process) {
-  TUTTI_TRY_ASSIGN(const PluginLibrary found, findPlugin({.setting = "NCCL_NET_PLUGIN",
-                                                          .kind = "net",
-                                                          .value = entry,
-                                                          .symbolsNewestFirst = kNewestFirst,
-                                                          .newest = kNewest}));
-  if (!found.exists()) return std::unique_ptr<ReductionNetwork>();
-  switch (found.version) {
-    case 6: return openVersion<6>(found, process);
-    case 7: return openVersion<7>(found, process);
-    case 8: return openVersion<8>(found, process);
-    case 9: return openVersion<9>(found, process);
-    case 10: return openVersion<10>(found, process);
-    default: return openVersion<11>(found, process);
-  }
+  TUTTI_TRY_ASSIGN(const PluginLibrary library, findPlugin({.setting = "NCCL_NET_PLUGIN",
+                                                            .kind = kFileKind,
+                                                            .value = entry,
+                                                            .symbolsNewestFirst = kNewestFirst,
+                                                            .newest = kNewest}));
+  if (!library.exists()) return std::unique_ptr<ReductionNetwork>();
+  return forVersion(library.version,
+                    [&]<int kVersion>() -> Result<std::unique_ptr<ReductionNetwork>> {
+                      auto network = std::make_unique<PluginReduction<kVersion>>(library);
+                      TUTTI_TRY(network->open(process));
+                      return std::unique_ptr<ReductionNetwork>(std::move(network));
+                    });
 }
 
 }  // namespace tutti::net::plugin

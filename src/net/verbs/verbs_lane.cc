@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kAlign = 128;
 // Credit writes under way, of which every so many asks for a completion.
-constexpr uint32_t kCreditDepth = 2 * Lane::kMaxRequests;
-constexpr uint64_t kCreditsPerCompletion = Lane::kMaxRequests / 2;
+constexpr uint32_t kCreditDepth = 2 * kMaxRequests;
+constexpr uint64_t kCreditsPerCompletion = kMaxRequests / 2;
 constexpr uint64_t kIsCredit = uint64_t{1} << 63;  // in what a completion says of its request
 // A piece may take two requests: its bytes, and the number behind them.
-constexpr uint32_t kSendDepth = 2 * Lane::kMaxRequests;
+constexpr uint32_t kSendDepth = 2 * kMaxRequests;
 
 std::span<std::byte> pieceOf(std::span<std::byte> bytes, size_t piece, size_t count) {
   const size_t share = ((bytes.size() + count - 1) / count + kAlign - 1) / kAlign * kAlign;

@@ -59,9 +59,9 @@ class CollnetReducer final : public Reducer {
   // under the same number. What lies between out_.next and posted_ is with the network.
   wire::LinkPort in_;
   wire::LinkPort out_;
-  uint64_t posted_ = 0;                            // the message that is posted next
-  size_t postedBytes_ = 0;                         // of it, so far
-  std::array<Part, Group::kMaxRequests> parts_{};  // a ring
+  uint64_t posted_ = 0;                                 // the message that is posted next
+  size_t postedBytes_ = 0;                              // of it, so far
+  std::array<Part, tutti::net::kMaxRequests> parts_{};  // a ring
   size_t firstPart_ = 0;
   size_t partCount_ = 0;
   DataType type_ = DataType::kInt8;

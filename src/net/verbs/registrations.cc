@@ -64,9 +64,4 @@ Result<Owned<::ibv_mr>> Registrations::registerOrdered(std::span<std::byte> memo
   return Owned<::ibv_mr>(region, {options_.library.deregisterMemory});
 }
 
-size_t Registrations::count() const {
-  std::lock_guard lock(mutex_);
-  return entries_.size();
-}
-
 }  // namespace tutti::net::verbs

@@ -30,8 +30,6 @@ class Registrations {
   // A registration of its own, of these bytes, whose writes keep their order.
   Result<Owned<::ibv_mr>> registerOrdered(std::span<std::byte> memory) const;
 
-  size_t count() const;
-
  private:
   struct Entry {
     uintptr_t begin = 0;

@@ -54,6 +54,9 @@ TEST(PortSpeed, IsLanesTimesRate) {
   EXPECT_EQ(portSpeed(128, 2), 400);  // NDR x4
   EXPECT_EQ(portSpeed(16, 1), 14);
   EXPECT_EQ(portSpeed(1, 8), 30);
+  EXPECT_EQ(portSpeed(2, 4), 40);
+  EXPECT_EQ(portSpeed(4, 16), 20);
+  EXPECT_EQ(portSpeed(8, 1), 10);
   EXPECT_EQ(portSpeed(0, 2), 0);
   EXPECT_EQ(portSpeed(32, 0), 0);
 }

@@ -18,7 +18,7 @@ static char theOrder[128];
 static struct {
   char call[16];
   long count;
-} counts[16];
+} counts[24];
 static uint64_t sendsAtOrder;
 
 /* Under the lock. */
@@ -49,6 +49,20 @@ int isOrdered(const char* call) {
 static uint64_t sinceOrder(uint64_t send) {
   if (sendsAtOrder == 0) sendsAtOrder = send;
   return send - sendsAtOrder + 1;
+}
+
+int isOrderedAt(const char* what, uint64_t send) {
+  char wanted[16] = "";
+  unsigned long number = 0;
+  return sscanf(order(), "%15s %lu", wanted, &number) == 2 && strcmp(wanted, what) == 0 &&
+         sinceOrder(send) == number;
+}
+
+static int fails(const char* call) {
+  pthread_mutex_lock(&theLock);
+  const int is = isOrdered(call);
+  pthread_mutex_unlock(&theLock);
+  return is;
 }
 
 int orderedStatus(uint64_t send) {
@@ -87,6 +101,7 @@ void raiseOrderedEvent(struct Pair* pair, uint64_t send) {
     return;
   }
   if (strcmp(kind, "device-fatal") == 0) event.event_type = IBV_EVENT_DEVICE_FATAL;
+  if (strcmp(kind, "gone") == 0) context->isGone = 1;
   if (strcmp(kind, "gid-change") == 0) event.event_type = IBV_EVENT_GID_CHANGE;
   if (strcmp(kind, "qp-fatal") == 0) {
     event.event_type = IBV_EVENT_QP_FATAL;
@@ -120,6 +135,11 @@ int ibv_get_async_event(struct ibv_context* base, struct ibv_async_event* event)
   struct Context* context = contextOf(base);
   if (read(base->async_fd, &count, sizeof count) < 0) return -1;
   pthread_mutex_lock(&theLock);
+  if (context->isGone) {
+    pthread_mutex_unlock(&theLock);
+    errno = EIO;
+    return -1;
+  }
   const int has = context->eventCount > 0;
   if (has) {
     *event = context->events[0];
@@ -156,13 +176,14 @@ const char* ibv_event_type_str(enum ibv_event_type type) {
 /* ---- the description ---- */
 
 static int addDevice(struct Device* device, const char* line) {
-  char name[64], folder[256];
+  char name[64], folder[256], kind[16] = "";
   unsigned mostInline = 0;
-  if (sscanf(line, "device %63s %255s %u", name, folder, &mostInline) != 3) return EINVAL;
+  if (sscanf(line, "device %63s %255s %u %15s", name, folder, &mostInline, kind) < 3) return EINVAL;
   snprintf(device->device.name, sizeof device->device.name, "%s", name);
   snprintf(device->device.ibdev_path, sizeof device->device.ibdev_path, "%s", folder);
   device->device.node_type = IBV_NODE_CA;
-  device->device.transport_type = IBV_TRANSPORT_IB;
+  device->device.transport_type =
+      strcmp(kind, "iwarp") == 0 ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
   device->mostInline = mostInline;
   device->userCount = 1;
   return 0;
@@ -227,6 +248,10 @@ static int readDevices(FILE* file, struct Device** devices) {
 }
 
 struct ibv_device** ibv_get_device_list(int* count) {
+  if (fails("list")) {
+    errno = ENOSYS;
+    return NULL;
+  }
   struct Device** devices = calloc(kMaxDevices + 1, sizeof *devices);
   const char* path = getenv("FAKE_VERBS_DEVICES");
   FILE* file = path == NULL ? NULL : fopen(path, "r");
@@ -265,6 +290,7 @@ struct Port* portOf(struct Context* context, int number) {
 static int askPort(struct ibv_context* base, uint8_t number, struct ibv_port_attr* attributes,
                    size_t bytes) {
   const struct Port* port = portOf(contextOf(base), number);
+  if (fails("port")) return EIO;
   if (port == NULL || bytes != sizeof *attributes) return EINVAL;
   pthread_mutex_lock(&theLock);
   *attributes = port->attributes;
@@ -278,10 +304,7 @@ int(ibv_query_port)(struct ibv_context* base, uint8_t number,
 }
 
 struct ibv_context* ibv_open_device(struct ibv_device* device) {
-  pthread_mutex_lock(&theLock);
-  const int fails = isOrdered("open");
-  pthread_mutex_unlock(&theLock);
-  if (fails || useWire() != 0) {
+  if (fails("open") || useWire() != 0) {
     errno = EACCES;
     return NULL;
   }
@@ -289,16 +312,17 @@ struct ibv_context* ibv_open_device(struct ibv_device* device) {
   context->device = (struct Device*)device;
   pthread_mutex_lock(&theLock);
   ++context->device->userCount;
+  const int isOld = strcmp(order(), "old") == 0;
   pthread_mutex_unlock(&theLock);
   context->extended.sz = sizeof context->extended;
-  context->extended.query_port = askPort;
+  context->extended.query_port = isOld ? NULL : askPort;
   struct ibv_context* base = &context->extended.context;
   base->device = device;
   base->abi_compat = __VERBS_ABI_IS_EXTENDED;
   base->ops.poll_cq = pollQueue;
   base->ops.post_send = postSend;
   base->ops.post_recv = postReceive;
-  base->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  base->async_fd = fails("events") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   return base;
 }
 
@@ -312,6 +336,7 @@ int ibv_close_device(struct ibv_context* base) {
 }
 
 int ibv_query_device(struct ibv_context* base, struct ibv_device_attr* attributes) {
+  if (fails("query")) return EIO;
   memset(attributes, 0, sizeof *attributes);
   attributes->phys_port_cnt = (uint8_t)contextOf(base)->device->portCount;
   return 0;
@@ -329,4 +354,4 @@ int _ibv_query_gid_ex(struct ibv_context* base, uint32_t number, uint32_t index,
   return 0;
 }
 
-int ibv_fork_init(void) { return 0; }
+int ibv_fork_init(void) { return fails("fork") ? EINVAL : 0; }

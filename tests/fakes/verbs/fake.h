@@ -6,14 +6,18 @@
  * FAKE_VERBS_DEVICES names the description, line by line; ports belong to the device before them,
  * GIDs to the port:
  *
- *     device NAME SYSFS-FOLDER MOST-INLINE-BYTES
+ *     device NAME SYSFS-FOLDER MOST-INLINE-BYTES [iwarp]
  *     port NUMBER active|down ib|eth SPEED WIDTH LID     (the standard's numbers)
  *     gid INDEX ib|v1|v2 ADDRESS
  *
- * FAKE_VERBS says what goes wrong: "fail CALL" or "fail CALL N" (its Nth call), CALL being open,
- * pd, cq, qp, rtr, rts, reg, send or recv; "complete N STATUS" (the Nth send of the process ends
- * so); "event N KIND" (at the Nth send; KIND: port-error, flap, device-fatal, qp-fatal, cq-error,
- * gid-change). Its counts begin anew when it changes. */
+ * FAKE_VERBS says what goes wrong: "fail CALL" or "fail CALL N" (its Nth call), CALL being fork,
+ * list, open, events (it has none), query, port, pd, cq, qp, rtr, rts, reg, limit (of a
+ * registration: not for want of memory), send, recv or poll; "complete N STATUS" (the Nth send of
+ * the process ends so); "event N KIND" (at the Nth send; KIND: port-error, flap, device-fatal,
+ * qp-fatal, cq-error, gid-change, other; gone: there are no more events to be had); "lie N" (the
+ * Nth send's number, or the last word of what has none, is not what was asked for); "twice N" (the
+ * Nth send completes twice). "old": ports are asked as libraries before version 1.9 did. Its counts
+ * begin anew when it changes. */
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -52,6 +56,7 @@ struct Context {
   struct Device* device;
   struct ibv_async_event events[kMaxEvents]; /* that nobody has taken yet */
   int eventCount;
+  int isGone; /* no more are to be had */
 };
 
 struct Region {
@@ -73,6 +78,7 @@ struct Send {
   char inlineData[kInlineBytes];
   uint32_t sentBytes;
   int forcedStatus; /* -1: none */
+  int isTwice;      /* completes so */
 };
 
 struct Pair {
@@ -102,8 +108,9 @@ extern struct Region* theRegions;
 /* devices.c */
 struct Context* contextOf(struct ibv_context* context);
 struct Port* portOf(struct Context* context, int number);
-int isOrdered(const char* call);  /* whether this call is to fail */
-int orderedStatus(uint64_t send); /* -1: none */
+int isOrdered(const char* call);                  /* whether this call is to fail */
+int isOrderedAt(const char* what, uint64_t send); /* "what N" */
+int orderedStatus(uint64_t send);                 /* -1: none */
 void raiseOrderedEvent(struct Pair* pair, uint64_t send);
 void dropEvents(struct Context* context, const void* element);
 

@@ -39,6 +39,10 @@ int ibv_dealloc_pd(struct ibv_pd* domain) {
 
 static struct ibv_mr* enroll(struct ibv_pd* domain, void* data, size_t bytes, int access) {
   if (fails("reg")) return NULL;
+  if (fails("limit")) {
+    errno = EFAULT;
+    return NULL;
+  }
   struct Region* region = calloc(1, sizeof *region);
   pthread_mutex_lock(&theLock);
   nextKey += 3;
@@ -127,6 +131,10 @@ int pollQueue(struct ibv_cq* cq, int most, struct ibv_wc* entries) {
   struct Queue* queue = (struct Queue*)cq;
   int count = 0;
   pthread_mutex_lock(&theLock);
+  if (isOrdered("poll")) {
+    pthread_mutex_unlock(&theLock);
+    return -1;
+  }
   for (; count < most && queue->count > 0; --queue->count) {
     entries[count++] = queue->entries[queue->begin];
     queue->begin = (queue->begin + 1) % queue->size;
@@ -248,6 +256,14 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int mask) {
 
 /* ---- requests ---- */
 
+/* Of a piece: more bytes than it has; of what is inline: another last word. */
+static void tellLies(struct Send* send) {
+  send->request.imm_data = htonl(0x7fffffff);
+  const size_t end = send->place.length;
+  if ((send->request.send_flags & IBV_SEND_INLINE) != 0 && end >= sizeof(uint64_t))
+    send->inlineData[end - sizeof(uint64_t)] ^= 0x40;
+}
+
 static int keepSend(struct Pair* pair, const struct ibv_send_wr* request) {
   if (pair->endSend - pair->firstSend == pair->cap.max_send_wr) return ENOMEM;
   if (request->num_sge > 1) return EINVAL;
@@ -261,6 +277,8 @@ static int keepSend(struct Pair* pair, const struct ibv_send_wr* request) {
       memcpy(send->inlineData, (const void*)(uintptr_t)send->place.addr, send->place.length);
   }
   send->forcedStatus = orderedStatus(++sendCount);
+  send->isTwice = isOrderedAt("twice", sendCount);
+  if (isOrderedAt("lie", sendCount)) tellLies(send);
   raiseOrderedEvent(pair, sendCount);
   ++pair->endSend;
   return 0;
@@ -303,10 +321,12 @@ void completeSends(struct Pair* pair, uint64_t end) {
   for (; pair->firstSend < end; ++pair->firstSend) {
     const struct Send* send = &pair->sends[pair->firstSend % pair->cap.max_send_wr];
     if ((send->request.send_flags & IBV_SEND_SIGNALED) == 0) continue;
-    complete(pair->pair.send_cq, &(struct ibv_wc){.wr_id = send->request.wr_id,
-                                                  .status = IBV_WC_SUCCESS,
-                                                  .opcode = IBV_WC_RDMA_WRITE,
-                                                  .qp_num = pair->pair.qp_num});
+    for (int i = 0; i <= send->isTwice; ++i) {
+      complete(pair->pair.send_cq, &(struct ibv_wc){.wr_id = send->request.wr_id,
+                                                    .status = IBV_WC_SUCCESS,
+                                                    .opcode = IBV_WC_RDMA_WRITE,
+                                                    .qp_num = pair->pair.qp_num});
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/futex.h"
 #include "base/log.h"
 #include "observe/activity.h"
 
@@ -17,6 +18,11 @@ using observe::WaitNote;
 
 // Shorter waits are ordinary; a look costs some 10 us a rank that is awaited.
 constexpr Nanoseconds kLookInterval = std::chrono::milliseconds(100);
+
+// A process that ends can no longer be read some time before it counts as dead, on a busy machine
+// tens of milliseconds.
+constexpr int kDeathLooks = 20;
+constexpr Nanoseconds kBetweenDeathLooks = std::chrono::milliseconds(5);
 
 double seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
@@ -201,11 +207,16 @@ Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t>
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   const OperationNote* own = self.operation(operation);
-  for (const int32_t peer : peers) {
-    const RankView& other = ranks[static_cast<size_t>(peer)];
-    const ProcessState state = observe::stateOf(other.process, parts_.recorder.pidNamespace());
-    if (state == ProcessState::kDead) return give(observe::deathVerdict(other, self, own));
-    if (state == ProcessState::kStopped) return give(stopVerdict(other, parts_.timeout));
+  for (int looks = 1;; ++looks) {
+    for (const int32_t peer : peers) {
+      const RankView& other = ranks[static_cast<size_t>(peer)];
+      const ProcessState state = observe::stateOf(other.process, parts_.recorder.pidNamespace());
+      if (state == ProcessState::kDead) return give(observe::deathVerdict(other, self, own));
+      if (state == ProcessState::kStopped) return give(stopVerdict(other, parts_.timeout));
+    }
+    if (error.code() != Code::kRemoteError || looks == kDeathLooks) break;
+    sleepFor(kBetweenDeathLooks);
+    if (Status known = verdict(); !known.ok()) return known;
   }
   if (error.code() != Code::kInvalidUsage) return tell(std::move(error), self, own);
   if (own != nullptr && own->collective == Collective::kRecv && own->peer >= 0 &&

@@ -258,7 +258,10 @@ class Rank {
     Step inner(step.begin() + static_cast<long>(at), step.end());
     if (inner.empty()) inner = {"allreduce", "64"};
     ncclResult_t result = ncclSuccess;
-    for (size_t i = 0; i < times && result == ncclSuccess; ++i) result = call(inner);
+    for (size_t i = 0; i < times && result == ncclSuccess; ++i) {
+      result = call(inner);
+      if (i == 0 && result == ncclSuccess) printLine("underway", {}, {});  // its links are there
+    }
     return result;
   }
 

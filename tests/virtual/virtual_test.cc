@@ -2,8 +2,10 @@
 
 #include <tutti/inspect.h>
 #include <tutti/virtual.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -18,6 +20,11 @@ using testing::HasSubstr;
 
 constexpr int kRanks = 16;
 constexpr size_t kCount = 100'000;
+
+// Each test is a process that runs beside others.
+std::string ownFile(const std::string& name) {
+  return testing::TempDir() + "/" + std::to_string(::getpid()) + "." + name;
+}
 
 class Virtual : public testing::Test {
  protected:
@@ -172,7 +179,7 @@ TEST_F(Virtual, TheDumpTellsPlacesAndCalls) {
 }
 
 // Its path; what is in it is tried with `tutti sim --trace` (tests/tools/sim_test.py).
-std::string traceFile() { return testing::TempDir() + "/virtual_trace.jsonl"; }
+std::string traceFile() { return ownFile("virtual_trace.jsonl"); }
 
 TEST_F(Virtual, CallsAreWrittenDown) {
   EXPECT_NCCL(ncclGroupStart());
@@ -226,7 +233,8 @@ TEST(VirtualRanks, RefuseWhatTheClusterHasNot) {
 }  // namespace tutti::conformance
 
 int main(int argc, char** argv) {
-  const std::string file = testing::TempDir() + "/virtual_cluster.yaml";
+  using tutti::conformance::ownFile;
+  const std::string file = ownFile("virtual_cluster.yaml");
   FILE* out = std::fopen(file.c_str(), "w");
   if (out == nullptr) return 2;
   std::fputs(
@@ -235,7 +243,10 @@ int main(int argc, char** argv) {
       out);
   std::fclose(out);
   setenv("TUTTI_VIRTUAL_CLUSTER", file.c_str(), 1);
-  setenv("TUTTI_VIRTUAL_TRACE", (testing::TempDir() + "/virtual_trace.jsonl").c_str(), 1);
+  setenv("TUTTI_VIRTUAL_TRACE", ownFile("virtual_trace.jsonl").c_str(), 1);
   testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  const int result = RUN_ALL_TESTS();
+  for (const char* name : {"virtual_cluster.yaml", "virtual_trace.jsonl"})
+    std::remove(ownFile(name).c_str());
+  return result;
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <deque>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -145,11 +146,21 @@ TEST_F(DriverTest, TakesAThreadThatYieldsHome) {
     HomeCpu home(all.back());
     std::deque<Progress> script(600, Progress::kIdle);
     script.push_back(Progress::kDone);
-    ScriptedTask task(std::move(script));
+    // A busy machine's scheduler may take the thread elsewhere again.
+    class Noting final : public ScriptedTask {
+     public:
+      using ScriptedTask::ScriptedTask;
+      Result<Progress> poll() override {
+        if (polls > 520) cpus.insert(::sched_getcpu());  // by then it has looked
+        return ScriptedTask::poll();
+      }
+      std::set<int32_t> cpus;
+    };
+    Noting task(std::move(script));
     task.home = &home;
     waiting_.setPolicy({.spins = 0, .yields = 1000});
     run({&task});
-    EXPECT_EQ(::sched_getcpu(), all.back());
+    EXPECT_TRUE(task.cpus.contains(all.back()));
   }).join();
 }
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/proc_files.h"
 #include "observe/bundle.h"
 #include "observe/examination.h"
-#include "observe/proc_files.h"
 #include "tools/command.h"
 #include "tools/terminal.h"
 
@@ -27,7 +27,7 @@ using observe::Examination;
 bool concerns(const observe::Board& board, const observe::Evidence& evidence,
               const std::string& wanted) {
   if (wanted.empty() || board.name() == wanted) return true;
-  const auto pid = observe::numberOf<int32_t>(wanted);
+  const auto pid = numberOf<int32_t>(wanted);
   return pid && std::ranges::any_of(evidence.ranks, [&](const observe::RankView& rank) {
            return rank.process.processId == *pid && observe::hasPage(rank);
          });
@@ -71,7 +71,7 @@ struct Options {
 
 Status writeBundle(const Options& options, const std::vector<Examination>& found) {
   std::vector<int32_t> processes = observe::processesOf(found);
-  const auto wanted = observe::numberOf<int32_t>(options.wanted);
+  const auto wanted = numberOf<int32_t>(options.wanted);
   if (processes.empty() && wanted) processes.push_back(*wanted);
   const std::string archive = observe::makeBundle(
       {.cause = fmt::format("tutti why --bundle {} {}", options.bundle, options.wanted),
@@ -86,7 +86,7 @@ int explain(const Options& options) {
   const std::string& wanted = options.wanted;
   const std::vector<Examination> found = examineAll(wanted);
   if (found.empty() && !wanted.empty()) {
-    const auto pid = observe::numberOf<int32_t>(wanted);
+    const auto pid = numberOf<int32_t>(wanted);
     const bool isAlive = pid && ::access(fmt::format("/proc/{}", *pid).c_str(), F_OK) == 0;
     if (!isAlive) {
       fmt::print(stderr, "tutti why: no process or communicator {} on this host\n", wanted);

@@ -8,8 +8,8 @@
 #include <charconv>
 #include <optional>
 
+#include "base/proc_files.h"
 #include "base/read_file.h"
-#include "observe/proc_files.h"
 
 namespace tutti::observe {
 namespace {

@@ -17,10 +17,10 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/proc_files.h"
 #include "base/read_file.h"
 #include "base/version.h"
 #include "observe/bundle_page.h"
-#include "observe/proc_files.h"
 #include "observe/process_report.h"
 #include "observe/tar.h"
 #include "observe/time_line.h"

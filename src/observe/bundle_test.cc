@@ -11,9 +11,9 @@
 #include <string>
 #include <tuple>
 
+#include "base/proc_files.h"
 #include "base/read_file.h"
 #include "observe/bundle_page.h"
-#include "observe/proc_files.h"
 #include "observe/process_report.h"
 #include "observe/recorder.h"
 #include "observe/tar.h"

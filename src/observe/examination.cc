@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/markup.h"
+#include "base/proc_files.h"
 #include "observe/activity.h"
-#include "observe/proc_files.h"
 
 namespace tutti::observe {
 namespace {

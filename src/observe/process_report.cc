@@ -11,9 +11,9 @@
 #include <sstream>
 #include <vector>
 
+#include "base/proc_files.h"
 #include "base/read_file.h"
 #include "observe/activity.h"
-#include "observe/proc_files.h"
 
 namespace tutti::observe {
 namespace {

@@ -9,8 +9,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "base/proc_files.h"
 #include "base/read_file.h"
-#include "observe/proc_files.h"
 
 namespace tutti::observe {
 namespace {

@@ -1,6 +1,5 @@
 #include "topology/readers/sysfs/sysfs.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <optional>
 
 #include "base/fd.h"
+#include "base/proc_files.h"
 
 namespace tutti::topology::sysfs {
 namespace {
@@ -46,18 +46,6 @@ int64_t numberOf(const std::optional<std::string>& text, int64_t fallback) {
   int64_t value = 0;
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
   return parsed.ec == std::errc() ? value : fallback;
-}
-
-std::vector<std::string> namesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  DIR* stream = ::opendir(folder.c_str());
-  if (stream == nullptr) return names;
-  while (const dirent* entry = ::readdir(stream)) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  ::closedir(stream);
-  std::ranges::sort(names);
-  return names;
 }
 
 std::string realPath(const std::string& path) {

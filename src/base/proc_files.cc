@@ -1,10 +1,10 @@
-#include "observe/proc_files.h"
+#include "base/proc_files.h"
 
 #include <dirent.h>
 
 #include <algorithm>
 
-namespace tutti::observe {
+namespace tutti {
 
 std::vector<std::string> namesIn(const std::string& folder) {
   std::vector<std::string> names;
@@ -22,4 +22,4 @@ std::vector<std::string> namesIn(const std::string& folder) {
   return names;
 }
 
-}  // namespace tutti::observe
+}  // namespace tutti

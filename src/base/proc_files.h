@@ -1,5 +1,4 @@
-// What a process's entries in /proc tell a person. Reads only: nothing is stopped
-// or signalled.
+// Folders and numbers as /proc and /sys have them. Any thread.
 #pragma once
 
 #include <charconv>
@@ -9,9 +8,10 @@
 #include <string_view>
 #include <vector>
 
-namespace tutti::observe {
+namespace tutti {
 
 // What lies in a folder, without the names that begin with a dot; numbers first, in their order.
+// Empty where it cannot be read.
 std::vector<std::string> namesIn(const std::string& folder);
 
 // The whole text as a number, such as a process's name in /proc; nothing else.
@@ -23,4 +23,4 @@ std::optional<Number> numberOf(std::string_view text, int base = 10) {
   return value;
 }
 
-}  // namespace tutti::observe
+}  // namespace tutti

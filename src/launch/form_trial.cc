@@ -1,5 +1,8 @@
 #include "launch/form_trial.h"
 
+#include <algorithm>
+#include <span>
+
 namespace tutti::launch {
 namespace {
 
@@ -36,7 +39,9 @@ void FormTrial::ended(const Outcome& outcome) {
       return;
     case Phase::kTrial:
       if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(outcome.spent);
-      if (++call_ == kRounds * formCount() * kWindow) endTrial();
+      ++call_;
+      if (!hasOther_ && outcome.spent >= kLong) hurry();
+      if (call_ >= kRounds * formCount() * kWindow) endTrial();
       return;
     case Phase::kVerdict: keep(outcome.isAgreed ? Form::kOther : own_); return;
     case Phase::kKept:
@@ -51,6 +56,14 @@ void FormTrial::startTrial() {
   phase_ = Phase::kTrial;
   call_ = 0;
   shortest_ = {};
+}
+
+void FormTrial::hurry() {
+  if (call_ % kWindow == kLongWindow) call_ += kWindow - kLongWindow;
+  const bool isMeasured =
+      std::ranges::all_of(std::span(shortest_).first(formCount()),
+                          [](const Shortest& form) { return form.second != Nanoseconds::max(); });
+  if (call_ % kWindow == 0 && isMeasured) call_ = kRounds * formCount() * kWindow;
 }
 
 void FormTrial::endTrial() {

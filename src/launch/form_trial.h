@@ -61,6 +61,10 @@ class FormTrial {
   // other ranks, as the form before left them.
   static constexpr uint32_t kWindow = 4;
   static constexpr uint32_t kRounds = 2;
+  // Of calls that take this long each form has one window, and a shorter one: a program may make
+  // few of them. Not where ranks must choose together, by the number of calls.
+  static constexpr Nanoseconds kLong = std::chrono::milliseconds(1);
+  static constexpr uint32_t kLongWindow = 3;
   // The trial's eight calls in a slower form, up to twice as long, are then 1 % of the time.
   static constexpr uint32_t kKeptCalls = 1000;
 
@@ -79,6 +83,7 @@ class FormTrial {
   uint32_t formCount() const { return hasOther_ ? 3 : 2; }
   Form formOf(uint32_t call) const { return static_cast<Form>(call / kWindow % formCount()); }
   void startTrial();
+  void hurry();
   void endTrial();
   void keep(Form form);
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/rng.h"
 
 namespace tutti::launch {
@@ -9,6 +11,7 @@ namespace {
 
 using Form = FormTrial::Form;
 using std::chrono::microseconds;
+using std::chrono::milliseconds;
 
 // By form.
 struct Prices {
@@ -148,6 +151,22 @@ TEST(FormTrial, CallsThatRunAtOnceCount) {
   EXPECT_LE(kept, 1000);
   settle(trial, {.copy = 15, .reference = 10});
   EXPECT_FALSE(trial.keepsCopies());
+}
+
+TEST(FormTrial, LongCallsAreTriedLess) {
+  for (const bool isCopyBetter : {true, false}) {
+    FormTrial trial;
+    trial.ended({.couldRefer = true});
+    std::array<int, 2> calls{};
+    while (trial.next().isMeasured) {
+      const bool isCopy = trial.next().form == FormTrial::Form::kCopy;
+      ++calls[isCopy ? 0 : 1];
+      trial.ended({.couldRefer = !isCopy, .spent = milliseconds(isCopy == isCopyBetter ? 10 : 15)});
+    }
+    EXPECT_EQ(calls[0], 3);
+    EXPECT_EQ(calls[1], 3);
+    EXPECT_EQ(trial.keepsCopies(), isCopyBetter);
+  }
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ negative: hop x hops + the longer of fixed + bytes x factor / rate and what the 
 are those of the algorithm. A call takes the cheapest. Fitted to mode "graph" by relative least squares; where one
 protocol takes over from another is searched among the measured sizes. What a hop costs is how much longer more ranks
 take. Beyond the sizes that a short protocol was measured with, a byte goes at the long one's rate, less what of each
-line are flags: the slope among short calls, where bytes hardly count, says nothing of long ones. "eager" adds what its
-shortest calls take longer, at least. Cases are left out.
+line are flags: the slope among short calls, where bytes hardly count, says nothing of long ones. "eager" adds what the host
+takes: a sum and a floor, which is longer for each peer where NCCL launches a send to each. Cases are left out.
 """
 import csv
 import itertools
@@ -153,14 +153,30 @@ def share_hops(system, collective, fitted):
             fitted[n][k][:2] = [waits[n] - hop * hops[n], hop]
 
 
+def peers_of(system, collective, ranks):
+    """Peers that the host launches sends to one by one, in one group: NCCL's all-to-all is no kernel of its own."""
+    return ranks - 1 if (system, collective) == ("nccl", "AlltoAll") else 1
+
+
+def launched(us, cost, system, collective, ranks):
+    """What a call takes that the host launches: longer than in a graph, and no less than the host takes to launch it."""
+    more, least, peer = cost
+    return max(us + more, least + peer * (peers_of(system, collective, ranks) - 1))
+
+
 def launch_of(system, table, predicted):
-    """Whether the host bounds short calls: a sum or a floor, whichever explains them better."""
-    ours = [r for r in table if r[0] == system and r[3] == "eager" and r[4] <= 64 << 10]
-    more = statistics.median(r[5] - predicted(r) for r in ours)
-    floor = statistics.median(r[5] for r in ours)
-    sums = [abs((predicted(r) + more) / r[5] - 1) for r in ours]
-    floors = [abs(max(predicted(r) + 1, floor) / r[5] - 1) for r in ours]
-    return (more, 0.0) if sum(sums) <= sum(floors) else (1.0, floor)
+    """What the host adds to a call, how long it takes at least, and for each further peer, µs: those that explain calls best."""
+    ours = [(r, predicted(r)) for r in table if r[0] == system and r[3] == "eager"]
+
+    def misses(cost, rows):
+        return sum(abs(launched(us, cost, *r[:3]) / r[5] - 1) for r, us in rows)
+
+    alone = [x for x in ours if peers_of(*x[0][:3]) == 1]
+    grouped = [x for x in ours if peers_of(*x[0][:3]) > 1]
+    tenths = [i / 10 for i in range(200)]
+    more, least = min(((m, f) for m in tenths[:31] for f in tenths), key=lambda c: misses((*c, 0.0), alone))
+    peer = min(tenths[:100], key=lambda p: misses((more, least, p), grouped))
+    return more, least, peer
 
 
 def report(table, predicted, launch):
@@ -168,8 +184,7 @@ def report(table, predicted, launch):
     for row in table:
         t = predicted(row)
         if row[3] == "eager":
-            more, floor = launch[row[0]]
-            t = max(t + more, floor)
+            t = launched(t, launch[row[0]], *row[:3])
         groups.setdefault((row[0], row[3]), []).append((t / row[5] - 1, row[1], row[2], row[4]))
     for key, found in groups.items():
         worst = max(found, key=lambda f: abs(f[0]))
@@ -201,8 +216,8 @@ def main():
         return predict(row[0], row[1], fitted[row[0], row[1]][row[2]], row[2], row[4])
 
     launch = {system: launch_of(system, table, predicted) for system in dict.fromkeys(r[0] for r in table)}
-    for system, (more, floor) in launch.items():
-        print(f"launch {system} more_us {more:.1f} least_us {floor:.1f}")
+    for system, (more, least, peer) in launch.items():
+        print(f"launch {system} more_us {more:.1f} least_us {least:.1f}" + (f" peer_us {peer:.1f}" if peer else ""))
     for (system, collective), of_ranks in fitted.items():
         for n, prices in of_ranks.items():
             for k, (fixed, hop, per_mb, upto, tail) in enumerate(prices):

@@ -118,7 +118,8 @@ Result<std::vector<Measured>> parseMeasured(std::string_view text, const std::st
 
 double Compared::spread() const {
   const auto [least, most] = std::ranges::minmax(runs, {}, &Measured::us);
-  return most.us / least.us - 1;
+  if (lineUs <= 0) return most.us / least.us - 1;
+  return std::max(most.us, lineUs) / std::min(least.us, lineUs) - 1;
 }
 
 namespace {
@@ -129,6 +130,27 @@ auto groupOf(const Measured& row) {
 }
 auto callOf(const Measured& row) {
   return std::tuple(groupOf(row), std::string(name(row.collective)), row.ranks, row.bytes);
+}
+
+// Two calls of a kind, one larger: what the line between them says of a size between them.
+double between(const Measured& low, const Measured& high, uint64_t bytes) {
+  const double part =
+      static_cast<double>(bytes - low.bytes) / static_cast<double>(high.bytes - low.bytes);
+  return low.us + part * (high.us - low.us);
+}
+
+// One run shows nothing of how far runs differ: its neighbours do, where they were run more often.
+void addLines(std::span<Compared> calls) {
+  const auto kindOf = [](const Compared& each) {
+    const Measured& row = each.measured;
+    return std::tuple(groupOf(row), row.collective, row.ranks);
+  };
+  for (size_t i = 1; i + 1 < calls.size(); ++i) {
+    const Compared &low = calls[i - 1], &high = calls[i + 1];
+    const bool isBetween = kindOf(low) == kindOf(calls[i]) && kindOf(high) == kindOf(calls[i]);
+    if (isBetween && calls[i].runs.size() == 1 && low.runs.size() > 1 && high.runs.size() > 1)
+      calls[i].lineUs = between(low.measured, high.measured, calls[i].measured.bytes);
+  }
 }
 
 // Runs of a call together, calls in order.
@@ -143,6 +165,7 @@ std::vector<Compared> callsOf(std::span<const Measured> measured) {
     call.measured.us = medianOf(std::move(times));
     made.push_back(std::move(call));
   }
+  addLines(made);
   return made;
 }
 
@@ -231,6 +254,7 @@ void printRuns(std::span<const Compared> compared, const std::string& title, IsL
     const Measured& row = each.measured;
     std::string text;
     for (const Measured& run : each.runs) text += fmt::format(" {:.4g}", run.us);
+    if (each.lineUs > 0) text += fmt::format(" ({:.4g} by its neighbours)", each.lineUs);
     fmt::print("  {:<6} {:<6} {:<14} {:>5} {:>6} {:>10.1f} {:>+7.0f} {}\n", nameOf(row.system),
                nameOf(row.launch), name(row.collective), row.ranks, sizeName(row.bytes), each.us,
                100 * each.error(), text);
@@ -250,10 +274,13 @@ void printCompared(std::span<const Compared> compared) {
             [](const Compared& each) {
               return !each.isUnstable() && std::abs(each.error()) > kWantedError;
             });
-  printRuns(compared,
-            fmt::format("unstable (?): the slowest run takes over {:.0f} % longer than the fastest",
-                        100 * kWantedError),
-            [](const Compared& each) { return each.isUnstable(); });
+  printRuns(
+      compared,
+      fmt::format("unstable (?): the slowest run takes over {0:.0f} % longer than the fastest, or "
+                  "a lone run is over {0:.0f} % off\n  the line between its neighbours in size, "
+                  "which were run several times",
+                  100 * kWantedError),
+      [](const Compared& each) { return each.isUnstable(); });
 }
 
 void printComparedJson(std::span<const Compared> compared) {
@@ -269,6 +296,7 @@ void printComparedJson(std::span<const Compared> compared) {
                            {"bytes", each.measured.bytes},
                            {"measured_us", each.measured.us},
                            {"runs", std::move(runs)},
+                           {"line_us", each.lineUs},
                            {"unstable", each.isUnstable()},
                            {"simulated_us", each.us},
                            {"error", each.error()},

@@ -38,9 +38,13 @@ struct Compared {
   double us = 0;
   std::string way = "";
   double error() const { return us / measured.us - 1; }  // above 0: simulated too slow
-  // By how much the slowest run takes longer than the fastest.
+  // Of a call of one run: what the line between its neighbours in size says, where both were run
+  // several times; 0: unknown.
+  double lineUs = 0;
+  // By how much the slowest run takes longer than the fastest. One run alone has its neighbours'
+  // line beside it.
   double spread() const;
-  // Its own runs are further apart than the simulation may be from them.
+  // What was measured is further apart than the simulation may be from it.
   bool isUnstable() const { return spread() > kWantedError; }
 };
 Result<std::vector<Compared>> compare(std::span<const Measured> measured,

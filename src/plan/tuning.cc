@@ -92,9 +92,12 @@ std::string write(const SocketConstants& sockets) {
 
 std::string write(const GpuConstants& gpu) {
   std::string text = head("gpu", gpu.origin);
-  for (const System system : kSystems)
-    text += fmt::format("launch {} more_us {:.4g} least_us {:.4g}\n", nameOf(system),
-                        gpu.eager[place(system)].moreUs, gpu.eager[place(system)].leastUs);
+  for (const System system : kSystems) {
+    const LaunchCost& cost = gpu.eager[place(system)];
+    text += fmt::format("launch {} more_us {:.4g} least_us {:.4g}", nameOf(system), cost.moreUs,
+                        cost.leastUs);
+    text += cost.peerUs > 0 ? fmt::format(" peer_us {:.4g}\n", cost.peerUs) : "\n";
+  }
   for (const CallPrices& each : gpu.calls) {
     text += fmt::format("call {} {} {} {} ranks {} fixed_us {:.4g} hop_us {:.4g} gb_s {:.4g}",
                         nameOf(each.system), name(each.collective), each.algorithm,
@@ -318,7 +321,9 @@ class TuningParser {
     TUTTI_TRY(parseSystem(words.next(), system));
     LaunchCost& cost = tuning_.gpu->eager[place(system)];
     TUTTI_TRY(parseFigure(words, "more_us", cost.moreUs));
-    return parseFigure(words, "least_us", cost.leastUs);
+    TUTTI_TRY(parseFigure(words, "least_us", cost.leastUs));
+    if (words.rest().empty()) return {};
+    return parseFigure(words, "peer_us", cost.peerUs);
   }
 
   Status parseCall(Words& words) {

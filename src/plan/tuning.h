@@ -74,6 +74,7 @@ struct CallPrices {
 struct LaunchCost {
   double moreUs = 0;   // than in a graph
   double leastUs = 0;  // the host cannot call more often
+  double peerUs = 0;   // more of that for each further peer that a call sends to on its own
   bool operator==(const LaunchCost&) const = default;
 };
 

@@ -26,7 +26,7 @@ Tuning tuningOf() {
                                      .us = {0, 0, 0, 0, 0, 0, 0, 20, 5, 400},
                                      .wireGbPerSecond = 2.5},
           .gpu = GpuConstants{.origin = origin,
-                              .eager = {{{1.5, 0}, {0, 10.25}}},
+                              .eager = {{{1.5, 0}, {0, 10.25, 2.5}}},
                               .calls = {{.system = System::kNccl,
                                          .collective = Collective::kBroadcast,
                                          .algorithm = "ring",
@@ -114,6 +114,8 @@ TEST(Tuning, IsRefusedWhereItGoesWrong) {
               HasSubstr("wanted message"));
   const std::string gpu = first + "device gpu\n";
   EXPECT_THAT(refusal(gpu + "launch rccl"), HasSubstr("\"rccl\": wanted tutti or nccl"));
+  EXPECT_THAT(refusal(gpu + "launch nccl more_us 1 least_us 10 peer_us x"),
+              HasSubstr("wanted peer_us"));
   EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL256"), HasSubstr("\"LL256\": wanted LL"));
   EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL fixed_us 1"), HasSubstr("wanted ranks"));
   EXPECT_THAT(refusal(gpu + "call nccl AllReduce ring LL ranks 1 fixed_us 1 hop_us 1 gb_s 1"),

@@ -38,8 +38,9 @@ Result<CallTimer::Cost> CallTimer::find(const SimCall& call) {
   const bool isLocal = cluster_.rankCount() == 1 ||
                        (call.collective == Collective::kSend && call.root == call.sender);
   if (isLocal || call.bytes == 0) {
-    const LaunchCost launch =
-        cluster_.hasGpus() ? launchCost(timing_.system, timing_.launch) : LaunchCost{};
+    const LaunchCost launch = cluster_.hasGpus()
+                                  ? launchCost(timing_.system, timing_.launch, call.collective, 1)
+                                  : LaunchCost{};
     return Cost{.us = call.bytes == 0 ? 0 : std::max(launch.moreUs, launch.leastUs), .way = ""};
   }
   TUTTI_TRY_ASSIGN(const Choices choices, chooseFor(estimator_, call, timing_));

@@ -58,6 +58,21 @@ TEST(CallTimer, ASendIsItsReceive) {
   EXPECT_EQ(timer->costOf(send, Rank{3}).value(), timer->costOf(receive, Rank{12}).value());
 }
 
+// NCCL's all-to-all is a send to each peer, launched one by one; its all-reduce is one kernel.
+TEST(CallTimer, NcclsHostLaunchesAnAllToAllPeerByPeer) {
+  const auto leastUs = [](System system, Collective collective, int32_t ranks) {
+    return launchCost(system, Launch::kEager, collective, ranks).leastUs;
+  };
+  const double one = leastUs(System::kNccl, Collective::kAllReduce, 4);
+  EXPECT_EQ(leastUs(System::kNccl, Collective::kAllToAll, 2), one);
+  const double three = leastUs(System::kNccl, Collective::kAllToAll, 4);
+  EXPECT_GT(three, one);
+  EXPECT_EQ(leastUs(System::kNccl, Collective::kScatter, 4), three);
+  EXPECT_EQ(leastUs(System::kTutti, Collective::kAllToAll, 4),
+            leastUs(System::kTutti, Collective::kAllReduce, 4));
+  EXPECT_EQ(launchCost(System::kNccl, Launch::kGraph, Collective::kAllToAll, 4).leastUs, 0);
+}
+
 TEST(CallTimer, NothingMovesWithinARankOrWithoutBytes) {
   const Cluster whole = exampleCluster("dgx_h100x64", 2);
   const auto alone = timerOf(whole.part(std::vector{Rank{5}}).value());

@@ -105,7 +105,8 @@ Estimate combine(const Cluster& cluster, const SimCall& call, const Method& meth
   if (!cluster.hasGpus())
     return combineAt(cluster, cpuPrices(call.collective, method.algorithm), {}, method.protocol,
                      facts);
-  const LaunchCost launch = launchCost(timing.system, timing.launch);
+  const LaunchCost launch =
+      launchCost(timing.system, timing.launch, call.collective, cluster.rankCount());
   const auto at = [&](graph::Protocol protocol) {
     return combineAt(
         cluster,

@@ -27,7 +27,7 @@ double onGpus(const plan::Agreement& agreement, const plan::CallShape& shape) {
     }
     if (best > 0) break;
   }
-  const LaunchCost launch = launchCost(kSystem, Launch::kEager);
+  const LaunchCost launch = launchCost(kSystem, Launch::kEager, shape.collective, ranks);
   return std::max(best + launch.moreUs, launch.leastUs);
 }
 

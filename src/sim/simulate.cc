@@ -416,8 +416,10 @@ class Simulator {
       return internalError("simulation: rank {} on channel {} stands at step {} of {}, piece {}",
                            index(lane.rank), lane.channel, walk.step, walk.endStep, walk.piece);
     }
+    const Timing& timing = options_.timing;
     const LaunchCost launch = traffic_.cluster().hasGpus()
-                                  ? launchCost(options_.timing.system, options_.timing.launch)
+                                  ? launchCost(timing.system, timing.launch,
+                                               traffic_.call().collective, traffic_.rankCount())
                                   : LaunchCost{};
     made_.us = std::max(now_ + prices_.fixedUs + launch.moreUs, launch.leastUs);
     return std::move(made_);

@@ -40,6 +40,13 @@ Collective pricedAs(Collective collective) {
   return collective;
 }
 
+// To whom the host launches a send each; 1: it launches one kernel.
+int32_t launchedPeers(System system, Collective collective, int32_t rankCount) {
+  return system == System::kNccl && pricedAs(collective) == Collective::kAllToAll
+             ? std::max(rankCount - 1, 1)
+             : 1;
+}
+
 }  // namespace
 
 std::span<const CallPrices> gpuPrices() { return plan::builtInGpu().calls; }
@@ -58,9 +65,11 @@ const CallPrices& pricesFor(const PriceKey& key) {
   return *find(wanted);
 }
 
-LaunchCost launchCost(System system, Launch launch) {
+LaunchCost launchCost(System system, Launch launch, Collective collective, int32_t rankCount) {
   if (launch == Launch::kGraph) return {};
-  return plan::builtInGpu().eager[static_cast<size_t>(system)];
+  LaunchCost cost = plan::builtInGpu().eager[static_cast<size_t>(system)];
+  cost.leastUs += cost.peerUs * (launchedPeers(system, collective, rankCount) - 1);
+  return cost;
 }
 
 double networkHopUs(bool hasGpus, Protocol protocol) {

@@ -35,7 +35,9 @@ const CallPrices& pricesFor(const PriceKey& key);
 bool isPriced(System system, Collective collective, std::string_view algorithm,
               graph::Protocol protocol);
 
-LaunchCost launchCost(System system, Launch launch);
+// What launching a call costs; nothing in a graph. What NCCL makes of sends, as all-to-all, its
+// host launches peer by peer: those count in `leastUs`.
+LaunchCost launchCost(System system, Launch launch, Collective collective, int32_t rankCount);
 
 // A hop between nodes costs more than one inside: proxy, port and remote flag, beside what the
 // network's own latencies are.

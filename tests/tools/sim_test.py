@@ -90,6 +90,14 @@ class Sim(unittest.TestCase):
             calls = json.loads(result.stdout)["rows"]
             self.assertEqual([(c["ranks"], c["measured_us"], c["unstable"], len(c["runs"])) for c in calls],
                              [(2, 5.1, True, 3), (4, 20.8, False, 1)])
+            # Run once, between sizes that were run twice: those say what it may be.
+            lines = [f"all_reduce,4,{size},{us},{name}" for size, us in ((1024, 5), (16384, 7)) for name in "ab"]
+            for alone, unstable in ((5.5, False), (9.0, True)):
+                table.write_text("\n".join(["collective,ranks,bytes,us,run", *lines, f"all_reduce,4,8704,{alone},a"]),
+                                 encoding="utf-8")
+                calls = json.loads(run("compare", table, "--cluster", example("h200x4"), "--json").stdout)["rows"]
+                self.assertEqual([(c["bytes"], c["line_us"], c["unstable"]) for c in calls],
+                                 [(1024, 0, False), (8704, 6.0, unstable), (16384, 0, False)])
             table.write_text("collective,ranks,bytes,us\nall_reduce,4,many,20.8\n", encoding="utf-8")
             result = run("compare", table, "--cluster", example("h200x4"))
             self.assertEqual(result.returncode, 2)

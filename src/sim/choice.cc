@@ -98,14 +98,14 @@ class Chooser {
                                 .type = call_.type,
                                 .peer = call_.root,
                                 .count = divideUp(call_.bytes / blocks, sizeOf(call_.type))};
-    const plan::Agreement agreement = agreementOf(cluster_, wanted_.algorithm);
+    const plan::Agreement agreement = agreementOf(cluster_, plan_, wanted_.algorithm);
     TUTTI_TRY_ASSIGN(const plan::Choice choice, plan::choose(shape, agreement));
     made_.reason = choice.reason;
     TUTTI_TRY(add(std::string(choice.algorithm), Protocol::kSimple, 0, 1));
     for (const schedule::Algorithm& each : schedule::algorithms(call_.collective)) {
       const bool isTooMany = cluster_.rankCount() > kMostRanksDirect && !isSparse(each);
-      // Traffic is that of one host's schedules, laid over the nodes.
-      if (each.name == choice.algorithm || isTooMany || each.followsHosts() ||
+      if (each.name == choice.algorithm || isTooMany ||
+          !each.isOfItsOwn(cluster_.rankCount(), plan_.evenHostCount) ||
           !isWanted(each.name, Protocol::kSimple))
         continue;
       TUTTI_TRY(add(std::string(each.name), Protocol::kSimple, 0, 1));

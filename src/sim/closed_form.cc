@@ -57,18 +57,19 @@ double slowestRank(const Traffic& traffic) {
 }  // namespace
 
 Hops hopsOf(const Traffic& traffic) {
-  const bool isTree = traffic.method().algorithm == "tree" &&
-                      traffic.call().collective == Collective::kAllReduce &&
-                      traffic.plan().merged.treeChannelCount() > 0;
-  if (isTree && traffic.rankCount() > 1) {
+  if (traffic.followsTrees() && traffic.rankCount() > 1) {
     const Hops up = depthOf(traffic, 0);
     return {2 * up.inside, 2 * up.between};
   }
   const schedule::Algorithm& algorithm =
       *schedule::findAlgorithm(traffic.call().collective, traffic.method().algorithm);
-  const int64_t hops = algorithm.cost(traffic.rankCount()).hops;
+  const int32_t ranks = traffic.rankCount(), hosts = traffic.plan().evenHostCount;
+  const int64_t hops = schedule::costOf(algorithm, schedule::evenSpread(ranks, hosts)).hops;
   if (traffic.cluster().nodeCount() == 1) return {hops, 0};
-  if (algorithm.name != "ring") return {0, hops};
+  if (algorithm.name != "ring") {
+    const int64_t between = hosts > 1 ? algorithm.hostHops(ranks, hosts) : hops;
+    return {hops - between, between};
+  }
   const int64_t between = hops * crossingsOf(traffic) / traffic.rankCount();
   return {hops - between, between};
 }

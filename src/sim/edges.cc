@@ -59,10 +59,11 @@ std::vector<Edge> ringEdges(const Traffic& traffic, int32_t channel) {
   for (int32_t i = 0; i < ranks && ranks > 1; ++i) {
     const Rank from = at(i), to = at(i + 1);
     Use use;
-    if (collective != Collective::kAllGather)
-      use += total - chunks[static_cast<size_t>(index(from))];
-    if (collective != Collective::kReduceScatter)
-      use += total - chunks[static_cast<size_t>(index(to))];
+    const auto chunkOf = [&](int32_t place) {
+      return chunks[static_cast<size_t>(traffic.ringChunkOf(channel, place % ranks))];
+    };
+    if (collective != Collective::kAllGather) use += total - chunkOf(i);
+    if (collective != Collective::kReduceScatter) use += total - chunkOf(i + 1);
     if (use.messages > 0) edges.push_back({from, to, use.bytes, use.wireBytes, use.messages});
   }
   return edges;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "graph/places.h"
+#include "plan/plan.h"
+
 namespace tutti::sim {
 namespace {
 
@@ -44,13 +47,33 @@ std::vector<RingPorts> portsOf(const NodeKind& kind, const graph::NodeGraph& rin
   return ports;
 }
 
+// What CPU ranks know of each other: their hosts.
+Status placeRanks(const Cluster& cluster, VirtualPlan& plan) {
+  if (cluster.nodeCount() == 1) return {};
+  std::vector<graph::Place> places;
+  for (int32_t rank = 0; rank < cluster.rankCount(); ++rank)
+    places.push_back({.host = static_cast<uint64_t>(cluster.nodeOf(Rank{rank}))});
+  TUTTI_TRY_ASSIGN(const graph::MergedGraph merged, graph::mergePlaces(places));
+  for (int32_t rank = 0; rank < cluster.rankCount(); ++rank)
+    plan.hostOf.push_back(merged.nodeOf(Rank{rank}));
+  plan.order = graph::orderOf(merged);
+  plan::Agreement agreed;
+  agreed.hostOf = plan.hostOf;
+  agreed.order = plan.order;
+  plan.evenHostCount = agreed.evenHostCount();
+  return {};
+}
+
 }  // namespace
 
 Result<VirtualPlan> planVirtual(const Cluster& cluster) {
   VirtualPlan plan;
   plan.graphs.rankCount = cluster.rankCount();
   plan.graphs.nodeCount = cluster.nodeCount();
-  if (!cluster.hasGpus()) return plan;
+  if (!cluster.hasGpus()) {
+    TUTTI_TRY(placeRanks(cluster, plan));
+    return plan;
+  }
   std::vector<graph::NodePart> kindParts;
   for (const NodeKind& kind : cluster.kinds()) {
     // Twice the same node, where there are several: what it does to the others is the same for all.

@@ -23,6 +23,11 @@ struct VirtualPlan {
   graph::ClusterGraphs graphs;                    // what holds on all nodes
   graph::MergedGraph merged;                      // over all ranks; no ring for CPU ranks
   std::vector<std::vector<RingPorts>> ringPorts;  // by kind, then GPU
+  // Of CPU ranks, as in plan::Agreement: the host of each, ranks by place, and hosts where each
+  // holds as many.
+  std::vector<int32_t> hostOf;
+  std::vector<Rank> order;
+  int32_t evenHostCount = 1;
 };
 
 Result<VirtualPlan> planVirtual(const Cluster& cluster);

@@ -26,11 +26,11 @@ bool isCircle(Collective collective) {
 }
 
 // The length of messages that the library's own planner gives CPU ranks for this algorithm.
-Result<size_t> plannedPieceBytes(const Cluster& cluster, const SimCall& call,
-                                 std::string_view algorithm) {
+Result<size_t> plannedPieceBytes(const Cluster& cluster, const VirtualPlan& graphs,
+                                 const SimCall& call, std::string_view algorithm) {
   const auto blocks =
       static_cast<uint64_t>(schedule::blockCount(call.collective, cluster.rankCount()));
-  plan::Planner planner(agreementOf(cluster, algorithm));
+  plan::Planner planner(agreementOf(cluster, graphs, algorithm));
   TUTTI_TRY_ASSIGN(
       const plan::Plan plan,
       planner.make(
@@ -43,14 +43,17 @@ Result<size_t> plannedPieceBytes(const Cluster& cluster, const SimCall& call,
 
 }  // namespace
 
-plan::Agreement agreementOf(const Cluster& cluster, std::string_view algorithms) {
+plan::Agreement agreementOf(const Cluster& cluster, const VirtualPlan& plan,
+                            std::string_view algorithms) {
   constexpr size_t kUsualBufferBytes = 512_KiB;  // NCCL_BUFFSIZE
   const bool isOneHost = cluster.nodeCount() == 1;
   const wire::LinkGeometry geometry = plan::linkGeometry(kUsualBufferBytes);
   return {.rankCount = cluster.rankCount(),
           .geometry = isOneHost ? geometry : plan::acrossHosts(geometry),
           .algorithms = std::string(algorithms),
-          .isOneHost = isOneHost};
+          .isOneHost = isOneHost,
+          .hostOf = plan.hostOf,
+          .order = plan.order};
 }
 
 uint64_t wireBytes(Protocol protocol, uint64_t bytes) {
@@ -100,7 +103,7 @@ Result<Traffic> Traffic::make(const Cluster& cluster, const VirtualPlan& plan, c
                            index(call.sender), cluster.rankCount() - 1);
   const bool isAllReduceTree =
       call.collective == Collective::kAllReduce && traffic.algorithm_->name == "tree";
-  // CPU ranks follow the catalogue's trees, in the order of their ranks.
+  // CPU ranks follow the catalogue's trees, in the order of their places.
   traffic.followsLinks_ =
       isAllReduceTree && cluster.hasGpus() && plan.merged.treeChannelCount() > 0;
   traffic.isRing_ = traffic.algorithm_->name == "ring" && isCircle(call.collective);
@@ -112,7 +115,7 @@ Result<Traffic> Traffic::make(const Cluster& cluster, const VirtualPlan& plan, c
   if (method.pieceBytes == 0) traffic.method_.pieceBytes = slotBytes(method.protocol);
   if (method.pieceBytes == 0 && !cluster.hasGpus()) {
     TUTTI_TRY_ASSIGN(traffic.method_.pieceBytes,
-                     plannedPieceBytes(cluster, call, traffic.algorithm_->name));
+                     plannedPieceBytes(cluster, plan, call, traffic.algorithm_->name));
   }
   traffic.chunkCount_ = traffic.followsLinks_
                             ? (cluster.rankCount() == 1 ? 1 : plan.merged.treesPerChannel())
@@ -132,12 +135,28 @@ size_t Traffic::blockElements(int32_t channel) const {
 
 std::span<const Rank> Traffic::order(int32_t channel) const {
   const int32_t rings = plan_->merged.ringCount();
-  if (rings == 0) return {};
+  if (rings == 0) return plan_->order;
   return plan_->merged.ring(channel % rings);
+}
+
+// CPU ranks take places, and shares of one vector belong to those; blocks belong to ranks.
+int32_t Traffic::ringChunkOf(int32_t channel, int32_t place) const {
+  const auto ring = order(channel);
+  const bool isOfPlace =
+      ring.empty() || (!cluster_->hasGpus() && call_.collective == Collective::kAllReduce);
+  return isOfPlace ? place : index(ring[static_cast<size_t>(place)]);
 }
 
 Program Traffic::build(int32_t channel, Rank rank) const {
   const int32_t ranks = cluster_->rankCount();
+  if (!cluster_->hasGpus())
+    return schedule::buildProgram(*algorithm_,
+                                  {.rankCount = ranks,
+                                   .root = call_.root,
+                                   .sender = call_.sender,
+                                   .order = order(channel),
+                                   .hostCount = plan_->evenHostCount},
+                                  rank);
   if (!followsLinks_)
     return algorithm_->build(
         {.rankCount = ranks, .root = call_.root, .sender = call_.sender, .order = order(channel)},

@@ -49,7 +49,8 @@ struct Method {
 
 // What the CPU ranks of a cluster would agree on, with all settings at their defaults but
 // NCCL_ALGO.
-plan::Agreement agreementOf(const Cluster& cluster, std::string_view algorithms);
+plan::Agreement agreementOf(const Cluster& cluster, const VirtualPlan& plan,
+                            std::string_view algorithms);
 
 // Bytes on the wire for so many of data: flags of LL (8 for 8) and LL128 (8 for 120) ride along.
 uint64_t wireBytes(graph::Protocol protocol, uint64_t bytes);
@@ -102,6 +103,8 @@ class Traffic {
   bool followsTrees() const { return followsLinks_; }
   // The ring's order on a channel; empty: 0, 1, 2, ...
   std::span<const Rank> order(int32_t channel) const;
+  // The chunk of a ring that the rank at a place of that order finishes or brings.
+  int32_t ringChunkOf(int32_t channel, int32_t place) const;
 
   Result<FlowRoute> route(int32_t channel, Rank from, Rank to) const;
 

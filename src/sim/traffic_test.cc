@@ -77,7 +77,7 @@ using Sent = std::map<std::pair<int32_t, int32_t>, std::pair<uint64_t, uint64_t>
 // What the library would do: its own plan, made by its own planner for one of 8 ranks.
 void addPlanned(const Cluster& cluster, const plan::CallShape& shape, std::string_view algorithm,
                 int32_t rank, Sent& sent) {
-  plan::Agreement agreement = agreementOf(cluster, algorithm);
+  plan::Agreement agreement = agreementOf(cluster, planOf(cluster), algorithm);
   agreement.rank = Rank{rank};
   plan::Planner planner(std::move(agreement));
   Result<plan::Plan> made = planner.make(shape);

@@ -44,6 +44,8 @@ class Simulator {
                      classify(traffic_, {.laneGbPerSecond = laneGbPerSecond_ * wireFactor_,
                                          .onlyEnds = options_.fidelity == Fidelity::kLogGp}));
     prepare();
+    const int64_t steps = stepCount();  // an event each at least
+    if (steps > options_.mostEvents) return tooMany("at least", steps);
     for (size_t i = 0; i < walks_.size(); ++i) tryStart(static_cast<int32_t>(i));
     TUTTI_TRY(play());
     return finish();
@@ -146,6 +148,29 @@ class Simulator {
     walksOf_.push_back(std::move(ofLane));
   }
 
+  // Of all lanes that are walked, those that move anything.
+  int64_t stepCount() const {
+    std::vector<int64_t> byProgram;
+    for (const LaneProgram& played : programs_) {
+      int64_t& count = byProgram.emplace_back();
+      for (const Step& step : played.lane.program->steps)
+        for (size_t piece = 0; piece < played.lane.layout.pieceCount; ++piece)
+          count += bytesOf(played, step, piece) > 0 ? 1 : 0;
+    }
+    int64_t count = 0;
+    for (const size_t which : programOf_) count += byProgram[which];
+    return count;
+  }
+
+  Status tooMany(std::string_view how, int64_t events) const {
+    return invalidArgument(
+        "{} on {} ranks: {} {} events, at most {} are simulated; {} of {} lanes differ, as their "
+        "flows meet others on links; wanted fewer ranks or channels, fidelity loggp or the closed "
+        "form",
+        traffic_.method().algorithm, traffic_.rankCount(), how, events, options_.mostEvents,
+        made_.classes.lanes.size(), made_.classes.laneCount);
+  }
+
   // ---- steps ---------------------------------------------------------------------------------
 
   const LaneProgram& playedBy(const Walk& walk) const { return programs_[walk.program]; }
@@ -166,9 +191,12 @@ class Simulator {
   }
   const Step& stepOf(const Walk& walk) const { return programOf(walk).program->steps[walk.step]; }
   uint64_t bytesOf(const Walk& walk) const {
-    const auto& [lane, chunk] = playedBy(walk);
-    if (!traffic_.isRing()) return lane.bytesOf(stepOf(walk).chunk, walk.piece);
-    const size_t start = walk.piece * lane.layout.pieceElements;
+    return bytesOf(playedBy(walk), stepOf(walk), walk.piece);
+  }
+  uint64_t bytesOf(const LaneProgram& played, const Step& step, size_t piece) const {
+    const auto& [lane, chunk] = played;
+    if (!traffic_.isRing()) return lane.bytesOf(step.chunk, piece);
+    const size_t start = piece * lane.layout.pieceElements;
     if (start >= chunk) return 0;
     return std::min(lane.layout.pieceElements, chunk - start) * lane.elementBytes;
   }
@@ -389,13 +417,7 @@ class Simulator {
         handle(event);
       }
       settle();
-      if (made_.events > options_.mostEvents)
-        return invalidArgument(
-            "{} on {} ranks: more than {} events, {} of {} lanes differ; wanted fewer ranks, or "
-            "the "
-            "closed form",
-            traffic_.method().algorithm, traffic_.rankCount(), options_.mostEvents,
-            made_.classes.lanes.size(), made_.classes.laneCount);
+      if (made_.events > options_.mostEvents) return tooMany("more than", options_.mostEvents);
     }
     return {};
   }

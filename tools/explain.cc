@@ -12,6 +12,7 @@
 #include "base/settings.h"
 #include "base/units.h"
 #include "comm/reduction.h"
+#include "comm/relays.h"
 #include "net/registry.h"
 #include "schedule/catalog.h"
 #include "tools/collective_option.h"
@@ -102,7 +103,8 @@ ExplainedCall callOf(const Options& options) {
                      .bufferBytes = static_cast<size_t>(settings.integer("NCCL_BUFFSIZE")),
                      .algorithms = settings.text("NCCL_ALGO"),
                      .cpuCount = cpuCountOf(options),
-                     .hostCount = options.hostCount};
+                     .hostCount = options.hostCount,
+                     .relays = comm::relaysOf(settings)};
   if (call.hostCount > call.rankCount)
     throw CLI::ValidationError(
         "--hosts", fmt::format("{} hosts for {} ranks", call.hostCount, call.rankCount));

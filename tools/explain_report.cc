@@ -49,6 +49,7 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
     agreement.ranksPerCpu = ranksPerCpu(mostOfAHost, call.cpuCount);
   }
   agreement.inNetwork = call.inNetwork;
+  agreement.relays = call.relays;
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
   return agreement;

@@ -29,6 +29,7 @@ struct ExplainedCall {
   int32_t hostCount = 1;     // each with the next few ranks
   std::string network = {};  // between hosts; empty: one host
   plan::NetworkReduction inNetwork = {};  // what reduces there
+  plan::Relays relays = plan::Relays::kByPrice;
 };
 
 // An algorithm's figures for the call.

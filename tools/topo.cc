@@ -35,7 +35,7 @@ Result<topology::PathPolicy> policyOf(const Settings& settings) {
   TUTTI_TRY_ASSIGN(policy.directNetLevel,
                    topology::parseLevel("NCCL_NET_GDR_LEVEL", settings.text("NCCL_NET_GDR_LEVEL")));
   policy.relayOverGpus = settings.text("NCCL_NVB_DISABLE") != "1";
-  policy.relayToNics = settings.text("NCCL_PXN_DISABLE") != "1";
+  policy.relayToNics = settings.integer("NCCL_PXN_DISABLE") == 0;
   policy.relayToNicsOverC2c = settings.text("NCCL_PXN_C2C") != "0";
   policy.directNetOverC2c = settings.text("NCCL_NET_GDR_C2C") != "0";
   return policy;

@@ -23,7 +23,7 @@ constexpr std::string_view kSubsystems =
     "DESTROY|ALLOC_HOST|ALL";
 // Names that NCCL knows and this library lacks are allowed, so that "^NVLS" is no mistake.
 constexpr std::string_view kAlgorithmNames =
-    "ring|tree|oneshot|twoshot|hierarchical|direct|pairwise|doubling|pat|collnetdirect|"
+    "ring|tree|oneshot|twoshot|hierarchical|direct|pairwise|rail|doubling|pat|collnetdirect|"
     "collnetchain|nvls|nvlstree";
 
 // A name that NCCL knows, what it does there, and why it does nothing here.
@@ -145,6 +145,12 @@ constexpr SettingInfo kTable[] = {
      "collnetdirect. In place of a communicator's collnetEnable."},
     {"NCCL_COLLNET_NODE_THRESHOLD", kInteger, "", "2", "2..1048576",
      "Hosts from which on it does."},
+    {"NCCL_PXN_DISABLE", kInteger, "", "0", "0..1",
+     "1: no message goes to another host by way of a rank of the own one. tutti topo: nor a path."},
+    {"NCCL_P2P_PXN_LEVEL", kInteger, "", "1", "0..2",
+     "Whether all-to-all does so (algorithm rail), over the rank of the own host in the receiver's "
+     "seat: 0: never; 1: where it is the cheapest; 2: always, where hosts hold several ranks "
+     "each, equally many. The least of all ranks' holds."},
     {"TUTTI_OFI_PROVIDER", kText, "", "", "",
      "With NCCL_NET=ofi: which of libfabric's providers, as fi_info names them (tcp, efa, psm3, "
      "verbs); unset: libfabric's first choice."},
@@ -335,9 +341,7 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_IB_RESILIENCY_PORT_FAILOVER", "go on over another port", kNoVerbs),
     idle("NCCL_IB_RESILIENCY_PORT_RECOVERY", "return to a mended port", kNoVerbs),
     idle("NCCL_RINGS", "rings by hand", kNoRings),
-    idle("NCCL_PXN_DISABLE", "no relay over another GPU's NIC", kNoGpu),
-    idle("NCCL_PXN_C2C", "such relays over C2C", kNoGpu),
-    idle("NCCL_P2P_PXN_LEVEL", "such relays for send and receive", kNoGpu),
+    idle("NCCL_PXN_C2C", "relays over another GPU's NIC over C2C", kNoGpu),
     idle("NCCL_PAT_ENABLE", "the PAT algorithm", kNoTuning),
     idle("NCCL_SINGLE_RING_THRESHOLD", "bytes up to which one ring is used", kNoTuning),
     idle("NCCL_TREE_THRESHOLD", "bytes up to which trees are used", kNoTuning),

@@ -10,6 +10,7 @@
 #include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
+#include "comm/relays.h"
 #include "comm/tuning_file.h"
 #include "device/accelerator.h"
 #include "graph/places.h"
@@ -47,6 +48,7 @@ struct InitRecord {
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
   ReductionOffer reduction;
+  plan::Relays relays{};  // of which the least holds
 };
 
 void proposeStaging(InitRecord& own, const Settings& settings) {
@@ -275,6 +277,7 @@ Status Communicator::agree() {
   own.cpus = affinityMask();
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
+  own.relays = relaysOf(process_.settings());
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
   own.reduction.nodeThreshold =
       static_cast<int32_t>(process_.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));
@@ -303,6 +306,7 @@ Status Communicator::agree() {
                             .hostOf = hostsOf(records, graph_),
                             .ranksPerCpu = ranksPerCpu(cpus),
                             .order = graph::orderOf(graph_),
+                            .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
   for (const InitRecord& record : records) peers_.push_back(record.peer);
   settleOnHost(cpus);

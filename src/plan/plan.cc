@@ -118,6 +118,20 @@ std::string networkObstacle(const CallShape& shape, const NetworkReduction& netw
   return network.obstacle.empty() ? "NCCL_COLLNET_ENABLE is not set" : network.obstacle;
 }
 
+// Why algorithms of its kind are not for this call; empty where they are.
+std::string obstacleTo(const Algorithm& algorithm, const CallShape& shape,
+                       const Agreement& agreement) {
+  if (algorithm.relays && agreement.relays == Relays::kNever) {
+    return fmt::format(
+        "{} relays, which a rank's NCCL_PXN_DISABLE=1 or NCCL_P2P_PXN_LEVEL=0 forbids",
+        algorithm.name);
+  }
+  if (!algorithm.reducesInNetwork() || agreement.isOneHost) return {};
+  std::string obstacle = networkObstacle(shape, agreement.inNetwork);
+  if (!obstacle.empty()) obstacle.insert(0, "no network reduces: ");
+  return obstacle;
+}
+
 // What NCCL_ALGO allows of the collective's algorithms; those that the links can hold.
 Result<std::vector<const Algorithm*>> allowedFor(const CallShape& shape,
                                                  const Agreement& agreement) {
@@ -126,24 +140,30 @@ Result<std::vector<const Algorithm*>> allowedFor(const CallShape& shape,
   const AlgorithmFilter filter(agreement.algorithms);
   const int32_t hosts = agreement.evenHostCount();
   std::vector<const Algorithm*> allowed;
-  std::string obstacle;
+  std::string lastObstacle;
   for (const Algorithm& algorithm : all) {
     const uint32_t capacity = wire::capacity(agreement.geometry.slotCount);
     if (algorithm.minSlotCount > static_cast<int32_t>(capacity)) continue;
     if (!filter.allows(collective, algorithm.name)) continue;
-    const bool isAsked = !agreement.algorithms.empty();
-    if (algorithm.reducesInNetwork() && !agreement.isOneHost) {
-      obstacle = networkObstacle(shape, agreement.inNetwork);
-      if (!obstacle.empty()) continue;
-    } else if (!isAsked && !algorithm.isOfItsOwn(agreement.rankCount, hosts)) {
+    std::string obstacle = obstacleTo(algorithm, shape, agreement);
+    if (!obstacle.empty()) {
+      lastObstacle = "; " + std::move(obstacle);
       continue;
     }
+    const bool isAsked = !agreement.algorithms.empty();
+    const bool isInNetwork = algorithm.reducesInNetwork() && !agreement.isOneHost;
+    if (!isAsked && !isInNetwork && !algorithm.isOfItsOwn(agreement.rankCount, hosts)) continue;
+    if (!isAsked && algorithm.relays && agreement.relays == Relays::kAlways) return {{&algorithm}};
     allowed.push_back(&algorithm);
   }
   if (!allowed.empty()) return allowed;
-  if (!obstacle.empty()) obstacle.insert(0, "; no network reduces: ");
   return invalidUsage("NCCL_ALGO={} leaves no algorithm for {}; there are: {}{}",
-                      agreement.algorithms, name(collective), listNames(all), obstacle);
+                      agreement.algorithms, name(collective), listNames(all), lastObstacle);
+}
+
+std::string reasonForOnly(const Algorithm& algorithm, const Agreement& agreement) {
+  return agreement.algorithms.empty() && algorithm.relays ? "NCCL_P2P_PXN_LEVEL=2"
+                                                          : "the only one NCCL_ALGO allows";
 }
 
 RankKind kindOf(const Agreement& agreement) {
@@ -354,7 +374,7 @@ Result<Choice> chooseWith(const CallShape& shape, const Agreement& agreement,
   const auto all = schedule::algorithms(shape.collective);
   if (all.size() == 1) return Choice{all[0].name, "the only algorithm"};
   TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed, allowedFor(shape, agreement));
-  if (allowed.size() == 1) return Choice{allowed[0]->name, "the only one NCCL_ALGO allows"};
+  if (allowed.size() == 1) return Choice{allowed[0]->name, reasonForOnly(*allowed[0], agreement)};
   const CpuConstants& constants = constantsFor(allowed, agreement);
   const std::vector<AlgorithmCost> costs = costsBy(constants, shape, agreement, allowed, crossings);
   const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);

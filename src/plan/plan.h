@@ -37,6 +37,10 @@ struct NetworkReduction {
   bool reduces(DataType type, ReduceOp op) const;
 };
 
+// Whether messages may take a detour over a rank that neither has nor wants them, the one beside
+// the network adapter. In the order of the settings' numbers.
+enum class Relays : uint8_t { kNever, kByPrice, kAlways };
+
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
 // Where ranks are on several hosts: longer messages, each of which costs a trip between them.
@@ -77,6 +81,7 @@ struct Agreement {
   // Ranks by place: neighbours in it are near each other (graph/places.h). Empty: 0, 1, 2, ...
   std::vector<Rank> order = {};
   NetworkReduction inNetwork = {};
+  Relays relays = Relays::kByPrice;
   std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all
                                               // ranks, shared with the parent's; null: built-in
   std::shared_ptr<Tuner> tuner = {};  // a plug-in, shared by whoever plans for this communicator;

@@ -288,5 +288,42 @@ TEST(Hierarchical, IsThereWhereHostsHoldSeveralRanksOrItIsAskedFor) {
   EXPECT_EQ(choose(shape, agreement).value().algorithm, "hierarchical");
 }
 
+class RailChoice : public testing::Test {
+ protected:
+  RailChoice() {
+    agreement_.isOneHost = false;
+    agreement_.hostOf = {0, 0, 1, 1};
+  }
+  bool isOffered() const {
+    return std::ranges::any_of(costsOf(shape_, agreement_), [](const AlgorithmCost& each) {
+      return each.algorithm == "rail" && each.us > 0;
+    });
+  }
+  CallShape shape_{.collective = Collective::kAllToAll, .count = 1024};
+  Agreement agreement_ = agreementOf(4);
+};
+
+TEST_F(RailChoice, IsOfferedWhereHostsHoldSeveralRanksAlike) {
+  EXPECT_TRUE(isOffered());
+  agreement_.hostOf = {0, 0, 0, 1};
+  EXPECT_FALSE(isOffered());
+}
+
+TEST_F(RailChoice, IsNotOfferedWhereNobodyMayRelay) {
+  agreement_.relays = Relays::kNever;
+  EXPECT_FALSE(isOffered());
+  agreement_.algorithms = "alltoall:rail";
+  EXPECT_THAT(std::string(choose(shape_, agreement_).status().message()),
+              testing::HasSubstr("rail relays, which a rank's NCCL_PXN_DISABLE=1"));
+}
+
+TEST_F(RailChoice, IsTakenAtOnceWhereItIsToBeAlways) {
+  agreement_.relays = Relays::kAlways;
+  EXPECT_EQ(choose(shape_, agreement_).value().algorithm, "rail");
+  EXPECT_EQ(choose(shape_, agreement_).value().reason, "NCCL_P2P_PXN_LEVEL=2");
+  agreement_.hostOf = {0, 0, 0, 1};
+  EXPECT_NE(choose(shape_, agreement_).value().algorithm, "rail");
+}
+
 }  // namespace
 }  // namespace tutti::plan

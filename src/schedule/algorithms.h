@@ -18,8 +18,8 @@ struct ScheduleOptions {
   std::span<const Rank> order{};  // rings: order[i] sends to order[i + 1]; a permutation of all
                                   // ranks, empty for 0, 1, 2, ... Other algorithms are placed in
                                   // an order by buildProgram (catalog.h).
-  int32_t hostCount = 1;  // hierarchical: so many hosts hold as many ranks each, a host's next to
-                          // each other; divides rankCount
+  int32_t hostCount = 1;  // hierarchical, rail: so many hosts hold as many ranks each, a host's
+                          // next to each other; divides rankCount
   std::span<const int32_t> hostStarts{};  // the networks' heads: each host's first place,
                                           // ascending, where hosts do not hold as many each
   int32_t headCount = 1;  // ranks of a host that hand data to the network, each its own part; every
@@ -98,6 +98,10 @@ Program pairwiseAllToAll(const ScheduleOptions& options, Rank rank);
 // All blocks are sent, then all are received, each rank beginning with its neighbour (rounds.cc).
 // In place too: what is overwritten has been sent.
 Program directAllToAll(const ScheduleOptions& options, Rank rank);
+
+// All-to-all of hostCount hosts (rail.cc): blocks for another seat of another host are passed on by
+// the rank of the own host in that seat. With one host it is direct. Needs four slots a link.
+Program railAllToAll(const ScheduleOptions& options, Rank rank);
 
 // The root receives from (sends to) every other rank, beginning with the one after it (rounds.cc).
 Program directGather(const ScheduleOptions& options, Rank rank);

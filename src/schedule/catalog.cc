@@ -37,6 +37,9 @@ constexpr int32_t kTwoPhaseSlots = 2;
 // Heads hand each other all chunks before either folds the first.
 constexpr int32_t kHeadSlots = 4;
 
+// Rail's that run ahead (rail.cc).
+constexpr int32_t kRailSlots = 4;
+
 // Grouped by collective; the first is taken when nothing is known.
 constexpr std::array kAlgorithms = {
     Algorithm{"ring",
@@ -154,6 +157,8 @@ constexpr std::array kAlgorithms = {
               allHops<pairwiseCost>},
     Algorithm{"direct", Collective::kAllToAll, 1, directAllToAll, oneChunkARank, directAllToAllCost,
               allHops<directAllToAllCost>},
+    Algorithm{"rail", Collective::kAllToAll, kRailSlots, railAllToAll, oneChunkARank,
+              directAllToAllCost, railHostHops, railCost, "direct", nullptr, Heads::kNone, true},
     Algorithm{"direct", Collective::kGather, 1, directGather, oneChunkARank, gatherCost,
               allHops<gatherCost>},
     Algorithm{"direct", Collective::kScatter, 1, directScatter, oneChunkARank, scatterCost,

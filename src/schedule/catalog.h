@@ -51,8 +51,8 @@ struct Algorithm {
   int32_t (*chunkCount)(int32_t rankCount);
   Cost (*cost)(int32_t rankCount);
   // Of the hops, those between hosts, where so many hosts hold as many ranks each, a host's next to
-  // each other. Exact; an upper bound for pairwise and PAT, and for tree and doubling where ranks
-  // are no power of two.
+  // each other. Exact; an upper bound for pairwise and PAT, for tree and doubling where ranks are
+  // no power of two, and for rail where a host holds more than four.
   int32_t (*hostHops)(int32_t rankCount, int32_t hostCount);
   // Where its schedule follows the hosts (ScheduleOptions::hostCount): what it costs then, and the
   // algorithm that it is with one host, whose prices hold for it too. Null and empty: it does not.
@@ -64,6 +64,7 @@ struct Algorithm {
   Cost (*costOfFirst)(const ShortVector& vector) = nullptr;
   // With some: several hosts need a network that reduces, the chunks are those of one head.
   Heads heads = Heads::kNone;
+  bool relays = false;  // over ranks that neither have a message nor want it (NCCL_PXN_DISABLE)
 
   bool followsHosts() const { return costOnHosts != nullptr; }
   bool reducesInNetwork() const { return heads != Heads::kNone; }

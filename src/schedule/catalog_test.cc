@@ -80,6 +80,53 @@ TEST(Hierarchical, IsProvedForEveryNumberOfHosts) {
   }
 }
 
+TEST(Rail, IsProvedForEveryNumberOfHosts) {
+  const Algorithm& algorithm = *findAlgorithm(Collective::kAllToAll, "rail");
+  for (int32_t n = 1; n <= kMostRanks; ++n) {
+    for (int32_t hosts = 1; hosts <= n; ++hosts) {
+      if (n % hosts != 0) continue;
+      const Schedule schedule = makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts});
+      for (const bool inPlace : {false, true}) {
+        const Proof proof =
+            prove(schedule, {.slotCount = algorithm.minSlotCount, .pieces = 2, .inPlace = inPlace});
+        ASSERT_TRUE(proof.ok()) << n << " ranks on " << hosts << " hosts: " << proof.refusal;
+      }
+    }
+  }
+}
+
+TEST(Rail, LinksBetweenHostsJoinRanksOfOneSeat) {
+  for (const int32_t hosts : {2, 3, 4}) {
+    const int32_t seats = 4, n = hosts * seats;
+    for (int32_t rank = 0; rank < n; ++rank) {
+      const Program program = railAllToAll({.rankCount = n, .hostCount = hosts}, Rank{rank});
+      int32_t across = 0;
+      for (const Rank peer : program.sendsTo) {
+        if (index(peer) / seats == rank / seats) continue;
+        EXPECT_EQ(index(peer) % seats, rank % seats);
+        ++across;
+      }
+      EXPECT_EQ(across, hosts - 1);
+    }
+  }
+}
+
+TEST(Rail, PassesOnWhatItsHostHasForItsSeat) {
+  const Program program = railAllToAll({.rankCount = 4, .hostCount = 2}, Rank{1});
+  std::vector<std::string> lines;
+  for (const Step& step : program.steps) lines.push_back(describe(program, step));
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       "chunk 0: in[0] -> link->0",
+                       "chunk 1: in[1] -> out[1]",
+                       "chunk 0: link<-0 -> out[0]",
+                       "chunk 2: in[2] -> link->0",
+                       "chunk 3: in[3] -> link->3",
+                       "chunk 3: link<-0 -> link->3",
+                       "chunk 3: link<-3 -> out[3]",
+                       "chunk 2: link<-3 -> out[2]",
+                   }));
+}
+
 TEST(Hierarchical, IsTwoShotOnOneHostAndWithARankAHost) {
   for (int32_t n = 1; n <= 8; ++n) {
     for (const int32_t hosts : {1, n}) {
@@ -166,6 +213,22 @@ TEST(Hierarchical, CostsWhatTheCatalogueSaysOnAnyNumberOfHosts) {
       SCOPED_TRACE(testing::Message() << n << " ranks on " << hosts << " hosts");
       expectCost(makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts}),
                  costOf(algorithm, evenSpread(n, hosts)));
+    }
+  }
+}
+
+TEST(Rail, CostsWhatTheCatalogueSaysOnAnyNumberOfHosts) {
+  const Algorithm& algorithm = *findAlgorithm(Collective::kAllToAll, "rail");
+  for (int32_t n = 2; n <= 32; ++n) {
+    for (int32_t hosts = 1; hosts <= n; ++hosts) {
+      if (n % hosts != 0) continue;
+      SCOPED_TRACE(testing::Message() << n << " ranks on " << hosts << " hosts");
+      const Schedule schedule = makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts});
+      Cost said = costOf(algorithm, evenSpread(n, hosts));
+      const int32_t hops = prove(schedule, {.slotCount = 8}).report.hops;
+      EXPECT_LE(hops, said.hops);
+      if (n / hosts > 4) said.hops = hops;
+      expectCost(schedule, said);
     }
   }
 }
@@ -271,8 +334,9 @@ TEST(Hierarchical, CostsLessWhereChunksAreEmpty) {
 
 TEST_P(EveryAlgorithm, HopsBetweenHostsAsTheCatalogueSays) {
   if (isPointToPoint(algorithm().collective)) return;
-  const auto isExact = [&](int32_t n) {
+  const auto isExact = [&](int32_t n, int32_t hosts) {
     if (algorithm().name == "pairwise" || algorithm().name == "pat") return false;
+    if (algorithm().name == "rail") return n / hosts <= 4;
     const bool wantsPower = algorithm().name == "tree" || algorithm().name == "doubling";
     return !wantsPower || std::has_single_bit(static_cast<uint32_t>(n));
   };
@@ -287,7 +351,7 @@ TEST_P(EveryAlgorithm, HopsBetweenHostsAsTheCatalogueSays) {
           HostHops(algorithm().followsHosts() ? followed : schedule, hosts).longest();
       const int32_t said = algorithm().hostHops(n, hosts);
       EXPECT_LE(seen, said) << n << " ranks on " << hosts << " hosts";
-      if (isExact(n)) {
+      if (isExact(n, hosts)) {
         EXPECT_EQ(seen, said) << n << " ranks on " << hosts << " hosts";
       }
     }
@@ -316,8 +380,11 @@ TEST(Catalog, AsksForNoMoreSlotsThanItNeeds) {
   for (const Algorithm& algorithm : allAlgorithms()) {
     const int32_t tooFew = algorithm.minSlotCount - 1;
     if (tooFew == 0) continue;
-    const Proof proof =
-        prove(makeSchedule(algorithm, {.rankCount = 4, .headCount = 2}), {.slotCount = tooFew});
+    const Schedule schedule =
+        makeSchedule(algorithm, {.rankCount = algorithm.relays ? 8 : 4,
+                                 .hostCount = algorithm.relays ? 2 : 1,  // on one it relays nothing
+                                 .headCount = 2});
+    const Proof proof = prove(schedule, {.slotCount = tooFew});
     EXPECT_NE(proof.refusal.find("deadlock"), std::string::npos) << name(algorithm.collective);
   }
 }

@@ -203,6 +203,33 @@ Cost hierarchicalCost(const Spread& spread) {
   return cost;
 }
 
+namespace {
+
+// Rounds of pairs, of hosts here, as in pairwise.
+int32_t hostRounds(int32_t hosts) { return hosts < 3 ? hosts - 1 : hosts; }
+// Trips of a round: four messages are under way.
+int32_t railTrips(int32_t seats) { return (seats + 3) / 4; }
+
+}  // namespace
+
+// In a round a rank hands in to each other seat of its host, and sends its counterpart a message a
+// seat. Hops are at most so many where there are more than four seats, and as many where not.
+Cost railCost(const Spread& spread) {
+  const int32_t n = spread.rankCount;
+  const int32_t hosts = spread.hostCount;
+  const int32_t seats = n / hosts;
+  const int32_t messages = 2 * n - hosts - seats;
+  const int32_t inside = std::min(seats - 1, 1);
+  return {.steps = 2 * seats - 1 + (hosts - 1) * (3 * seats - 1),
+          .sentMessages = messages,
+          .receivedMessages = messages,
+          .hops = inside + hostRounds(hosts) * (inside + railTrips(seats)),
+          .messages = int64_t{n} * messages,
+          .links = int64_t{n} * (seats - 1 + hosts - 1)};
+}
+
+int32_t railHostHops(int32_t n, int32_t hosts) { return hostRounds(hosts) * railTrips(n / hosts); }
+
 // A rank between two others passes a message of each chunk on both ways; a head has the network in
 // place of one of them. The network's messages count, too.
 Cost collnetChainCost(const Spread& spread) {

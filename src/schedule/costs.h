@@ -31,6 +31,7 @@ Cost doublingCost(int32_t n);
 Cost patHalfCost(int32_t n);
 Cost patAllReduceCost(int32_t n);
 Cost hierarchicalCost(const Spread& spread);
+Cost railCost(const Spread& spread);
 Cost collnetChainCost(const Spread& spread);
 Cost collnetDirectCost(const Spread& spread);
 
@@ -41,6 +42,7 @@ int32_t chainHostHops(int32_t n, int32_t hosts);
 int32_t treeHalfHostHops(int32_t n, int32_t hosts);
 int32_t treeAllReduceHostHops(int32_t n, int32_t hosts);
 int32_t doublingHostHops(int32_t n, int32_t hosts);
+int32_t railHostHops(int32_t n, int32_t hosts);
 int32_t collnetHostHops(int32_t n, int32_t hosts);
 
 }  // namespace tutti::schedule

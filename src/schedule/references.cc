@@ -194,9 +194,9 @@ bool isReferable(const Algorithm& algorithm) {
     case Collective::kAllReduce: return algorithm.name == "twoshot";
     case Collective::kReduceScatter: return algorithm.name == "direct";
     case Collective::kReduce: return algorithm.name == "direct";
+    case Collective::kAllToAll: return !algorithm.relays;
     case Collective::kAllGather:
     case Collective::kBroadcast:
-    case Collective::kAllToAll:
     case Collective::kGather:
     case Collective::kScatter:
     case Collective::kSend:

@@ -209,6 +209,11 @@ TEST_P(Hosts, AllReduceThatFoldsInsideHostsFirstIsRight) {
   expectAllCollectives({"NCCL_ALGO=allreduce:hierarchical;ring"});
 }
 
+// Over the rank of the own host in the receiver's seat; on uneven hosts as ever.
+TEST_P(Hosts, AllToAllThatIsRelayedInsideHostsIsRight) {
+  expectAllCollectives({"NCCL_P2P_PXN_LEVEL=2"});
+}
+
 // Ranks dealt out to hosts in turn: neighbours are brought together, by each algorithm.
 class DealtOut : public testing::TestWithParam<std::string> {};
 

@@ -126,6 +126,29 @@ class Wires(HostCase):
         for sent in self.sent_over_each(hosts, [0, 1], NCCL_SOCKET_IFNAME="=eth1"):
             self.assertGreater(sent["eth1"], 100 * max(sent["eth0"], 1000))
 
+    def test_rails_carry_what_is_relayed_inside_hosts(self):
+        """Each seat of a host has an interface of its own: all-to-all goes over that of the receiver's seat alone."""
+        hosts = self.make_hosts(2)
+        hosts.add_wires(1)
+        each = [{"NCCL_SOCKET_IFNAME": f"=eth{seat}"} for seat in (0, 1, 0, 1)]
+        steps = "times:2:alltoall:100000 line times:20:alltoall:100000 allreduce:64"
+        for level, is_relayed in (("2", True), ("0", False)):
+            with self.subTest(level=level):
+                ranks = self.launch_on(hosts, [0, 0, 1, 1], *[steps] * 4, timeout_ms=20000, each=each, NCCL_P2P_PXN_LEVEL=level, NCCL_DEBUG="INFO",
+                                       NCCL_DEBUG_SUBSYS="ALL")  # fmt: skip
+                self.expect_success(ranks, "times")
+                found = re.findall(r"link (\d+) <- (\d+) lane \d via net", "".join(rank.log for rank in ranks))
+                pairs = {tuple(sorted(map(int, ends))) for ends in found}
+                self.assertEqual(pairs, {(0, 2), (1, 3)} if is_relayed else {(0, 2), (0, 3), (1, 2), (1, 3)})
+                before = [host.sent_bytes() for host in hosts.all]
+                for rank in ranks:
+                    rank.say("go")
+                self.expect_success(ranks, "times", nth=1)
+                self.expect_success(ranks, "allreduce")
+                for host, was in zip(hosts.all, before):
+                    sent = {name: now - was[name] for name, now in host.sent_bytes().items()}
+                    self.assertLessEqual(max(sent.values()), 1.05 * min(sent.values()), sent)
+
     def test_several_sockets_and_threads_bring_the_same(self):
         self.run_all([0, 0, 1, 1], NCCL_SOCKET_NTHREADS="2", NCCL_NSOCKS_PERTHREAD="3")
 

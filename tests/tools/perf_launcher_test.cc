@@ -60,6 +60,13 @@ TEST(PerfLauncher, ASlurmBatchScriptIsNoRank) {
                    .has_value());
 }
 
+TEST(PerfLauncher, RanksThatAreGivenAMeetingPlaceNeedNoLauncher) {
+  const LauncherPlace place =
+      placeOf(variables({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"NCCL_COMM_ID", "10.0.0.1:4242"}}));
+  EXPECT_EQ(place.rank, 1);
+  EXPECT_EQ(place.size, 2);
+}
+
 TEST(PerfLauncher, TheInnermostLauncherCounts) {
   const LauncherPlace place = placeOf(variables({{"RANK", "3"},
                                                  {"WORLD_SIZE", "4"},

@@ -1,0 +1,15 @@
+// What the settings say about relays (NCCL_PXN_DISABLE, NCCL_P2P_PXN_LEVEL).
+#pragma once
+
+#include "base/settings.h"
+#include "plan/plan.h"
+
+namespace tutti::comm {
+
+inline plan::Relays relaysOf(const Settings& settings) {
+  const int64_t level = settings.integer("NCCL_P2P_PXN_LEVEL");
+  if (level == 0 || settings.integer("NCCL_PXN_DISABLE") != 0) return plan::Relays::kNever;
+  return level == 1 ? plan::Relays::kByPrice : plan::Relays::kAlways;
+}
+
+}  // namespace tutti::comm

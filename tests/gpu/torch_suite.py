@@ -5,23 +5,26 @@ libnccl.so.2 is loaded; what passes is compared with another run.
     tests/gpu/torch_suite.py --json nccl.json
     LD_PRELOAD=build/cuda/lib/libnccl.so.2 tests/gpu/torch_suite.py --json ours.json --against nccl.json
 
-Needs PyTorch with CUDA and the package expecttest. Several tests run at the same time, each in processes of its own.
+Needs PyTorch with CUDA and the package expecttest. Several tests run at the same time, each in processes of its own:
+one that is forked from here, which has imported PyTorch, and its ranks.
 """
 import argparse
-import concurrent.futures
 import json
 import os
 import re
-import subprocess
+import signal
 import sys
 import tempfile
+import time
+import unittest
 
 RANKS = 2
 
 
 def load():
     """The test class, made as PyTorch's test_distributed_spawn.py makes it."""
-    os.environ.update(BACKEND="nccl", WORLD_SIZE=str(RANKS))
+    # By NVML, the count of GPUs leaves CUDA alone: each test may then use it in the process that is forked from here.
+    os.environ.update(BACKEND="nccl", WORLD_SIZE=str(RANKS), PYTORCH_NVML_BASED_CUDA_CHECK="1")
     os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp())
     from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
 
@@ -36,63 +39,106 @@ def load():
 
 
 # The ranks of a test are processes that import this file and want its class here.
-if "--one" in sys.argv:
+if __name__ == "__mp_main__":
     TestDistBackendWithSpawn = load()
 
 
-def run_one(name):
-    """passed, skipped or failed: one test, in this process."""
-    import unittest
+def run_one(test_class, name):
+    """passed, skipped or failed, and why: one test, in this process."""
     result = unittest.TestResult()
-    unittest.TestSuite([TestDistBackendWithSpawn(name)]).run(result)
+    unittest.TestSuite([test_class(name)]).run(result)
     if result.skipped:
         return "skipped", result.skipped[0][1]
     problems = result.errors + result.failures
     return ("failed", problems[0][1][-1500:]) if problems else ("passed", "")
 
 
-def start(name, seconds):
-    try:
-        run = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return name, "failed", f"no end within {seconds} s"
-    last = run.stdout.strip().splitlines()[-1:] or [""]
-    try:
-        outcome, text = json.loads(last[0])
-    except ValueError:
-        outcome, text = "failed", f"exit {run.returncode}: {run.stderr[-1500:]}"
-    return name, outcome, text
+class Running:
+    """A test in a session of its own, which ends with all its processes."""
+
+    def __init__(self, test_class, name, seconds):
+        self.name = name
+        self.seconds = seconds
+        self.file = tempfile.TemporaryFile("w+")
+        self.began = time.monotonic()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            try:
+                json.dump(run_one(test_class, name), self.file)
+                self.file.flush()
+            finally:
+                os._exit(0)
+
+    def poll(self):
+        """(outcome, text, seconds), or None while it runs."""
+        took = time.monotonic() - self.began
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if not ended and took < self.seconds:
+            return None
+        try:
+            os.killpg(self.pid, signal.SIGKILL)  # ranks that outlive their test
+        except ProcessLookupError:
+            pass
+        if not ended:
+            os.waitpid(self.pid, 0)
+            return "failed", f"no end within {self.seconds} s", took
+        self.file.seek(0)
+        try:
+            outcome, text = json.load(self.file)
+        except ValueError:
+            outcome, text = "failed", f"wait status {status}"
+        return outcome, text, took
+
+
+def run_all(test_class, names, options):
+    outcomes = {}
+    waiting = list(reversed(names))
+    running = []
+    deadline = time.monotonic() + options.within if options.within else None
+    while waiting or running:
+        if deadline and time.monotonic() > deadline:
+            for name in waiting:
+                outcomes[name] = ("not run", "", 0)
+            waiting = []
+        while waiting and len(running) < options.jobs:
+            running.append(Running(test_class, waiting.pop(), options.timeout))
+        for test in list(running):
+            told = test.poll()
+            if told:
+                running.remove(test)
+                outcomes[test.name] = told
+        time.sleep(0.02)
+    return outcomes
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--tests", default=".", help="a regular expression of test names")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--timeout", type=int, default=90, help="seconds for a test")
+    parser.add_argument("--within", type=int, help="seconds after which no further test is begun")
     parser.add_argument("--json", help="write outcomes to this file")
     parser.add_argument("--against", help="outcomes of another run: what passed there has to pass here")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(run_one(options.one)))
-        return 0
     other = json.load(open(options.against)) if options.against else {}
-    names = [name for name in dir(load()) if name.startswith("test_") and re.search(options.tests, name)]
+    test_class = globals()["TestDistBackendWithSpawn"] = load()
+    names = [name for name in dir(test_class) if name.startswith("test_") and re.search(options.tests, name)]
     if other:
         names = [name for name in names if other.get(name, ["passed"])[0] == "passed"]
-    outcomes = {}
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for name, outcome, text in pool.map(lambda name: start(name, options.timeout), names):
-            outcomes[name] = (outcome, text)
+    outcomes = run_all(test_class, names, options)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(outcomes, file, indent=1)
-    counts = {kind: sum(1 for outcome, _ in outcomes.values() if outcome == kind)
-              for kind in ("passed", "skipped", "failed")}
-    print(" ".join(f"{count} {kind}" for kind, count in counts.items()))
-    lost = [name for name, (outcome, _) in outcomes.items() if outcome != "passed" and other.get(name, [""])[0] == "passed"]
+    kinds = ("passed", "skipped", "failed", "not run")
+    print(" ".join(f"{sum(1 for told in outcomes.values() if told[0] == kind)} {kind}" for kind in kinds))
+    lost = [name for name, told in outcomes.items() if told[0] != "passed" and other.get(name, [""])[0] == "passed"]
     for name in lost:
-        print(f"passes with the other library only: {name}: {outcomes[name][1][-300:]}")
+        print(f"passes with the other library only: {name}: {outcomes[name][0]}: {outcomes[name][1][-300:]}")
     return 1 if lost else 0
 
 

@@ -211,7 +211,7 @@ class Explain(unittest.TestCase):
             path = os.path.join(SOURCE, f"tests/golden/topologies/{machine}.xml")
             return json.loads(run("explain", "all_reduce", "--topo", path, "--json", *arguments).stdout).get("tutti")
         short = own("dgx_h100", "-b", "1K")
-        self.assertEqual((short["algorithm"], short["protocol"], short["kernel"]), ("oneshot", "lines", "tuttiFoldLines"))
+        self.assertEqual((short["algorithm"], short["protocol"], short["kernel"]), ("oneshot", "lines", "tuttiFoldLines8"))
         long = own("dgx_h100", "-b", "256M")
         self.assertEqual((long["algorithm"], long["protocol"]), ("twoshot", "slots"))
         self.assertGreater(long["time_us"], short["time_us"])

@@ -32,14 +32,14 @@ __device__ __forceinline__ void runSlotCalls(const wire::GpuLaunch& launch) {
   }
 }
 
-#define TUTTI_LINE_KERNEL(name, call)                                       \
-  extern "C" __global__ void __launch_bounds__(512, 1)                      \
-      name(const __grid_constant__ tutti::wire::GpuLaunch launch) {         \
-    tutti::kernels::cuda::runLineCalls<tutti::kernels::cuda::call>(launch); \
+// For up to 2, 4 and 8 ranks: what is done for each peer is unrolled.
+#define TUTTI_LINE_KERNEL(name, most, call, policy)                                       \
+  extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kLineThreads, 1)     \
+      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {                 \
+    tutti::kernels::cuda::runLineCalls<tutti::kernels::cuda::call<most, policy>>(launch); \
   }
 
-// The same for up to 2, 4 and 8 ranks: what is done for each peer is unrolled. `shares`: for calls
-// with a reach.
+// `shares`: for calls with a reach.
 #define TUTTI_SLOT_KERNEL(name, most, policy, shares)                                 \
   extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kSlotThreads, 1) \
       name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \

@@ -70,16 +70,22 @@ size_t lineLimit(const GpuRequest& request) {
 }
 
 // The longest message of a block that has so many bytes: whole passes of all its movers
-// (kernels/cuda/pump.cuh). Eager µs on 2 × H200 with 8, 12 and 16 passes (2026-11-21): all-reduce
-// of 256 MB 822, 913, 973; but one message instead of two, reduce-scatter of 4 MB 19.9, 18.1, 18.3;
-// and where bytes go one way only and are few, reduce of 4 MB 22.3, 20.4, 20.3, of 16 MB 67,
-// 76, 62.
+// (kernels/cuda/pump.cuh). One message instead of two, where that is all. Eager µs on 2 × H200 with
+// 8, 12 and 16 passes (2026-11-22): all-reduce of 4 MB 26.6, 25.0, 25.3, of 16 MB 66.7, 66.3, 62.1,
+// of 1 GB 3264, 3145, 3052; reduce of 1 GB 3052, 3014, 2962; reduce-scatter of 16
+// MB 37.7, 39.7, 38.7, of 64 MB 114.5, 116.1, 113.9; but broadcast of 64 MB 199.9, 210.5, 205.6, of
+// 1 GB 3043, 3191, 3122.
 size_t longestMessage(const GpuRequest& request, size_t blockBytes) {
   constexpr size_t kPass = 224 * 16;
-  const bool goesOneWay = request.collective == kReduce || request.collective == kBroadcast;
+  const size_t blockPasses = divideUp(blockBytes, kPass);
   size_t passes = 8;
-  if (blockBytes <= 12 * kPass) passes = 12;
-  if (goesOneWay && request.rankCount == 2 && blockBytes <= 80 * kPass) passes = 16;
+  if (blockPasses <= 12) passes = 12;
+  if (request.rankCount == 2 && blockPasses > 12) {
+    const bool isLong = request.collective == kReduceScatter ? blockPasses > 48
+                        : request.collective == kBroadcast   ? blockPasses <= 80
+                                                             : folds(request.collective);
+    if (isLong) passes = 16;
+  }
   const size_t most = std::min(wire::gpuSlotBytes(request.rankCount), passes * kPass);
   return most / kPass * kPass;
 }
@@ -97,8 +103,16 @@ const char* sharingKernel(bool fold, int32_t rankCount) {
   return fold ? "tuttiFoldSharing8" : "tuttiMoveSharing8";
 }
 
-const char* lineKernel(bool fold) { return fold ? "tuttiFoldLines" : "tuttiMoveLines"; }
-const char* stageKernel(bool fold) { return fold ? "tuttiFoldTwoStages" : "tuttiMoveTwoStages"; }
+const char* lineKernel(bool fold, int32_t rankCount) {
+  if (rankCount <= 2) return fold ? "tuttiFoldLines2" : "tuttiMoveLines2";
+  if (rankCount <= 4) return fold ? "tuttiFoldLines4" : "tuttiMoveLines4";
+  return fold ? "tuttiFoldLines8" : "tuttiMoveLines8";
+}
+// Of more than two ranks.
+const char* stageKernel(bool fold, int32_t rankCount) {
+  if (rankCount <= 4) return fold ? "tuttiFoldTwoStages4" : "tuttiMoveTwoStages4";
+  return fold ? "tuttiFoldTwoStages8" : "tuttiMoveTwoStages8";
+}
 
 // Messages that one call makes of the vector: an owner each.
 int32_t partCount(const GpuRequest& request, GpuAlgorithm shape) {
@@ -193,7 +207,8 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
     shapeSlots(request, choice);
     return choice;
   }
-  choice.kernel = way == Way::kLines ? lineKernel(fold) : stageKernel(fold);
+  choice.kernel = way == Way::kLines ? lineKernel(fold, request.rankCount)
+                                     : stageKernel(fold, request.rankCount);
   shapeLines(request, choice);
   choice.startsEarly = startsEarly(choice.blocks, request.ranksPerDevice);
   return choice;
@@ -264,9 +279,9 @@ GpuChoice transferKernel() {
 
 KernelNames kernelNames(int32_t image, int32_t rankCount) {
   const bool fold = image != kMoveImage;
-  return {lineKernel(fold), slotKernel(fold, rankCount),
-          rankCount > 2 ? stageKernel(fold) : nullptr, fold ? nullptr : transferKernel().kernel,
-          sharingKernel(fold, rankCount)};
+  return {lineKernel(fold, rankCount), slotKernel(fold, rankCount),
+          rankCount > 2 ? stageKernel(fold, rankCount) : nullptr,
+          fold ? nullptr : transferKernel().kernel, sharingKernel(fold, rankCount)};
 }
 
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {

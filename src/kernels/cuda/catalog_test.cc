@@ -63,6 +63,17 @@ TEST_P(GpuCatalogTest, MessagesFitTheirSlots) {
   }
 }
 
+TEST(GpuMessageTest, LongFoldsOfTwoRanksHaveLongMessages) {
+  constexpr uint64_t k64MiB = uint64_t{1} << 24;  // floats
+  constexpr uint32_t kPass = 224 * 16;
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter}) {
+    EXPECT_EQ(choose(requestOf(collective, 2, k64MiB, 1))->chunkBytes, 16 * kPass);
+  }
+  EXPECT_EQ(choose(requestOf(Collective::kBroadcast, 2, 4 * k64MiB, 1))->chunkBytes, 8 * kPass);
+  EXPECT_EQ(choose(requestOf(Collective::kAllReduce, 4, k64MiB, 1))->chunkBytes, 4 * kPass);
+}
+
 TEST_P(GpuCatalogTest, TransfersOfAllPairsFitTheGpusTogether) {
   const GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, GetParam());
   const int32_t blocks = shapeTransfer(uint64_t{1} << 30, request).blocks;

@@ -105,9 +105,13 @@ struct Float8Element : FloatArithmetic {
   }
   static __device__ TUTTI_FLOAT8_CONVERSION uint16_t narrowPair(float2 values) {
     const uint32_t both = __nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, kKind);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    return static_cast<uint16_t>(both);  // the instruction makes 0x7f of every NaN
+#else
     const uint32_t low = values.x == values.x ? both & 0xff : 0x7f;
     const uint32_t high = values.y == values.y ? both & 0xff00 : 0x7f00;
     return static_cast<uint16_t>(low | high);
+#endif
   }
 };
 
@@ -214,6 +218,8 @@ struct Lanes {
       case ReduceOp::kPreMulSum: return each(other, Element::add);
     }
   }
+
+  __device__ void add(const Lanes& other) { each(other, Element::add); }
 
   __device__ void divide(int32_t divisor) {
 #pragma unroll

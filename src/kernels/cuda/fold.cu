@@ -1,8 +1,8 @@
 // Reductions of one element type: compiled once for each, with TUTTI_ELEMENT naming it.
 //
-// tuttiFoldLines executes the schedules AllReduce/oneshot, ReduceScatter/direct and Reduce/direct;
-// tuttiFoldTwoStages AllReduce/twoshot and Reduce/twoshot; tuttiFoldSlots2, 4 and 8 (ranks at most)
-// all of these.
+// Each for 2, 4 and 8 ranks at most: tuttiFoldLines2 … executes the schedules AllReduce/oneshot,
+// ReduceScatter/direct and Reduce/direct; tuttiFoldTwoStages4 … AllReduce/twoshot and
+// Reduce/twoshot; tuttiFoldSlots2 … all of these.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/policies.cuh"
 
@@ -12,8 +12,11 @@ using Policy = Folding<ElementOf<DataType::TUTTI_ELEMENT>>;
 }  // namespace
 }  // namespace tutti::kernels::cuda
 
-TUTTI_LINE_KERNEL(tuttiFoldLines, LineCall<tutti::kernels::cuda::Policy>)
-TUTTI_LINE_KERNEL(tuttiFoldTwoStages, TwoStageCall<tutti::kernels::cuda::Policy>)
+TUTTI_LINE_KERNEL(tuttiFoldLines, 2, LineCall, tutti::kernels::cuda::Policy)
+TUTTI_LINE_KERNEL(tuttiFoldLines, 4, LineCall, tutti::kernels::cuda::Policy)
+TUTTI_LINE_KERNEL(tuttiFoldLines, 8, LineCall, tutti::kernels::cuda::Policy)
+TUTTI_LINE_KERNEL(tuttiFoldTwoStages, 4, TwoStageCall, tutti::kernels::cuda::Policy)
+TUTTI_LINE_KERNEL(tuttiFoldTwoStages, 8, TwoStageCall, tutti::kernels::cuda::Policy)
 
 TUTTI_SLOT_KERNEL(tuttiFoldSlots, 2, tutti::kernels::cuda::Policy, false)
 TUTTI_SLOT_KERNEL(tuttiFoldSlots, 4, tutti::kernels::cuda::Policy, false)

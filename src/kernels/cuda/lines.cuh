@@ -40,30 +40,30 @@ __device__ inline void clearLines(const GpuView& view, uint64_t epoch) {
 }
 inline constexpr uint64_t kClearEvery = uint64_t{1} << 24;
 
-// The lines of all peers at one place, loaded together so that their latencies overlap, then
-// waited for one by one.
+// The lines of up to kMost ranks at one place, loaded together so that their latencies overlap,
+// then waited for one by one.
+template <int kMost>
 class Arrivals {
  public:
-  __device__ Arrivals(const GpuView& view, const GpuCall& call, uint64_t epoch)
-      : view_(view), call_(call), epoch_(epoch), flag_(lineFlag(epoch)) {}
-
-  __device__ __forceinline__ void load(uint32_t peers, size_t line) {
+  __device__ __forceinline__ void load(const GpuView& view, uint64_t epoch, uint32_t peers,
+                                       size_t line) {
 #pragma unroll
-    for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
-      if ((peers & bit(p)) != 0) lines_[p] = loadLine(at(p, line));
+    for (int p = 0; p < kMost; ++p) {
+      if ((peers & bit(p)) != 0) lines_[p] = loadLine(linesOf(view, epoch, view.rank, p) + line);
     }
   }
 
   // Waits for all of them; false when that ended without.
-  __device__ __forceinline__ bool await(uint32_t peers, size_t line) {
+  __device__ __forceinline__ bool await(const GpuView& view, const GpuCall& call, uint64_t epoch,
+                                        uint32_t peers, size_t line) {
+    const uint32_t flag = lineFlag(epoch);
 #pragma unroll
-    for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+    for (int p = 0; p < kMost; ++p) {
       if ((peers & bit(p)) == 0) continue;
       Patience patience;
-      while (!isHere(lines_[p])) {
-        if (patience.isOver(view_, {p, epoch_, call_.signature, call_.collective, epoch_}))
-          return false;
-        lines_[p] = loadLine(at(p, line));
+      while (lines_[p].y != flag || lines_[p].w != flag) {
+        if (patience.isOver(view, {p, epoch, call.signature, call.collective, epoch})) return false;
+        lines_[p] = loadLine(linesOf(view, epoch, view.rank, p) + line);
       }
     }
     return true;
@@ -74,18 +74,7 @@ class Arrivals {
   }
 
  private:
-  const __device__ __forceinline__ uint4* at(int p, size_t line) const {
-    return linesOf(view_, epoch_, view_.rank, p) + line;
-  }
-  __device__ __forceinline__ bool isHere(const uint4& line) const {
-    return line.y == flag_ && line.w == flag_;
-  }
-
-  const GpuView& view_;
-  const GpuCall& call_;
-  const uint64_t epoch_;
-  const uint32_t flag_;
-  uint4 lines_[wire::kGpuMaxRanks];
+  uint4 lines_[kMost];
 };
 
 // The beginning of a call by lines.
@@ -156,9 +145,15 @@ class LineSession {
   uint64_t epoch_ = 0;
 };
 
-// One call, as the policy (Folding or Moving) finishes it. All threads of the block; false when the
-// communicator is over.
-template <typename Policy>
+inline constexpr uint32_t kLineThreads = 512;  // of a block, as the catalogue launches it
+
+// One call of up to kMost ranks, as the policy (Folding or Moving) finishes it. All threads of the
+// block; false when the communicator is over.
+//
+// All lines of a thread are under way together: their inputs are loaded before the first goes out,
+// and all are out before the first is waited for. One after the other, each cost a trip to memory
+// (2 × H200, graph, 512 KB: all-reduce 10.1 µs, now 8.3; broadcast 7.7, 5.1; 2026-11-22).
+template <int kMost, typename Policy>
 class LineCall : LineSession {
  public:
   __device__ LineCall(const GpuView& view, const GpuCall& call)
@@ -167,50 +162,62 @@ class LineCall : LineSession {
         blockBytes_(call.count * sizeOf(call.type)),
         start_(static_cast<size_t>(blockIdx.x - call.firstBlock) * call.chunkBytes) {
     const size_t rest = blockBytes_ > start_ ? blockBytes_ - start_ : 0;
-    bytes_ = rest < call.chunkBytes ? rest : call.chunkBytes;
+    bytes_ = static_cast<uint32_t>(min(rest, static_cast<size_t>(call.chunkBytes)));
+    lines_ = (bytes_ + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
   }
 
   __device__ bool run() {
-    const size_t lines = (bytes_ + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
-    const size_t first = threadIdx.x;
-    // The loads that the beginning needs and those of the first line go out together.
-    Contribution contribution;
+    // The loads that the beginning needs and those of the lines go out together.
     const Entry entry = loadEntry();
-    if (first < lines) load(contribution, first);
+    Contribution mine[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (line(i) < lines_) load(mine[i], line(i));
+    }
     if (!begin(entry)) return false;
-    if (first < lines) push(contribution, first);
-    for (size_t i = first + blockDim.x; i < lines; i += blockDim.x) {
-      Contribution more;
-      load(more, i);
-      push(more, i);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (line(i) < lines_) push(mine[i], line(i));
     }
     const uint64_t seen = loadChecked();
-    bool isFine = first >= lines || finish(contribution, first);
-    for (size_t i = first + blockDim.x; i < lines && isFine; i += blockDim.x) {
-      Contribution more;
-      load(more, i);
-      isFine = finish(more, i);
+    Arrivals<kMost> theirs[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (line(i) < lines_) theirs[i].load(view_, epoch_, roles_.receives, line(i));
     }
-    return isFine && isSameCall(seen);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (line(i) >= lines_) break;
+      if (!theirs[i].await(view_, call_, epoch_, roles_.receives, line(i))) return false;
+      finish(mine[i], theirs[i], line(i));
+    }
+    return isSameCall(seen);
   }
 
  private:
+  // Lines of a thread: all that a block has from one rank.
+  static constexpr int kLeastRanks = kMost == 2 ? 2 : kMost / 2 + 1;
+  static constexpr int kBatch =
+      static_cast<int>((wire::gpuLinesPerPeer(kLeastRanks) + kLineThreads - 1) / kLineThreads);
+
   // This rank's input at one line: for whom each part is.
   struct Contribution {
     uint2 all;  // for everyone, where the input is not by peer
-    uint2 byPeer[wire::kGpuMaxRanks];
+    uint2 byPeer[kMost];
   };
-  __device__ __forceinline__ int rest(size_t line) const {
-    return static_cast<int>(min(bytes_ - line * wire::kGpuLinePayload, size_t{8}));
+
+  static __device__ __forceinline__ uint32_t line(int i) { return threadIdx.x + i * kLineThreads; }
+  __device__ __forceinline__ int rest(uint32_t line) const {
+    return static_cast<int>(min(bytes_ - line * uint32_t{wire::kGpuLinePayload}, 8U));
   }
-  __device__ __forceinline__ size_t offset(size_t line) const {
+  __device__ __forceinline__ size_t offset(uint32_t line) const {
     return start_ + line * wire::kGpuLinePayload;
   }
-  const __device__ __forceinline__ std::byte* input(int peer, size_t line) const {
+  const __device__ __forceinline__ std::byte* input(int peer, uint32_t line) const {
     const size_t block = roles_.inputByPeer ? static_cast<size_t>(peer) * blockBytes_ : 0;
     return static_cast<const std::byte*>(call_.input) + block + offset(line);
   }
-  __device__ __forceinline__ std::byte* output(int peer, size_t line) const {
+  __device__ __forceinline__ std::byte* output(int peer, uint32_t line) const {
     const size_t block = roles_.outputByPeer ? static_cast<size_t>(peer) * blockBytes_ : 0;
     return static_cast<std::byte*>(call_.output) + block + offset(line);
   }
@@ -219,69 +226,65 @@ class LineCall : LineSession {
     return Policy::kFolds ? roles_.works : roles_.copiesOwn;
   }
 
-  __device__ __forceinline__ void load(Contribution& contribution, size_t line) const {
+  __device__ __forceinline__ void load(Contribution& mine, uint32_t line) const {
     if (!roles_.inputByPeer) {
       if (roles_.sends == 0 && !needsOwn()) return;
-      contribution.all = policy_.outgoing(loadAny<uint2>(input(0, line), rest(line)));
+      mine.all = policy_.outgoing(loadAny<uint2>(input(0, line), rest(line)));
       return;
     }
     const uint32_t peers = roles_.sends | (needsOwn() ? bit(view_.rank) : 0);
 #pragma unroll
-    for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+    for (int p = 0; p < kMost; ++p) {
       if ((peers & bit(p)) == 0) continue;
-      contribution.byPeer[p] = policy_.outgoing(loadAny<uint2>(input(p, line), rest(line)));
+      mine.byPeer[p] = policy_.outgoing(loadAny<uint2>(input(p, line), rest(line)));
     }
   }
 
-  __device__ __forceinline__ void push(const Contribution& contribution, size_t line) const {
+  __device__ __forceinline__ void push(const Contribution& mine, uint32_t line) const {
     const uint32_t flag = lineFlag(epoch_);
 #pragma unroll
-    for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+    for (int p = 0; p < kMost; ++p) {
       if ((roles_.sends & bit(p)) == 0) continue;
       storeLine(linesOf(view_, epoch_, p, view_.rank) + line,
-                roles_.inputByPeer ? contribution.byPeer[p] : contribution.all, flag);
+                pick(roles_.inputByPeer, mine.byPeer[p], mine.all), flag);
     }
   }
 
-  __device__ __forceinline__ uint2 own(const Contribution& contribution) const {
-    uint2 own = contribution.all;
-    if (roles_.inputByPeer) {
+  __device__ __forceinline__ uint2 own(const Contribution& mine) const {
+    uint2 own = mine.all;
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
-        if (p == view_.rank) own = contribution.byPeer[p];
-      }
+    for (int p = 0; p < kMost; ++p) {
+      own = pick(roles_.inputByPeer && p == view_.rank, mine.byPeer[p], own);
     }
     return own;
   }
 
-  __device__ __forceinline__ bool finish(const Contribution& contribution, size_t line) const {
-    Arrivals arrivals(view_, call_, epoch_);
-    arrivals.load(roles_.receives, line);
-    if (!arrivals.await(roles_.receives, line)) return false;
+  __device__ __forceinline__ void finish(const Contribution& mine, const Arrivals<kMost>& theirs,
+                                         uint32_t line) const {
     if constexpr (Policy::kFolds) {
-      if (!roles_.works) return true;
-      const uint2 mine = own(contribution);
+      if (!roles_.works) return;
+      const uint2 ours = own(mine);
       const auto value = [&](int rank) {
-        return rank == view_.rank ? mine : arrivals.payload(rank);
+        return pick(rank == view_.rank, ours, theirs.payload(rank));
       };
-      storeAny(output(0, line), policy_.template fold<wire::kGpuMaxRanks>(value), rest(line));
+      storeAny(output(0, line), policy_.template fold<kMost>(value), rest(line));
     } else {
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+      for (int p = 0; p < kMost; ++p) {
         if ((roles_.receives & bit(p)) == 0) continue;
-        storeAny(output(p, line), arrivals.payload(p), rest(line));
+        storeAny(output(p, line), theirs.payload(p), rest(line));
       }
       if (roles_.copiesOwn && output(view_.rank, line) != input(view_.rank, line)) {
-        storeAny(output(view_.rank, line), own(contribution), rest(line));
+        storeAny(output(view_.rank, line), own(mine), rest(line));
       }
     }
-    return true;
   }
 
   const Policy policy_;
   const size_t blockBytes_;  // of the call: what one rank sends another
   const size_t start_;       // of this thread block's share of it
-  size_t bytes_;
+  uint32_t bytes_;
+  uint32_t lines_;
 };
 
 }  // namespace tutti::kernels::cuda

@@ -62,6 +62,10 @@ __device__ __forceinline__ uint4 pick(bool isFirst, const uint4 a, const uint4 b
                     isFirst ? a.w : b.w);
 }
 
+__device__ __forceinline__ uint2 pick(bool isFirst, const uint2 a, const uint2 b) {
+  return make_uint2(isFirst ? a.x : b.x, isFirst ? a.y : b.y);
+}
+
 __device__ __forceinline__ uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
@@ -150,5 +154,13 @@ __device__ __forceinline__ void storeAny(std::byte* to, const W& value, int coun
 
 // Memory that peers write: through the L2 they write to, never from a stale line of the L1.
 __device__ __forceinline__ uint4 loadStaged(const uint4* from) { return __ldcg(from); }
+
+// The same where there is something, else zeros: a register that is written under a condition alone
+// would be taken by the compiler from the kernel's beginning on.
+__device__ __forceinline__ uint4 loadStagedIf(bool isThere, const uint4* from) {
+  uint4 value = make_uint4(0, 0, 0, 0);
+  if (isThere) value = __ldcg(from);
+  return value;
+}
 
 }  // namespace tutti::kernels::cuda

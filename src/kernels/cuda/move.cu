@@ -1,14 +1,18 @@
 // What only moves bytes, of whatever type.
 //
-// tuttiMoveLines and tuttiMoveSlots2, 4, 8 execute the schedules AllGather/direct,
-// AlltoAll/pairwise, Broadcast/direct, Gather/direct and Scatter/direct, the latter also
-// Broadcast/twoshot, as does tuttiMoveTwoStages; tuttiTransfers Send/direct and Recv/direct.
+// Each for 2, 4 and 8 ranks at most: tuttiMoveLines2 … and tuttiMoveSlots2 … execute the schedules
+// AllGather/direct, AlltoAll/pairwise, Broadcast/direct, Gather/direct and Scatter/direct, the
+// latter also Broadcast/twoshot, as does tuttiMoveTwoStages4 …; tuttiTransfers Send/direct and
+// Recv/direct.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/policies.cuh"
 #include "kernels/cuda/transfers.cuh"
 
-TUTTI_LINE_KERNEL(tuttiMoveLines, LineCall<tutti::kernels::cuda::Moving>)
-TUTTI_LINE_KERNEL(tuttiMoveTwoStages, TwoStageCall<tutti::kernels::cuda::Moving>)
+TUTTI_LINE_KERNEL(tuttiMoveLines, 2, LineCall, tutti::kernels::cuda::Moving)
+TUTTI_LINE_KERNEL(tuttiMoveLines, 4, LineCall, tutti::kernels::cuda::Moving)
+TUTTI_LINE_KERNEL(tuttiMoveLines, 8, LineCall, tutti::kernels::cuda::Moving)
+TUTTI_LINE_KERNEL(tuttiMoveTwoStages, 4, TwoStageCall, tutti::kernels::cuda::Moving)
+TUTTI_LINE_KERNEL(tuttiMoveTwoStages, 8, TwoStageCall, tutti::kernels::cuda::Moving)
 
 TUTTI_SLOT_KERNEL(tuttiMoveSlots, 2, tutti::kernels::cuda::Moving, false)
 TUTTI_SLOT_KERNEL(tuttiMoveSlots, 4, tutti::kernels::cuda::Moving, false)

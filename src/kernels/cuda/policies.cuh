@@ -27,7 +27,6 @@ template <typename Element>
 class Folding {
  public:
   static constexpr bool kFolds = true;
-  static constexpr bool kByPairs = Lanes<Element, uint4>::kByPairs;
   using Bits = typename Element::Bits;
   using Value = typename Element::Value;
 
@@ -47,6 +46,8 @@ class Folding {
   }
 
   __device__ __forceinline__ bool scales() const { return scales_; }
+  // Nothing but additions: what most calls are.
+  __device__ __forceinline__ bool isSum() const { return op_ == ReduceOp::kSum; }
 
   // My input as peers and I fold it.
   template <typename W>
@@ -55,6 +56,18 @@ class Folding {
     auto lanes = Lanes<Element, W>::widen(raw);
     lanes.scale(factor_);
     return lanes.narrow();
+  }
+
+  // As fold(), where isSum().
+  template <int kMost, typename Source>
+  __device__ __forceinline__ auto sum(const Source& value) const {
+    using W = decltype(value(0));
+    auto sum = Lanes<Element, W>::widen(value(0));
+#pragma unroll
+    for (int rank = 1; rank < kMost; ++rank) {
+      if (kMost == 2 || rank < rankCount_) sum.add(Lanes<Element, W>::widen(value(rank)));
+    }
+    return sum.narrow();
   }
 
   // value(rank) is that rank's contribution; kMost bounds the rank count, so that all is unrolled.

@@ -58,7 +58,7 @@ __device__ __forceinline__ void spread(const Spread<kPeers>& range, uint32_t mov
     uint4 values[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (isWhole || base + i * kMovers < whole) values[i] = loadStaged(first + i * kMovers);
+      values[i] = loadStagedIf(isWhole || base + i * kMovers < whole, first + i * kMovers);
     }
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -110,9 +110,8 @@ __device__ __forceinline__ void copy(const Range* ranges, uint32_t mover,
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
       for (int j = 0; j < kRanges; ++j) {
-        if (whole[j] != 0 && (isWhole || base + i * kMovers < least)) {
-          values[j][i] = loadStaged((from[j] + base) + i * kMovers);
-        }
+        const bool isThere = whole[j] != 0 && (isWhole || base + i * kMovers < least);
+        values[j][i] = loadStagedIf(isThere, (from[j] + base) + i * kMovers);
       }
     }
 #pragma unroll

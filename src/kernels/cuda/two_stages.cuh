@@ -14,7 +14,7 @@
 
 namespace tutti::kernels::cuda {
 
-template <typename Policy>
+template <int kMost, typename Policy>
 class TwoStageCall : LineSession {
  public:
   __device__ TwoStageCall(const GpuView& view, const GpuCall& call)
@@ -71,14 +71,14 @@ class TwoStageCall : LineSession {
     const uint32_t flag = lineFlag(epoch_);
 #pragma unroll 1
     for (size_t line = threadIdx.x; line < lines(); line += blockDim.x) {
-      uint2 values[wire::kGpuMaxRanks];
+      uint2 values[kMost];
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+      for (int p = 0; p < kMost; ++p) {
         if ((roles_.sends & bit(p)) == 0 || rest(part(p), line) <= 0) continue;
         values[p] = input(part(p), line, rest(part(p), line));
       }
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+      for (int p = 0; p < kMost; ++p) {
         if ((roles_.sends & bit(p)) == 0 || rest(part(p), line) <= 0) continue;
         storeLine(linesOf(view_, epoch_, p, view_.rank) + line, values[p], flag);
       }
@@ -102,25 +102,25 @@ class TwoStageCall : LineSession {
     for (size_t line = threadIdx.x; line < lines(); line += blockDim.x) {
       const int64_t left = rest(mine, line);
       if (left <= 0) break;
-      Arrivals arrivals(view_, call_, epoch_);
-      arrivals.load(roles_.receives, line);
+      Arrivals<kMost> arrivals;
+      arrivals.load(view_, epoch_, roles_.receives, line);
       uint2 value = make_uint2(0, 0);
       if constexpr (Policy::kFolds) value = input(mine, line, left);
-      if (!arrivals.await(roles_.receives, line)) return false;
+      if (!arrivals.await(view_, call_, epoch_, roles_.receives, line)) return false;
       if constexpr (Policy::kFolds) {
         const uint2 own = value;
-        value = policy_.template fold<wire::kGpuMaxRanks>(
-            [&](int rank) { return rank == view_.rank ? own : arrivals.payload(rank); });
+        value = policy_.template fold<kMost>(
+            [&](int rank) { return pick(rank == view_.rank, own, arrivals.payload(rank)); });
       } else {
 #pragma unroll
-        for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+        for (int p = 0; p < kMost; ++p) {
           if (p == call_.root) value = arrivals.payload(p);
         }
       }
       if (!mayForward && !awaitForwards()) return false;
       mayForward = true;
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+      for (int p = 0; p < kMost; ++p) {
         if ((roles_.forwards & bit(p)) == 0) continue;
         storeLine(linesOf(view_, epoch_ + 1, p, view_.rank) + line, value, flag);
       }
@@ -146,14 +146,14 @@ class TwoStageCall : LineSession {
     for (size_t line = threadIdx.x; line < lines(); line += blockDim.x) {
       uint32_t peers = 0;
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+      for (int p = 0; p < kMost; ++p) {
         if ((roles_.collects & bit(p)) != 0 && rest(part(p), line) > 0) peers |= bit(p);
       }
-      Arrivals arrivals(view_, call_, second);
-      arrivals.load(peers, line);
-      if (!arrivals.await(peers, line)) return false;
+      Arrivals<kMost> arrivals;
+      arrivals.load(view_, second, peers, line);
+      if (!arrivals.await(view_, call_, second, peers, line)) return false;
 #pragma unroll
-      for (int p = 0; p < wire::kGpuMaxRanks; ++p) {
+      for (int p = 0; p < kMost; ++p) {
         if ((peers & bit(p)) == 0) continue;
         output(part(p), line, rest(part(p), line), arrivals.payload(p));
       }

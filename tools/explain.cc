@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "comm/reduction.h"
 #include "comm/relays.h"
+#include "comm/tuning_file.h"
 #include "net/registry.h"
 #include "schedule/catalog.h"
 #include "tools/collective_option.h"
@@ -26,9 +27,9 @@ namespace {
 constexpr const char* kFooter =
     "Collectives by nccl-tests' names or the interface's: all_reduce, AllReduce, sendrecv. "
     "Without\n"
-    "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. NCCL_ALGO "
-    "and\n"
-    "NCCL_BUFFSIZE are heeded; --algorithm takes NCCL_ALGO's place.\n"
+    "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. "
+    "NCCL_ALGO,\n"
+    "NCCL_BUFFSIZE and TUTTI_TUNING_FILE are heeded; --algorithm takes NCCL_ALGO's place.\n"
     "With --topo: GPUs of a described machine (\"here\": this one), --nodes of it; "
     "NCCL_ALGO,\n"
     "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_CROSS_NIC are heeded.\n"
@@ -93,6 +94,13 @@ plan::NetworkReduction reductionHere(const Settings& settings, const ExplainedCa
   return comm::agreeOnReduction(ranks, {});
 }
 
+// The prices that ranks would choose by.
+std::shared_ptr<const plan::Tuning> tuningOf(const Settings& settings) {
+  Result<comm::TuningFile> file = comm::readTuningFile(settings.text("TUTTI_TUNING_FILE"));
+  if (!file.ok()) throw CLI::ValidationError("environment", std::string(file.status().message()));
+  return file->tuning;
+}
+
 ExplainedCall callOf(const Options& options) {
   const Settings settings = Settings::load();
   ExplainedCall call{.collective = parseCollective(options.collective),
@@ -104,7 +112,8 @@ ExplainedCall callOf(const Options& options) {
                      .algorithms = settings.text("NCCL_ALGO"),
                      .cpuCount = cpuCountOf(options),
                      .hostCount = options.hostCount,
-                     .relays = comm::relaysOf(settings)};
+                     .relays = comm::relaysOf(settings),
+                     .tuning = tuningOf(settings)};
   if (call.hostCount > call.rankCount)
     throw CLI::ValidationError(
         "--hosts", fmt::format("{} hosts for {} ranks", call.hostCount, call.rankCount));
@@ -158,6 +167,7 @@ int explain(const Options& options) {
     const std::vector<int32_t> all{2, 4, 8, 16, 64};
     printTable({.rankCounts = options.rankCount == 0 ? all : std::vector{options.rankCount},
                 .cpuCount = cpuCountOf(options),
+                .tuning = tuningOf(Settings::load()),
                 .json = options.json});
     return kExitOk;
   }

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "plan/cost_model.h"
+#include "plan/tuning.h"
 #include "tools/terminal.h"
 
 namespace tutti::tools {
@@ -50,6 +51,7 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
   }
   agreement.inNetwork = call.inNetwork;
   agreement.relays = call.relays;
+  agreement.tuning = call.tuning;
   if (call.collective == Collective::kSend) agreement.rank = senderOf(call);
   if (call.collective == Collective::kRecv) agreement.rank = call.root;
   return agreement;
@@ -156,18 +158,21 @@ std::string piecesText(const Explanation& explanation) {
   return text;
 }
 
+// 0: there is no price.
+std::string usText(double us) { return us == 0 ? "-" : fmt::format("{:.2f}", us); }
+
 void printAlgorithms(const Explanation& explanation) {
   const Terminal terminal;
-  fmt::print("\n  {:<9}  {:>10}  {:>12}  {:>6}  {:>6}  {:>8}  {:>12}  {:>14}  {:>5}  {:>5}\n",
+  fmt::print("\n  {:<12}  {:>10}  {:>12}  {:>6}  {:>6}  {:>8}  {:>12}  {:>14}  {:>5}  {:>5}\n",
              "ALGORITHM", "THREADS us", "PROCESSES us", "STEPS", "SENDS", "RECEIVES", "SENT BYTES",
              "RECEIVED BYTES", "HOPS", "SLOTS");
   for (const AlgorithmFacts& facts : explanation.algorithms) {
     const schedule::Cost& cost = facts.cost;
     const std::string line = fmt::format(
-        "{} {:<9}  {:>10.2f}  {:>12.2f}  {:>6}  {:>6}  {:>8}  {:>12.0f}  {:>14.0f}  {:>5}  {:>5}",
-        facts.isChosen ? '*' : ' ', facts.algorithm->name, facts.threadsUs, facts.processesUs,
-        cost.steps, cost.sentMessages, cost.receivedMessages, facts.sentBytes, facts.receivedBytes,
-        cost.hops, facts.algorithm->minSlotCount);
+        "{} {:<12}  {:>10}  {:>12}  {:>6}  {:>6}  {:>8}  {:>12.0f}  {:>14.0f}  {:>5}  {:>5}",
+        facts.isChosen ? '*' : ' ', facts.algorithm->name, usText(facts.threadsUs),
+        usText(facts.processesUs), cost.steps, cost.sentMessages, cost.receivedMessages,
+        facts.sentBytes, facts.receivedBytes, cost.hops, facts.algorithm->minSlotCount);
     fmt::print("{}\n", facts.isChosen ? terminal.paint(Colour::kBold, line) : line);
   }
 }
@@ -216,7 +221,8 @@ std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
                                         .readsPeers = readsPeers,
                                         .readsByKernel = !readsPeers,
                                         .isOneHost = true,
-                                        .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount)};
+                                        .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount),
+                                        .tuning = table.tuning};
         entries.push_back(
             {collective, rankCount, readsPeers, plan::switchesOf(collective, agreement)});
       }
@@ -265,6 +271,8 @@ void printText(const Explanation& explanation) {
   if (call.inNetwork.headCount > 0)
     fmt::print("  reduces there: {}, {} heads a host; ranks {} on stand for it\n",
                call.inNetwork.name, call.inNetwork.headCount, call.rankCount);
+  if (call.tuning != nullptr && call.tuning->cpu)
+    fmt::print("  prices  of {}, by TUTTI_TUNING_FILE\n", call.tuning->cpu->origin.machine);
   fmt::print("  takes   {}: {}\n", explanation.plan.algorithm, explanation.plan.reason);
   if (explanation.slotPlan.algorithm != explanation.plan.algorithm)
     fmt::print("          {} between processes: {}\n", explanation.slotPlan.algorithm,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct ExplainedCall {
   std::string network = {};  // between hosts; empty: one host
   plan::NetworkReduction inNetwork = {};  // what reduces there
   plan::Relays relays = plan::Relays::kByPrice;
+  std::shared_ptr<const plan::Tuning> tuning = {};  // as plan::Agreement's
 };
 
 // An algorithm's figures for the call.
@@ -69,6 +71,7 @@ void printJson(const Explanation& explanation);
 struct ExplainedTable {
   std::vector<int32_t> rankCounts{};
   int32_t cpuCount = 1;
+  std::shared_ptr<const plan::Tuning> tuning{};  // as plan::Agreement's
   bool json = false;
 };
 void printTable(const ExplainedTable& table);

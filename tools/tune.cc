@@ -192,7 +192,7 @@ void addTune(CLI::App& app, int& exitCode) {
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
   sub->add_option("--rounds", command->measure.rounds,
-                  "Rounds; the lower quartile of their times counts (default 20)")
+                  "Rounds; the lower quartile of their times counts (default 8)")
       ->check(CLI::Range(1, 1000));
   sub->add_option("--repeats", command->repeats,
                   "How often all of it, with new ranks; the median counts (default 3)")

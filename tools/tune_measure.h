@@ -26,8 +26,8 @@ struct TuneBlock {
 
 struct TuneOptions {
   std::vector<uint64_t> sizes{64, 512, 4096, 32768, 65536, 262144, 2097152};  // whole vectors
-  int32_t rounds = 20;
-  double batchUs = 500;   // calls that are timed together last about as long
+  int32_t rounds = 8;
+  double batchUs = 1500;  // calls that are timed together last about as long
   double quantile = .25;  // which of a cell's rounds counts
 };
 

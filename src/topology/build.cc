@@ -167,8 +167,9 @@ class Builder {
       return {};
     }
     if (device.children.empty() && device.peers.empty()) {
-      (isAccelerator(device.deviceClass) ? bareAccelerators_ : bareDevices_)
-          .push_back(device.busId);
+      const bool isBare = isAccelerator(device.deviceClass);
+      if (isBare && bareAccelerators_.empty()) firstBare_ = device.position;
+      (isBare ? bareAccelerators_ : bareDevices_).push_back(device.busId);
       return {};
     }
     const NodeId self = addNode({.kind = NodeKind::kPci,
@@ -363,10 +364,11 @@ class Builder {
   // be planned.
   Status checkSkeleton() const {
     if (bareAccelerators_.empty() || !gpus_.empty()) return {};
-    return fault({}, fmt::format("{} PCI devices look like GPUs ({}) and none is described "
-                                 "(<gpu>): this is the skeleton of a "
-                                 "machine; complete it with a node profile (tutti topo --profile)",
-                                 bareAccelerators_.size(), listed(bareAccelerators_)));
+    return fault(firstBare_,
+                 fmt::format("{} PCI devices look like GPUs ({}) and none is described (<gpu>): "
+                             "this is the skeleton of a machine; complete it with a node profile "
+                             "(tutti topo --profile)",
+                             bareAccelerators_.size(), listed(bareAccelerators_)));
   }
 
   // By host, kind and number, so that the order of the file does not matter where numbers tell
@@ -442,6 +444,7 @@ class Builder {
   bool unknownNuma_ = false;
   std::vector<std::string> unknownSpeed_, unknownWidth_, unknownPort_, noPeer_, bareAccelerators_,
       bareDevices_;
+  Position firstBare_;
 };
 
 }  // namespace

@@ -253,6 +253,19 @@ class Tune(unittest.TestCase):
             perf = run("perf", "reduce", "-n", "2", "-b", "8", "-e", "8", "--min-time", "0.001",
                        env={"TUTTI_TUNING_FILE": prices})
             self.assertEqual(perf.returncode, 0, perf.stderr)
+            # Dear beyond measure in the file: not taken, where the built-in prices name it.
+            for kind in ("threads", "processes"):
+                text = re.sub(rf"(?m)^(prices Reduce {kind} ring call) \S+", r"\1 99999", text)
+            pathlib.Path(prices).write_text(text)
+            call = ("explain", "reduce", "-n", "2", "-b", "64", "--cpus", "2")
+            self.assertIn("takes   ring: ", run(*call).stdout)
+            explained = run(*call, env={"TUTTI_TUNING_FILE": prices})
+            self.assertRegex(explained.stdout, r"(?m)^  prices  of \d+ CPUs, by TUTTI_TUNING_FILE\n  takes   (?!ring)")
+            pathlib.Path(prices).write_text(text.replace("99999", "-1"))
+            for call in (call, ("explain",)):
+                refused = run(*call, env={"TUTTI_TUNING_FILE": prices})
+                self.assertEqual(refused.returncode, 2)
+                self.assertRegex(refused.stderr, r"TUTTI_TUNING_FILE: \S+prices.txt:\d+: ")
         hosts = run("tune", "--collective", "all_gather", "-n", "2", "--hosts", "2", "--rounds", "1",
                     "--repeats", "1", "--sizes", "64,4K")
         self.assertEqual(hosts.returncode, 0, hosts.stderr)

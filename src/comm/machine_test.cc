@@ -28,8 +28,11 @@ std::vector<std::optional<Description>> share(const std::vector<MachineParts::Me
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < rankCount; ++rank) {
     threads.emplace_back([&, rank] {
-      auto bootstrap = bootstrap::Bootstrap::connect(
-          directory, {.id = id, .rank = Rank{rank}, .rankCount = rankCount, .network = {}});
+      bootstrap::Bootstrap::Options options;
+      options.id = id;
+      options.rank = Rank{rank};
+      options.rankCount = rankCount;
+      auto bootstrap = bootstrap::Bootstrap::connect(directory, options);
       ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
       for (size_t i = 0; i < host.size(); ++i) {
         if (host[i].rank != Rank{rank}) continue;

@@ -23,8 +23,11 @@ void onRanks(int32_t count, const std::function<void(bootstrap::Bootstrap&)>& bo
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
-      auto bootstrap = bootstrap::Bootstrap::connect(
-          directory, {.id = id, .rank = Rank{rank}, .rankCount = count, .network = {}});
+      bootstrap::Bootstrap::Options options;
+      options.id = id;
+      options.rank = Rank{rank};
+      options.rankCount = count;
+      auto bootstrap = bootstrap::Bootstrap::connect(directory, options);
       ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
       body(**bootstrap);
       EXPECT_TRUE((*bootstrap)->barrier().ok());  // nobody leaves early

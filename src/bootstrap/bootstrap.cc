@@ -134,9 +134,19 @@ Bootstrap::Impl::~Impl() {
   if (isAttached) leave();
   endpoint.reset();
   if (isUserOfRoot) directory.leaveRoot(options.id.job, std::move(root));
+  if (options.places.size() > 1) closeOthersRoots();
   for (auto& [job, met] : places) directory.leaveRoot(job, std::move(met));
   sodium_memzero(options.id.secret.data(), options.id.secret.size());
   for (UniqueId& place : options.places) sodium_memzero(place.secret.data(), place.secret.size());
+}
+
+// Those of this process that served groups of other processes: all ranks have met, or have failed.
+void Bootstrap::Impl::closeOthersRoots() {
+  for (const UniqueId& id : options.places) {
+    const bool hasMetHere =
+        std::ranges::any_of(places, [&id](const auto& place) { return place.first == id.job; });
+    if (!hasMetHere) directory.removeRoot(id.job);
+  }
 }
 
 Status Bootstrap::Impl::prepare() {

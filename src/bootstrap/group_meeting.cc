@@ -132,7 +132,7 @@ Status Bootstrap::Impl::meetInGroups(const std::vector<Key>& keys) {
   if (memberFailed != 0) return asMember.takeStatus();
   if (guestFailed != 0) return asGuest->takeStatus();
   if (!isAttached) {
-    return internalError("rank {} is in this process twice, and no root noticed",
+    return internalError("rank {} is in this process twice, and the roots did not notice",
                          index(options.rank));
   }
   return learnInGroups();

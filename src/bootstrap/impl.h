@@ -19,6 +19,7 @@ struct Bootstrap::Impl {
   Impl(Directory& home, const Options& wanted) : directory(home), options(wanted) {}
   ~Impl();
 
+  void closeOthersRoots();
   Status prepare();
   Status findRoot(const SocketAddress& address, const Key& key);
   Status openFixedRoot(const SocketAddress& address, const Key& key);

@@ -71,9 +71,6 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
     if (wait.abort != nullptr && wait.abort->load(std::memory_order_relaxed)) {
       meeting_.leave(report.rank, "was aborted");
     }
-    if (wait.giveUp != nullptr && wait.giveUp->load(std::memory_order_relaxed)) {
-      meeting_.leave(report.rank, "gave up");
-    }
     meeting_.expire(options_.clock->now());
     settle();
   }

@@ -50,8 +50,7 @@ class Root {
 
   // What a rank of this process waits with.
   struct Wait {
-    const std::atomic<bool>* abort = nullptr;   // may be null
-    const std::atomic<bool>* giveUp = nullptr;  // may be null: it has failed at another root
+    const std::atomic<bool>* abort = nullptr;  // may be null
     // Called when ranks of other processes are in the job: makes this process listen. Under the
     // root's lock.
     std::function<Result<SocketAddress>()> listen;

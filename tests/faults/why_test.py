@@ -43,7 +43,7 @@ class Why(FaultCase):
         self.assertEqual(code, 1)
         self.assertEqual(found["guilty_rank"], -1 if guilty is None else guilty)
         self.assertTrue(found["wrong"])
-        counts = r"\d+ of \d+|\(\d+ in"  # differ from one run to the next
+        counts = r"\d+ of \d+|\(\d+ in [\d.]+ s"  # differ from one run to the next
         self.assertIn(re.sub(counts, "", found["verdict"].splitlines()[0]), re.sub(counts, "", text))
         self.assertTrue(found["next"])
         return text

@@ -27,8 +27,7 @@ namespace {
 constexpr const char* kFooter =
     "Collectives by nccl-tests' names or the interface's: all_reduce, AllReduce, sendrecv. "
     "Without\n"
-    "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. "
-    "NCCL_ALGO,\n"
+    "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. NCCL_ALGO,\n"
     "NCCL_BUFFSIZE and TUTTI_TUNING_FILE are heeded; --algorithm takes NCCL_ALGO's place.\n"
     "With --topo: GPUs of a described machine (\"here\": this one), --nodes of it; "
     "NCCL_ALGO,\n"

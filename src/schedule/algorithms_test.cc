@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "schedule/catalog.h"
 #include "schedule/prover.h"
+#include "schedule/test_algorithms.h"
 
 namespace tutti::schedule {
 namespace {
@@ -19,12 +20,6 @@ std::vector<Rank> shuffledRanks(int32_t rankCount, SeededRng& rng) {
   for (int32_t rank = 0; rank < rankCount; ++rank) order.push_back(Rank{rank});
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
   return order;
-}
-
-std::vector<std::string> describeAll(const Program& program) {
-  std::vector<std::string> lines;
-  for (const Step& step : program.steps) lines.push_back(describe(program, step));
-  return lines;
 }
 
 TEST(Rings, AreProvedInAnyOrderOfRanks) {

@@ -113,18 +113,16 @@ TEST(Rail, LinksBetweenHostsJoinRanksOfOneSeat) {
 
 TEST(Rail, PassesOnWhatItsHostHasForItsSeat) {
   const Program program = railAllToAll({.rankCount = 4, .hostCount = 2}, Rank{1});
-  std::vector<std::string> lines;
-  for (const Step& step : program.steps) lines.push_back(describe(program, step));
-  EXPECT_EQ(lines, (std::vector<std::string>{
-                       "chunk 0: in[0] -> link->0",
-                       "chunk 1: in[1] -> out[1]",
-                       "chunk 0: link<-0 -> out[0]",
-                       "chunk 2: in[2] -> link->0",
-                       "chunk 3: in[3] -> link->3",
-                       "chunk 3: link<-0 -> link->3",
-                       "chunk 3: link<-3 -> out[3]",
-                       "chunk 2: link<-3 -> out[2]",
-                   }));
+  EXPECT_EQ(describeAll(program), (std::vector<std::string>{
+                                      "chunk 0: in[0] -> link->0",
+                                      "chunk 1: in[1] -> out[1]",
+                                      "chunk 0: link<-0 -> out[0]",
+                                      "chunk 2: in[2] -> link->0",
+                                      "chunk 3: in[3] -> link->3",
+                                      "chunk 3: link<-0 -> link->3",
+                                      "chunk 3: link<-3 -> out[3]",
+                                      "chunk 2: link<-3 -> out[2]",
+                                  }));
 }
 
 TEST(Hierarchical, IsTwoShotOnOneHostAndWithARankAHost) {
@@ -144,17 +142,16 @@ TEST(Hierarchical, IsTwoShotOnOneHostAndWithARankAHost) {
 
 TEST(Hierarchical, FoldsInsideAHostAndSendsEachOtherHostOneMessageAChunk) {
   const Program program = hierarchicalAllReduce({.rankCount = 4, .hostCount = 2}, Rank{1});
-  std::vector<std::string> lines;
-  for (const Step& step : program.steps) lines.push_back(describe(program, step));
-  EXPECT_EQ(lines, (std::vector<std::string>{
-                       "chunk 2: in[2] -> link->0",
-                       "chunk 3: link<-0 + in[3] -> link->3",
-                       "chunk 0: in[0] -> link->0",
-                       "chunk 1: link<-0 + in[1] + link<-3 -> out[1], link->3, link->0 post",
-                       "chunk 0: link<-0 -> out[0]",
-                       "chunk 3: link<-3 -> out[3], link->0",
-                       "chunk 2: link<-0 -> out[2]",
-                   }));
+  EXPECT_EQ(describeAll(program),
+            (std::vector<std::string>{
+                "chunk 2: in[2] -> link->0",
+                "chunk 3: link<-0 + in[3] -> link->3",
+                "chunk 0: in[0] -> link->0",
+                "chunk 1: link<-0 + in[1] + link<-3 -> out[1], link->3, link->0 post",
+                "chunk 0: link<-0 -> out[0]",
+                "chunk 3: link<-3 -> out[3], link->0",
+                "chunk 2: link<-0 -> out[2]",
+            }));
 }
 
 // Messages a program moves in one piece.

@@ -5,6 +5,7 @@
 
 #include "schedule/catalog.h"
 #include "schedule/prover.h"
+#include "schedule/test_algorithms.h"
 
 namespace tutti::schedule {
 namespace {
@@ -14,11 +15,7 @@ const Algorithm& direct() { return *findAlgorithm(Collective::kAllReduce, "Colln
 
 std::vector<std::string> linesOf(const Algorithm& algorithm, const ScheduleOptions& options,
                                  int32_t rank, size_t every) {
-  const Program program = buildProgram(algorithm, options, Rank{rank});
-  std::vector<std::string> lines;
-  for (size_t i = 0; i < program.steps.size(); i += every)
-    lines.push_back(describe(program, program.steps[i]));
-  return lines;
+  return describeAll(buildProgram(algorithm, options, Rank{rank}), every);
 }
 
 void expectProved(const Algorithm& algorithm, const ScheduleOptions& options) {

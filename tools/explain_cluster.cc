@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include "base/settings.h"
 #include "graph/xml.h"
@@ -47,13 +46,6 @@ Result<Topology> trimTo(Topology topology, const ClusterCall& call) {
   return topology::trim(topology, kept);
 }
 
-std::string readFile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 graph::CrossNic crossNicOf(const Settings& settings) {
   const std::string text = settings.text("NCCL_CROSS_NIC");
   if (text == "0") return graph::CrossNic::kNever;
@@ -71,8 +63,8 @@ Result<graph::ClusterPlan> plan(const ClusterCall& call, const Settings& setting
   const topology::Paths paths = topology::computePaths(topology);
   graph::ClusterOptions options{.nodeCount = call.nodeCount, .crossNic = crossNicOf(settings)};
   if (!call.graphFile.empty()) {
-    TUTTI_TRY_ASSIGN(options.given, graph::parseGraphs(readFile(call.graphFile), call.graphFile,
-                                                       {topology, paths}));
+    TUTTI_TRY_ASSIGN(const std::string text, topology::readXmlText(call.graphFile));
+    TUTTI_TRY_ASSIGN(options.given, graph::parseGraphs(text, call.graphFile, {topology, paths}));
   }
   TUTTI_TRY_ASSIGN(graph::ClusterPlan plan, graph::planCluster(topology, paths, options));
   if (call.rankCount > 0 && call.rankCount != plan.graphs.rankCount)

@@ -15,6 +15,7 @@
 #include "kernels/gpu_catalog.h"
 #include "schedule/schedule.h"
 #include "topology/paths.h"
+#include "topology/registry.h"
 
 namespace tutti::comm {
 namespace {
@@ -36,13 +37,11 @@ std::vector<int32_t> gpuRanks(const Topology& topology) {
 std::vector<graph::FoundGraph> graphsOfFile(const std::string& path, const Topology& topology,
                                             const topology::Paths& paths) {
   if (path.empty()) return {};
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  Result<std::vector<graph::NodeGraph>> read =
-      file ? graph::parseGraphs(text.str(), path, {topology, paths})
-           : Result<std::vector<graph::NodeGraph>>(
-                 Status(Code::kInvalidUsage, fmt::format("{}: cannot be read", path)));
+  const auto parse = [&]() -> Result<std::vector<graph::NodeGraph>> {
+    TUTTI_TRY_ASSIGN(const std::string text, topology::readXmlText(path));
+    return graph::parseGraphs(text, path, {topology, paths});
+  };
+  const Result<std::vector<graph::NodeGraph>> read = parse();
   if (!read.ok()) {
     log::warn("NCCL_GRAPH_FILE is not used, graphs are searched instead: {}",
               read.status().message());

@@ -46,15 +46,19 @@ Result<Description> discover(const DiscoverOptions& options) {
   return description;
 }
 
+Result<std::string> readXmlText(const std::string& path) {
+  return file::read(path, XmlLimits().bytes);
+}
+
 Result<Description> readDescription(const std::string& path) {
-  TUTTI_TRY_ASSIGN(const std::string text, file::read(path, XmlLimits().bytes));
+  TUTTI_TRY_ASSIGN(const std::string text, readXmlText(path));
   TUTTI_TRY_ASSIGN(const std::unique_ptr<XmlDocument> document, XmlDocument::parse(text, path));
   return document->root().name() == "topology" ? parseHwlocXml(*document) : parseXml(*document);
 }
 
 Result<Description> completeFromFile(const Description& description,
                                      const std::string& profilePath) {
-  TUTTI_TRY_ASSIGN(const std::string text, file::read(profilePath, XmlLimits().bytes));
+  TUTTI_TRY_ASSIGN(const std::string text, readXmlText(profilePath));
   TUTTI_TRY_ASSIGN(const std::unique_ptr<XmlDocument> document,
                    XmlDocument::parse(text, profilePath));
   TUTTI_TRY_ASSIGN(const Profile profile, parseProfile(*document));

@@ -21,6 +21,10 @@ struct DiscoverOptions {
 // error where NVML breaks off in the middle, or the file is no machine.
 Result<Description> discover(const DiscoverOptions& options = {});
 
+// Of a file that should be XML, as much as XmlDocument::parse takes by default and a byte more, by
+// which that refuses a longer one.
+Result<std::string> readXmlText(const std::string& path);
+
 // A topology XML (<system>) or hwloc's (<topology>).
 Result<Description> readDescription(const std::string& path);
 

@@ -63,9 +63,11 @@ XmlDocument::~XmlDocument() = default;
 
 Result<std::unique_ptr<XmlDocument>> XmlDocument::parse(std::string_view text, std::string source,
                                                         const XmlLimits& limits) {
-  if (text.size() > limits.bytes)
-    return invalidArgument("{}: {} bytes; at most {} are read", source, text.size(), limits.bytes);
+  const bool isTooLong = text.size() > limits.bytes;
+  if (isTooLong) text = text.substr(0, limits.bytes + 1);
   std::unique_ptr<XmlDocument> document(new XmlDocument(text, std::move(source)));
+  if (isTooLong)
+    return document->fault(limits.bytes, fmt::format("more than {} bytes", limits.bytes));
   TUTTI_TRY(document->checkRaw(text, limits));
   std::vector<char>& buffer = document->parsed_->buffer;
   buffer.assign(text.begin(), text.end());

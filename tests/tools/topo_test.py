@@ -187,7 +187,7 @@ class RefusesWithOneLine(unittest.TestCase):
             pathlib.Path(large).touch()
             os.truncate(large, 1 << 30)
             for path, wanted in ((folder, "is no regular file"), (pipe, "is no regular file"),
-                                 (large, "more than 4194304 bytes"), (folder + "/none", "No such file")):
+                                 (large, "large:1:4194305: more than 4194304 bytes"), (folder + "/none", "No such file")):
                 with self.subTest(path=path):
                     result = run("--topo", path)
                     self.assertEqual((result.returncode, result.stdout), (3, ""))

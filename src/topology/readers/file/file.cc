@@ -12,7 +12,7 @@
 namespace tutti::topology::file {
 namespace {
 
-Result<std::string> readAll(int fd, const std::string& path, size_t maxBytes) {
+Result<std::string> readUpTo(int fd, const std::string& path, size_t maxBytes) {
   std::string text;
   constexpr size_t kStepBytes = 64 * 1024;
   for (;;) {
@@ -25,9 +25,7 @@ Result<std::string> readAll(int fd, const std::string& path, size_t maxBytes) {
     }
     if (bytes < 0) return systemError("read", path, errno);
     text.resize(known + static_cast<size_t>(bytes));
-    if (bytes == 0) return text;
-    if (text.size() > maxBytes)
-      return invalidArgument("{}: more than {} bytes, which is all that is read", path, maxBytes);
+    if (bytes == 0 || text.size() > maxBytes) return text;
   }
 }
 
@@ -40,7 +38,7 @@ Result<std::string> read(const std::string& path, size_t maxBytes) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return systemError("stat", path, errno);
   if (!S_ISREG(info.st_mode)) return invalidArgument("{}: is no regular file", path);
-  return readAll(fd.get(), path, maxBytes);
+  return readUpTo(fd.get(), path, maxBytes);
 }
 
 bool isThere(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }

@@ -14,6 +14,8 @@ constexpr std::string_view kNoNetwork = "links between hosts do not go by it";
 constexpr std::string_view kNoPlugins = "plugins of this kind are not loaded";
 constexpr std::string_view kNoRings = "NCCL_GRAPH_FILE gives channels by hand";
 constexpr std::string_view kNoTuning = "this library's schedules have no such knob";
+constexpr std::string_view kNoPool =
+    "no pool of operations is looked into: a link's ring wakes whoever moves it";
 constexpr std::string_view kNoService = "there is no such service yet";
 constexpr std::string_view kAlways = "this library always does so";
 
@@ -84,8 +86,11 @@ constexpr SettingInfo kTable[] = {
      "How long a rank may stay silent before every call that waits for it ends with an error."},
 
     {"TUTTI_BUNDLE_DIR", kPath, "", "", "",
-     "Folder for bundles: on SIGUSR1, and when ranks find another dead or stuck, a tar with all "
-     "that is known of it. Empty: none, and SIGUSR1 is left alone."},
+     "Folder for bundles: on a signal, and when ranks find another dead or stuck, a tar with all "
+     "that is known of it. Empty: none, and no signal is taken."},
+    {"NCCL_PROXY_DUMP_SIGNAL", kInteger, "", "-1", "-1..64",
+     "Number of the signal on which TUTTI_BUNDLE_DIR gets a bundle; -1 or 0: SIGUSR1's. One that "
+     "the program handles stays the program's."},
     {"TUTTI_TRACE_DIR", kPath, "", "", "",
      "Folder for traces: each CPU rank of each communicator writes one when it ends, with its "
      "calls and their messages between hosts, for Perfetto. Empty: none."},
@@ -355,9 +360,8 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_RAS_ENABLE", "health service", kNoService),
     idle("NCCL_RAS_ADDR", "its address", kNoService),
     idle("NCCL_RAS_TIMEOUT_FACTOR", "its patience", kNoService),
-    idle("NCCL_PROXY_APPEND_BATCH_SIZE", "operations taken at once", kNoNetwork),
-    idle("NCCL_PROXY_DUMP_SIGNAL", "signal that dumps the proxy's state", kNoService),
-    idle("NCCL_PROGRESS_APPENDOP_FREQ", "how often new operations are looked for", kNoNetwork),
+    idle("NCCL_PROXY_APPEND_BATCH_SIZE", "operations taken at once", kNoPool),
+    idle("NCCL_PROGRESS_APPENDOP_FREQ", "how often new operations are looked for", kNoPool),
     idle("NCCL_IGNORE_CPU_AFFINITY", "threads may run on any core",
          "threads keep the affinity they are given"),
     idle("NCCL_IGNORE_DISABLED_P2P", "no complaint about disabled access", kNoGpu),

@@ -32,10 +32,10 @@ Result<std::unique_ptr<BundleService>> BundleService::start(Options options) {
   if (!service->wakeUp_) return systemError("eventfd", "for bundles", errno);
   TUTTI_TRY_ASSIGN(service->thread_,
                    bootstrap::startThread("tutti-bundle", [own = service.get()] { own->serve(); }));
-  const std::string owner = takeSignal(service->wakeUp_.get());
+  const std::string owner = takeSignal(service->options_.signal, service->wakeUp_.get());
   if (!owner.empty()) {
-    log::warn("SIGUSR1 makes no bundle, since {}; tutti why --bundle makes one from outside",
-              owner);
+    log::warn("{} makes no bundle, since {}; tutti why --bundle makes one from outside",
+              nameOfSignal(service->options_.signal), owner);
   }
   return service;
 }
@@ -47,7 +47,7 @@ BundleService::~BundleService() {
 }
 
 void BundleService::finish(Nanoseconds bound) {
-  giveSignalBack();
+  giveSignalBack(options_.signal);
   wake(kEnd);
   std::unique_lock lock(mutex_);
   ended_.wait_for(lock, bound, [this] { return hasEnded_; });
@@ -67,7 +67,7 @@ void BundleService::verdictGiven(const observe::Board& board) {
 }
 
 void BundleService::serve() {
-  letSignalIn();
+  letSignalIn(options_.signal);
   uint64_t what = 0;
   while (what < kEnd) {
     if (::read(wakeUp_.get(), &what, sizeof what) < 0) {
@@ -102,7 +102,7 @@ void BundleService::answerSignal() {
   const std::vector<observe::Board> boards = observe::boardsOf({&self, 1});
   std::vector<observe::Evidence> looks;
   for (const observe::Board& board : boards) looks.push_back(observe::look(board));
-  write(fmt::format("SIGUSR1 came to process {}", self),
+  write(fmt::format("{} came to process {}", nameOfSignal(options_.signal), self),
         observe::examine(boards, std::move(looks)));
 }
 

@@ -1,10 +1,12 @@
 // BundleService: writes bundles (observe/bundle.h) of this process and its communicators, when
-// somebody sends SIGUSR1 and when a communicator has its verdict.
+// somebody sends the signal for it and when a communicator has its verdict.
 //
 // One a process, and only where TUTTI_BUNDLE_DIR is set. It has a thread of its own,
 // "tutti-bundle", which sleeps in a read: writing may take as long as a full disk or a lost file
 // server likes, and the other service threads owe their peers an answer within the timeout.
 #pragma once
+
+#include <signal.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -27,10 +29,11 @@ class BundleService {
   struct Options {
     std::string folder;
     std::string settings;  // in effect, as text
+    int signal = SIGUSR1;  // NCCL_PROXY_DUMP_SIGNAL
   };
 
-  // Takes SIGUSR1, unless the program has it; that is logged, as is a folder that cannot be written
-  // to. The error is logged: there is no descriptor or thread left.
+  // Takes the signal, unless the program has it; that is logged, as is a folder that cannot be
+  // written to. The error is logged: there is no descriptor or thread left.
   static Result<std::unique_ptr<BundleService>> start(Options options);
   ~BundleService();
   BundleService(const BundleService&) = delete;
@@ -40,8 +43,8 @@ class BundleService {
   // it may be left soon, and the rest is done by the service's thread.
   void verdictGiven(const observe::Board& board);
 
-  // The process ends: SIGUSR1 is the program's again, and what was asked for before is written if
-  // that is possible within `bound`.
+  // The process ends: the signal is the program's again, and what was asked for before is written
+  // if that is possible within `bound`.
   void finish(Nanoseconds bound);
 
  private:

@@ -73,6 +73,23 @@ TEST_F(BundleServiceTest, TakesTheSignalAndGivesItBack) {
   EXPECT_EQ(bundles(), 0u);
 }
 
+TEST_F(BundleServiceTest, TakesTheSignalThatItIsGiven) {
+  auto service =
+      std::move(BundleService::start({.folder = folder_, .settings = {}, .signal = SIGUSR2}))
+          .value();
+  EXPECT_TRUE(isDefault());
+  ::raise(SIGUSR2);
+  service->finish(kPatience);
+  EXPECT_EQ(bundles(), 1u);
+}
+
+TEST_F(BundleServiceTest, GoesOnWithoutASignalThatNobodyCanHandle) {
+  auto service =
+      std::move(BundleService::start({.folder = folder_, .settings = {}, .signal = SIGKILL}))
+          .value();
+  EXPECT_TRUE(isDefault());
+}
+
 TEST_F(BundleServiceTest, LeavesASignalThatTheProgramHasTakenSince) {
   auto service = start();
   ::signal(SIGUSR1, SIG_IGN);

@@ -12,8 +12,6 @@
 namespace tutti::comm {
 namespace {
 
-constexpr int kSignal = SIGUSR1;
-
 // Written before the handler is there, read by it on any thread: relaxed, sigaction() orders them.
 std::atomic<int> signalEventFd{-1};
 std::atomic<pid_t> signalOwner{0};
@@ -45,9 +43,13 @@ std::string ownerOf(const struct sigaction& action) {
 
 }  // namespace
 
-std::string takeSignal(int eventFd) {
+std::string nameOfSignal(int signal) {
+  return signal == SIGUSR1 ? "SIGUSR1" : fmt::format("signal {}", signal);
+}
+
+std::string takeSignal(int signal, int eventFd) {
   struct sigaction before {};
-  ::sigaction(kSignal, nullptr, &before);
+  ::sigaction(signal, nullptr, &before);
   if (before.sa_handler != SIG_DFL) return ownerOf(before);
   signalEventFd.store(eventFd, std::memory_order_relaxed);
   signalOwner.store(::getpid(), std::memory_order_relaxed);
@@ -55,20 +57,19 @@ std::string takeSignal(int eventFd) {
   ours.sa_handler = onSignal;
   ours.sa_flags = SA_RESTART | SA_ONSTACK;
   ::sigemptyset(&ours.sa_mask);
-  ::sigaction(kSignal, &ours, nullptr);
-  return "";
+  return ::sigaction(signal, &ours, nullptr) == 0 ? "" : "the system lets nobody handle it";
 }
 
-void giveSignalBack() {
+void giveSignalBack(int signal) {
   struct sigaction now {};
-  ::sigaction(kSignal, nullptr, &now);
-  if (now.sa_handler == onSignal) ::signal(kSignal, SIG_DFL);
+  ::sigaction(signal, nullptr, &now);
+  if (now.sa_handler == onSignal) ::signal(signal, SIG_DFL);
 }
 
-void letSignalIn() {
+void letSignalIn(int signal) {
   sigset_t only;
   ::sigemptyset(&only);
-  ::sigaddset(&only, kSignal);
+  ::sigaddset(&only, signal);
   ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
 }
 

@@ -54,8 +54,11 @@ Result<int32_t> usableGpus(bool areWanted) {
 std::unique_ptr<BundleService> openBundles(const Settings& settings) {
   const std::string& folder = settings.text("TUTTI_BUNDLE_DIR");
   if (folder.empty()) return nullptr;
-  auto service = BundleService::start(
-      {.folder = folder, .settings = observe::describeSettings(settings, observe::Shown::kAll)});
+  const auto signal = static_cast<int>(settings.integer("NCCL_PROXY_DUMP_SIGNAL"));
+  auto service =
+      BundleService::start({.folder = folder,
+                            .settings = observe::describeSettings(settings, observe::Shown::kAll),
+                            .signal = signal > 0 ? signal : SIGUSR1});
   return service.ok() ? std::move(service).value() : nullptr;
 }
 

@@ -129,6 +129,15 @@ class Signals(BundleCase):
         for rank in ranks:
             self.assertIsNone(rank.child.poll())
 
+    def test_may_be_another_that_a_setting_names(self):
+        number = int(signal.SIGUSR2)
+        child, _ = self.run_program(TUTTI_BUNDLE_DIR=self.folder, NCCL_PROXY_DUMP_SIGNAL=str(number))
+        child.send_signal(number)
+        self.bundles()
+        code, log = self.end(child)
+        self.assertEqual(code, 0, log)
+        self.assertIn(f"signal {number} came to process {child.pid}", log)
+
     def test_that_the_program_handles_stay_its_own(self):
         before = "signal.signal(signal.SIGUSR1, lambda *_: print('mine', flush=True))"
         child, log = self.run_program(before, TUTTI_BUNDLE_DIR=self.folder)

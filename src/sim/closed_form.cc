@@ -10,43 +10,6 @@ namespace {
 
 constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
 
-// From a leaf of the linked tree up to its root: the deepest.
-Hops depthOf(const Traffic& traffic, int32_t tree) {
-  const graph::MergedGraph& merged = traffic.plan().merged;
-  const Cluster& cluster = traffic.cluster();
-  Hops deepest;
-  for (int32_t rank = 0; rank < traffic.rankCount(); ++rank) {
-    // Only leaves: others are on a leaf's way.
-    if (merged.treeLinks(0, tree, Rank{rank}).down[0] != schedule::kNobody) continue;
-    Hops here;
-    Rank at{rank};
-    for (Rank up = merged.treeLinks(0, tree, at).up; up != schedule::kNobody;
-         up = merged.treeLinks(0, tree, at).up) {
-      (cluster.nodeOf(at) == cluster.nodeOf(up) ? here.inside : here.between) += 1;
-      at = up;
-    }
-    // A hop between nodes costs several inside one.
-    constexpr int64_t kWeight = 4;
-    if (here.inside + kWeight * here.between > deepest.inside + kWeight * deepest.between)
-      deepest = here;
-  }
-  return deepest;
-}
-
-// How many of a ring's edges leave their node.
-int64_t crossingsOf(const Traffic& traffic) {
-  const auto order = traffic.order(0);
-  const int32_t ranks = traffic.rankCount();
-  int64_t crossings = 0;
-  for (int32_t i = 0; i < ranks; ++i) {
-    const auto at = [&](int32_t place) {
-      return order.empty() ? Rank{place % ranks} : order[static_cast<size_t>(place % ranks)];
-    };
-    crossings += traffic.cluster().nodeOf(at(i)) != traffic.cluster().nodeOf(at(i + 1)) ? 1 : 0;
-  }
-  return crossings;
-}
-
 double slowestRank(const Traffic& traffic) {
   double slowest = 1;
   for (int32_t rank = 0; rank < traffic.rankCount(); ++rank)
@@ -54,27 +17,23 @@ double slowestRank(const Traffic& traffic) {
   return slowest;
 }
 
-}  // namespace
-
-Hops hopsOf(const Traffic& traffic) {
-  if (traffic.followsTrees() && traffic.rankCount() > 1) {
-    const Hops up = depthOf(traffic, 0);
-    return {2 * up.inside, 2 * up.between};
-  }
-  const schedule::Algorithm& algorithm =
-      *schedule::findAlgorithm(traffic.call().collective, traffic.method().algorithm);
-  const int32_t ranks = traffic.rankCount(), hosts = traffic.plan().evenHostCount;
-  const int64_t hops = schedule::costOf(algorithm, schedule::evenSpread(ranks, hosts)).hops;
-  if (traffic.cluster().nodeCount() == 1) return {hops, 0};
-  if (algorithm.name != "ring") {
-    const int64_t between = hosts > 1 ? algorithm.hostHops(ranks, hosts) : hops;
-    return {hops - between, between};
-  }
-  const int64_t between = hops * crossingsOf(traffic) / traffic.rankCount();
-  return {hops - between, between};
+// Trees, whose messages go up while others go down, are nearer to what is played event by event
+// without: 18 % below to 7 % above from 16 MB on, of 16 and 64 ranks.
+double chainedBytes(const Traffic& traffic) {
+  const bool isChain = traffic.isPipeline() && !traffic.followsTrees();
+  return isChain ? static_cast<double>(traffic.chunkBytes()) : 0;
 }
 
-namespace {
+// What the first of the messages that follow each other takes until it is through all ranks, beyond
+// its hops: each passes it on only once it has all of it.
+double fillUs(graph::Protocol protocol, const LoadFacts& facts, double lanesUs) {
+  if (facts.chainedBytes <= 0) return 0;
+  const auto piece = static_cast<double>(
+      pipelinedPieceBytes(protocol, static_cast<uint64_t>(facts.chainedBytes), facts.hops.all()));
+  const double pieces = std::max(facts.chainedBytes / piece, 1.0);
+  const double copyUs = lanesUs / std::max(facts.sentCopies, 1.0);
+  return static_cast<double>(facts.hops.all()) * copyUs / pieces;
+}
 
 Estimate combineAt(const Cluster& cluster, const CallPrices& prices, const LaunchCost& launch,
                    graph::Protocol protocol, const LoadFacts& facts) {
@@ -87,6 +46,7 @@ Estimate combineAt(const Cluster& cluster, const CallPrices& prices, const Launc
                    static_cast<double>(facts.hops.between) *
                        (networkHopUs(cluster.hasGpus(), protocol) + facts.mostHopUs);
   const double lanesUs = prices.bytesUs(facts.mostBytesSent) / facts.slowest;
+  made.latencyUs += fillUs(protocol, facts, lanesUs);
   // Whoever plays the call event by event needs one rate.
   if (lanesUs > 0)
     made.prices.gbPerSecond = facts.mostBytesSent / (lanesUs * facts.slowest * kBytesPerUs);
@@ -132,7 +92,10 @@ Result<Estimate> estimate(const Traffic& traffic, const Timing& timing) {
                   .busiest = busiestOf(traffic.cluster(), loads),
                   .hops = hopsOf(traffic),
                   .slowest = slowestRank(traffic),
-                  .ranksPerNode = traffic.cluster().mostRanksPerNode()});
+                  .ranksPerNode = traffic.cluster().mostRanksPerNode(),
+                  .chainedBytes = chainedBytes(traffic),
+                  .sentCopies = static_cast<double>(loads.mostBytesSent) /
+                                static_cast<double>(std::max<uint64_t>(traffic.call().bytes, 1))});
 }
 
 namespace {
@@ -217,13 +180,16 @@ Result<LoadFacts> Estimator::factsOf(const SimCall& call, const Method& method) 
   if (found != facts_.end()) return found->second;
   TUTTI_TRY_ASSIGN(const Traffic traffic, referenceTraffic(call, method));
   TUTTI_TRY_ASSIGN(const LinkLoads loads, referenceLoads(traffic, method));
-  LoadFacts facts{.mostBytesSent = static_cast<double>(loads.mostBytesSent),
-                  .mostHopUs = loads.mostHopUs,
-                  .messages = 0,
-                  .busiest = busiestOf(cluster_, loads),
-                  .hops = hopsOf(traffic),
-                  .slowest = slowestRank(traffic),
-                  .ranksPerNode = cluster_.mostRanksPerNode()};
+  LoadFacts facts{
+      .mostBytesSent = static_cast<double>(loads.mostBytesSent),
+      .mostHopUs = loads.mostHopUs,
+      .messages = 0,
+      .busiest = busiestOf(cluster_, loads),
+      .hops = hopsOf(traffic),
+      .slowest = slowestRank(traffic),
+      .ranksPerNode = cluster_.mostRanksPerNode(),
+      .chainedBytes = chainedBytes(traffic) * traffic.channelCount() / method.channelCount,
+      .sentCopies = static_cast<double>(loads.mostBytesSent) / kReferenceBytes};
   facts_[key] = facts;
   return facts;
 }
@@ -247,6 +213,7 @@ Result<Estimate> Estimator::estimate(const SimCall& call, const Method& method,
   TUTTI_TRY_ASSIGN(LoadFacts facts, factsOf(call, method));
   const double scale = static_cast<double>(call.bytes) / static_cast<double>(kReferenceBytes);
   facts.mostBytesSent *= scale;
+  facts.chainedBytes *= scale;
   facts.busiest.us *= scale * wireFactor(method.protocol);
   return combine(cluster_, call, method, timing, facts);
 }

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "sim/edges.h"
+#include "sim/hops.h"
 #include "sim/time_constants.h"
 #include "sim/traffic.h"
 
@@ -39,13 +40,6 @@ struct Estimate {
   CallPrices prices{};       // that were taken
 };
 
-// The longest chain of messages: those inside nodes, those between.
-struct Hops {
-  int64_t inside = 0;
-  int64_t between = 0;
-};
-Hops hopsOf(const Traffic& traffic);
-
 // What of a call's load decides its time.
 struct LoadFacts {
   double mostBytesSent = 0;  // by one rank, data
@@ -55,6 +49,9 @@ struct LoadFacts {
   Hops hops{};
   double slowest = 1;  // share of its speed at which the slowest rank works
   int32_t ranksPerNode = 2;
+  double chainedBytes = 0;  // of a chunk that passes, message after message, through rank after
+                            // rank
+  double sentCopies = 1;    // of the vector, by the rank that sends most
 };
 Estimate combine(const Cluster& cluster, const SimCall& call, const Method& method,
                  const Timing& timing, const LoadFacts& facts);

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <tuple>
 
+#include "base/units.h"
 #include "schedule/catalog.h"
 #include "sim/clusters_testing.h"
 #include "sim/fair_share.h"
@@ -179,6 +181,30 @@ TEST(Simulate, LongRingsComeNearTheClosedForm) {
   ASSERT_TRUE(closed.ok() && fair.ok() && ends.ok());
   EXPECT_NEAR(fair->us, closed->us, 0.35 * closed->us);
   EXPECT_LE(ends->us, fair->us * 1.01);
+}
+
+// Where each rank passes on all bytes, messages are short enough that all ranks are busy, and what
+// the first takes until it is through them counts.
+TEST(Simulate, ChainsAndTreesOverNodesArePipelined) {
+  const Cluster cluster = exampleCluster("dgx_h100x64", 8);
+  Result<VirtualPlan> plan = planVirtual(cluster);
+  ASSERT_TRUE(plan.ok());
+  for (const uint64_t bytes : {1_MiB, 16_MiB}) {
+    for (const auto& [collective, name, off] :
+         {std::tuple{Collective::kBroadcast, "ring", 0.1}, {Collective::kAllReduce, "tree", 0.6}}) {
+      Result<Traffic> traffic =
+          Traffic::make(cluster, plan.value(), {.collective = collective, .bytes = bytes},
+                        {.algorithm = name, .channelCount = 24});
+      ASSERT_TRUE(traffic.ok());
+      Result<Estimate> closed = estimate(traffic.value(), {});
+      Result<SimResult> fair = simulate(traffic.value(), {});
+      ASSERT_TRUE(closed.ok() && fair.ok());
+      EXPECT_NEAR(fair->us, closed->us, off * closed->us) << name << " " << bytes;
+    }
+  }
+  EXPECT_EQ(pipelinedPieceBytes(graph::Protocol::kSimple, 1_GiB, 36), 512_KiB);
+  EXPECT_EQ(pipelinedPieceBytes(graph::Protocol::kSimple, 3_MiB, 36), 64_KiB);
+  EXPECT_EQ(pipelinedPieceBytes(graph::Protocol::kSimple, 1_KiB, 36), 32_KiB);
 }
 
 // Pieces of several trees overlap: no worse than what the busiest port takes, and fill and drain.

@@ -7,6 +7,7 @@
 #include "plan/plan.h"
 #include "schedule/catalog.h"
 #include "schedule/linked_tree.h"
+#include "sim/hops.h"
 
 namespace tutti::sim {
 namespace {
@@ -19,6 +20,8 @@ using schedule::Program;
 constexpr uint64_t kLl128Line = 128, kLl128Data = 120;
 // What a slot of each protocol holds.
 constexpr size_t kLlSlotBytes = 32_KiB, kLl128SlotBytes = 75_KiB * 8, kSimpleSlotBytes = 512_KiB;
+// NCCL's trees cut no shorter messages, so that each is worth its flags.
+constexpr size_t kLeastPipelinedBytes = 32_KiB;
 
 bool isCircle(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
@@ -79,6 +82,13 @@ size_t slotBytes(Protocol protocol) {
   return kSimpleSlotBytes;
 }
 
+size_t pipelinedPieceBytes(Protocol protocol, uint64_t chunkBytes, int64_t hops) {
+  size_t bytes = slotBytes(protocol);
+  while (bytes >= 2 * kLeastPipelinedBytes && chunkBytes < bytes * static_cast<uint64_t>(hops))
+    bytes /= 2;
+  return bytes;
+}
+
 uint64_t Lane::bytesOf(int32_t chunk, size_t piece) const {
   const auto position = static_cast<size_t>(chunk % layout.chunksPerBlock);
   const size_t start = position * layout.chunkElements + piece * layout.pieceElements;
@@ -112,15 +122,29 @@ Result<Traffic> Traffic::make(const Cluster& cluster, const VirtualPlan& plan, c
   traffic.method_.channelCount = std::clamp(method.channelCount, 1, cluster.hasGpus() ? 64 : 1);
   if (traffic.followsLinks_ || traffic.isRing_)
     traffic.method_.channelCount = std::min(traffic.method_.channelCount, 4 * most);
-  if (method.pieceBytes == 0) traffic.method_.pieceBytes = slotBytes(method.protocol);
-  if (method.pieceBytes == 0 && !cluster.hasGpus()) {
-    TUTTI_TRY_ASSIGN(traffic.method_.pieceBytes,
-                     plannedPieceBytes(cluster, plan, call, traffic.algorithm_->name));
-  }
   traffic.chunkCount_ = traffic.followsLinks_
                             ? (cluster.rankCount() == 1 ? 1 : plan.merged.treesPerChannel())
                             : traffic.algorithm_->chunkCount(cluster.rankCount());
+  if (method.pieceBytes > 0) return traffic;
+  if (!cluster.hasGpus()) {
+    TUTTI_TRY_ASSIGN(traffic.method_.pieceBytes,
+                     plannedPieceBytes(cluster, plan, call, traffic.algorithm_->name));
+  } else {
+    traffic.method_.pieceBytes =
+        traffic.isPipeline()
+            ? pipelinedPieceBytes(method.protocol, traffic.chunkBytes(), hopsOf(traffic).all())
+            : slotBytes(method.protocol);
+  }
   return traffic;
+}
+
+bool Traffic::isPipeline() const {
+  if (!cluster_->hasGpus() || cluster_->nodeCount() == 1 || isRing_) return false;
+  return algorithm_->name == "tree" || algorithm_->name == "ring";
+}
+
+uint64_t Traffic::chunkBytes() const {
+  return divideUp(blockElements(0), static_cast<uint64_t>(chunkCount_)) * sizeOf(call_.type);
 }
 
 // Channels share each block evenly, in whole elements; the first ones take what is left over.

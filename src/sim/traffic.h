@@ -41,8 +41,9 @@ struct Method {
   std::string algorithm;  // of the catalogue: "ring", "tree", ...
   graph::Protocol protocol = graph::Protocol::kSimple;
   int32_t channelCount = 1;
-  size_t pieceBytes = 0;  // most that one message carries; 0: what the protocol's slots hold,
-                          // or, of CPU ranks, what the library's planner says
+  size_t pieceBytes = 0;  // most that one message carries; 0: what the protocol's slots hold, or
+                          // less where it passes through many ranks between nodes; of CPU ranks
+                          // what the library's planner says
   int32_t slotCount = 8;  // slots of a link
   bool operator==(const Method&) const = default;
 };
@@ -57,6 +58,9 @@ uint64_t wireBytes(graph::Protocol protocol, uint64_t bytes);
 // The same for each byte of a long message.
 double wireFactor(graph::Protocol protocol);
 size_t slotBytes(graph::Protocol protocol);
+// Of messages that follow each other through so many GPU ranks, between nodes: enough of them that
+// all are busy, none shorter than what NCCL's trees take.
+size_t pipelinedPieceBytes(graph::Protocol protocol, uint64_t chunkBytes, int64_t hops);
 
 // One rank on one channel.
 struct Lane {
@@ -99,6 +103,10 @@ class Traffic {
   std::vector<Shape> shapesOf(int32_t channel) const;
   // Whether lanes are a circle of equals: all-reduce, all-gather, reduce-scatter by ring.
   bool isRing() const { return isRing_; }
+  // Whether each message passes through rank after rank, on several nodes of GPUs.
+  bool isPipeline() const;
+  // Of the longest of the parts into which channels and chunks cut the vector.
+  uint64_t chunkBytes() const;
   // Whether it is the all-reduce over the cluster's trees.
   bool followsTrees() const { return followsLinks_; }
   // The ring's order on a channel; empty: 0, 1, 2, ...

@@ -205,6 +205,7 @@ class Launcher final : public Runner {
   Operation::Mark nextMark(const BoundPlan& plan);
   BoundPlan* findRunnableAtOnce(const Call& call);
   uint64_t record(const Call& call, uint64_t sequence);
+  void alignLinks(const BoundPlan& plan, const BoundVariant& variant);
   // Into a new binding.
   void bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
             uint32_t signature, kernels::Binding& binding);
@@ -213,9 +214,10 @@ class Launcher final : public Runner {
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;  // these three: used by the thread that drives the present operation
+  Watch watch_;  // these four: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
-  size_t nextMember_ = 0;  // of a network's, to be looked at
+  size_t nextMember_ = 0;                           // of a network's, to be looked at
+  const schedule::Program* lastProgram_ = nullptr;  // of a collective
   HomeCpu home_;
   mutable BriefLock mutex_;  // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;

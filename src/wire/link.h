@@ -216,11 +216,11 @@ inline constexpr size_t kLandingMinBytes = 8_KiB;
 struct LinkPort {
   LinkView view;
   uint64_t next = 0;     // the message this side sends or receives next
-  uint64_t known = 0;    // sender: head as last read, so that the receiver's line is touched only
-                         // when the ring looks full
+  uint64_t known = 0;    // head, as the sender last read it, so that the receiver's line is touched
+                         // only when the ring looks full; or as the receiver last wrote it
   uint64_t drainTo = 0;  // sender: what head must reach before the memory of its references is free
-  uint64_t longNext = 0;   // sender: the long slot that is filled next
-  uint64_t longKnown = 0;  // sender: longHead as last read
+  uint64_t longNext = 0;   // the long slot that is filled, or read, next
+  uint64_t longKnown = 0;  // longHead, likewise
 
   // Receiver: where references point to. In this process they are plain memory, else that
   // process's.
@@ -399,10 +399,11 @@ inline const std::byte* receivedPayload(const LinkPort& port, size_t bytes) {
 }
 
 inline void releaseLong(LinkPort& port, const MessageHead& message) {
-  const uint64_t next = longNumberOf(message) + 1;
-  if ((next & (releasedTogether(port.view.geometry.slotCount) - 1)) != 0) return;
+  port.longNext = longNumberOf(message) + 1;
+  if (port.longNext - port.longKnown < releasedTogether(port.view.geometry.slotCount)) return;
+  port.longKnown = port.longNext;
   LinkControl& control = *port.view.control;
-  control.longHead.store(next, std::memory_order_release);
+  control.longHead.store(port.longNext, std::memory_order_release);
   wakeIfAnnounced(control.longHead, control.senderSleeps);
 }
 
@@ -443,10 +444,27 @@ inline void release(LinkPort& port) {
   if (!isReference && port.view.isLong(message.bytes)) releaseLong(port, message);
   ++port.next;
   if (isReference && port.isSenderHere) endReading(port);
-  if ((port.next & (releasedTogether(port.view.mask + 1) - 1)) != 0 && !isReference) return;
+  if (port.next - port.known < releasedTogether(port.view.mask + 1) && !isReference) return;
   LinkControl& control = *port.view.control;
+  port.known = port.next;
   control.head.store(port.next, std::memory_order_release);
   wakeIfAnnounced(control.head, control.senderSleeps);
+}
+
+// Gives back what has been read and was not given back yet, so that from now on links that carry as
+// many messages are given back at the same calls.
+inline void releaseAll(LinkPort& port) {
+  LinkControl& control = *port.view.control;
+  if (port.known != port.next) {
+    port.known = port.next;
+    control.head.store(port.next, std::memory_order_release);
+    wakeIfAnnounced(control.head, control.senderSleeps);
+  }
+  if (port.longKnown != port.longNext) {
+    port.longKnown = port.longNext;
+    control.longHead.store(port.longNext, std::memory_order_release);
+    wakeIfAnnounced(control.longHead, control.senderSleeps);
+  }
 }
 
 // Views memory of linkBytes(geometry) bytes, zeroed when new, aligned to a cache line.

@@ -46,6 +46,7 @@ class BothEnds {
     release(receiver_);
     return true;
   }
+  void realign() { releaseAll(receiver_); }
   void receiveAll() {
     while (receive()) {
     }
@@ -84,6 +85,25 @@ TEST(Link, WhoHasReadAllNeverKeepsTheSenderWaiting) {
     for (uint32_t i = 0; i < capacity(kGeometry.slotCount); ++i)
       ASSERT_TRUE(link.send(bytes)) << "round " << round << ", message " << i;
     link.receiveAll();
+  }
+}
+
+// A sender finds links that carried unlike many messages before full after as many from then on.
+TEST(Link, WhatWasCarriedBeforeIsForgottenOnceAllIsGivenBack) {
+  for (const size_t bytes : {size_t{8}, size_t{kShortBytes + 1}}) {
+    std::vector<size_t> sent;
+    for (const int before : {0, 1, 3, 5}) {
+      BothEnds link;
+      for (int i = 0; i < before; ++i) EXPECT_TRUE(link.send(bytes));
+      link.receiveAll();
+      link.realign();
+      EXPECT_EQ(link.sendAll(bytes), bytes == 8 ? 32U : 8U) << "all is free after " << before;
+      EXPECT_TRUE(link.receive() && link.receive() && link.receive());
+      EXPECT_FALSE(link.send(bytes)) << "three of a ring's half are not given back";
+      while (!link.send(bytes)) EXPECT_TRUE(link.receive());
+      sent.push_back(1 + link.sendAll(bytes));
+    }
+    EXPECT_EQ(sent, std::vector<size_t>(sent.size(), sent.front()));
   }
 }
 

@@ -41,6 +41,16 @@ uint64_t hashOf(std::span<const ncclUniqueId> ids) {
   return comm::hashOf({reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
 }
 
+// An id that is given twice is one place.
+std::vector<bootstrap::UniqueId> differentOf(const std::vector<bootstrap::UniqueId>& ids) {
+  std::vector<bootstrap::UniqueId> different;
+  for (const bootstrap::UniqueId& id : ids) {
+    if (std::ranges::find(different, id.job, &bootstrap::UniqueId::job) == different.end())
+      different.push_back(id);
+  }
+  return different;
+}
+
 struct Wanted {
   int rankCount = 0;
   int rank = 0;
@@ -48,8 +58,8 @@ struct Wanted {
   device::Device* device = nullptr;  // null: the process's choice
 };
 
-// All ranks meet at the first id's place: one root answers thousands of ranks, so the others have
-// nothing to add on one host. That all ranks hold the same list is checked when they meet.
+// Where there are several ids, groups of ranks meet at one each. That all ranks hold the same list
+// is checked when they meet.
 Status initRank(ncclComm_t* comm, std::span<const ncclUniqueId> ids, const Wanted& wanted) {
   TUTTI_TRY(checkPointer(comm, "comm"));
   TUTTI_TRY(checkRank(wanted.rankCount, wanted.rank));
@@ -59,16 +69,12 @@ Status initRank(ncclComm_t* comm, std::span<const ncclUniqueId> ids, const Wante
     TUTTI_TRY_ASSIGN(decoded.emplace_back(), bootstrap::decode(bytesOf(id)));
   }
   TUTTI_TRY_ASSIGN(const Made made, makeCommunicator({.id = decoded.front(),
+                                                      .places = differentOf(decoded),
                                                       .rank = Rank{wanted.rank},
                                                       .rankCount = wanted.rankCount,
                                                       .config = std::move(config),
                                                       .idsHash = ids.size() == 1 ? 0 : hashOf(ids),
                                                       .device = wanted.device}));
-  // Nobody meets at the other places; those of this process need not stay open.
-  for (size_t i = 1; i < decoded.size(); ++i) {
-    if (decoded[i].job != decoded.front().job)
-      bootstrap::closeRoot(Process::get().directory(), decoded[i]);
-  }
   return initialise(made, comm);
 }
 

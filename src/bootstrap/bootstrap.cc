@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "bootstrap/directory.h"
+#include "bootstrap/impl.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/key.h"
 #include "bootstrap/root_client.h"
@@ -129,48 +130,29 @@ UniqueId makeLocalUniqueId(Directory& directory, Rng& rng) {
   return id;
 }
 
-// One rank. Filled step by step by connect(); the destructor undoes as much as was done.
-struct Bootstrap::Impl {
-  Impl(Directory& home, const Options& wanted) : directory(home), options(wanted) {}
-  ~Impl();
-
-  Status prepare();
-  Status findRoot(const SocketAddress& address, const Key& key);
-  Status openFixedRoot(const SocketAddress& address, const Key& key);
-  Result<Answer> askForPeers(const SocketAddress& address, const Key& key);
-  Status meet(const SocketAddress& address, const Key& key);
-  Status learnAll();
-
-  Status allGather(std::span<std::byte> all, size_t blockBytes, std::string_view what);
-  Status sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks);
-  Status receiveBlocks(Rank from, uint64_t tag, std::span<std::byte> blocks, std::string_view what);
-  Status checkPeer(Rank peer) const;
-  // Remembers that this rank is in trouble: it tells its peers when it leaves, and hurries.
-  Status note(Status status);
-  void leave() noexcept;
-  void bidFarewell();
-
-  bool isAborted() const {
-    return options.abort != nullptr && options.abort->load(std::memory_order_relaxed);
-  }
-
-  Directory& directory;
-  Options options;
-  bool isFixed = false;                // NCCL_COMM_ID
-  std::shared_ptr<Root> root;          // when it runs in this process; shared with the directory
-  std::shared_ptr<Endpoint> endpoint;  // shared with the other ranks of this process
-  bool isUserOfRoot = false;
-  bool isAttached = false;
-  std::mutex failureMutex;
-  std::string failure;  // guarded; the first trouble's text
-  uint64_t collectives = 0;
-};
-
 Bootstrap::Impl::~Impl() {
   if (isAttached) leave();
   endpoint.reset();
   if (isUserOfRoot) directory.leaveRoot(options.id.job, std::move(root));
+  if (options.places.size() > 1) closeOthersRoots();
+  for (auto& [job, met] : places) directory.leaveRoot(job, std::move(met));
   sodium_memzero(options.id.secret.data(), options.id.secret.size());
+  for (UniqueId& place : options.places) sodium_memzero(place.secret.data(), place.secret.size());
+}
+
+// Those of this process that serve groups of other processes. Whoever waits there, or comes later,
+// hears why this rank failed.
+void Bootstrap::Impl::closeOthersRoots() {
+  for (const UniqueId& id : options.places) {
+    const bool hasMetHere =
+        std::ranges::any_of(places, [&id](const auto& place) { return place.first == id.job; });
+    if (hasMetHere) continue;
+    if (hasMet) {
+      directory.removeRoot(id.job);
+    } else {
+      giveUp(directory, id, options.rank, failure);
+    }
+  }
 }
 
 Status Bootstrap::Impl::prepare() {
@@ -181,8 +163,13 @@ Status Bootstrap::Impl::prepare() {
   TUTTI_TRY_ASSIGN(const SocketAddress address, decodeAddress(options.id.address));
   TUTTI_TRY_ASSIGN(std::string fileSecret, readSecretFile(options.network.secretFile));
   const Key key = deriveJobKey(options.id, fileSecret);
+  const bool isSplit = !isFixed && options.places.size() > 1;
+  std::vector<Key> placeKeys;
+  for (const UniqueId& place : options.places) {
+    if (isSplit) placeKeys.push_back(deriveJobKey(place, fileSecret));
+  }
   sodium_memzero(fileSecret.data(), fileSecret.size());
-  TUTTI_TRY(findRoot(address, key));
+  if (!isSplit) TUTTI_TRY(findRoot(address, key));
   endpoint = directory.joinEndpoint(options.id.job, {.key = key,
                                                      .job = jobName(options.id.job),
                                                      .processHash = directory.processHash(),
@@ -195,7 +182,7 @@ Status Bootstrap::Impl::prepare() {
                                                      .rng = options.rng});
   // A second thread of this process with our number: the root tells both of us.
   isAttached = endpoint->attach(options.rank);
-  return meet(address, key);
+  return isSplit ? meetInGroups(placeKeys) : meet(address, key);
 }
 
 // The root of this process, if the job meets here; it is then met by a call instead of a
@@ -207,16 +194,20 @@ Status Bootstrap::Impl::findRoot(const SocketAddress& address, const Key& key) {
     if (root && !root->isGathering()) root.reset();
     return root || index(options.rank) != 0 ? Status() : openFixedRoot(address, key);
   }
-  if (root) return {};
-  if (directory.wasUsed(options.id.job)) {
+  return root ? Status() : checkElsewhere(options.id, address);
+}
+
+// Whether a root that this process does not have may be somewhere else.
+Status Bootstrap::Impl::checkElsewhere(const UniqueId& id, const SocketAddress& address) const {
+  if (directory.wasUsed(id.job)) {
     return invalidUsage(
         "id already used: job {} met, or failed to meet, in this process before; every "
         "communicator needs a new id from ncclGetUniqueId",
-        jobName(options.id.job));
+        jobName(id.job));
   }
   if (address.isEmpty()) {
     return invalidUsage("job {} belongs to another process: its id is valid only there",
-                        jobName(options.id.job));
+                        jobName(id.job));
   }
   return {};
 }
@@ -285,23 +276,34 @@ Status Bootstrap::Impl::learnAll() {
   const std::vector<std::byte> own = encode(mine);
   std::copy(own.begin(), own.end(), all.begin() + index(options.rank) * ptrdiff_t{kContactBytes});
   TUTTI_TRY(allGather(all, kContactBytes, "the exchange of addresses"));
-  for (size_t i = 0; i < count; ++i) {
-    const auto contact = decodeContact(std::span(all).subspan(i * kContactBytes, kContactBytes));
-    if (!contact) {
-      return remoteError("{} sent an address that cannot be read",
-                         endpoint->describe(Rank{static_cast<int32_t>(i)}));
-    }
-    endpoint->learn(Rank{static_cast<int32_t>(i)}, *contact);
+  return learn(all, 0);
+}
+
+Status Bootstrap::Impl::learn(std::span<const std::byte> contacts, int32_t first) {
+  for (size_t i = 0; i * kContactBytes < contacts.size(); ++i) {
+    const Rank rank{first + static_cast<int32_t>(i)};
+    const auto contact = decodeContact(contacts.subspan(i * kContactBytes, kContactBytes));
+    if (!contact)
+      return remoteError("{} sent an address that cannot be read", endpoint->describe(rank));
+    endpoint->learn(rank, *contact);
   }
   return {};
 }
 
-// Bruck's algorithm (Bruck et al. 1997): after round k everybody has the blocks of the 2^(k+1)
-// ranks from its own on.
 Status Bootstrap::Impl::allGather(std::span<std::byte> all, size_t blockBytes,
                                   std::string_view what) {
-  const auto count = static_cast<size_t>(options.rankCount);
-  const auto self = static_cast<size_t>(index(options.rank));
+  return allGatherAmong({.first = 0, .count = options.rankCount}, all, blockBytes, what);
+}
+
+// Bruck's algorithm (Bruck et al. 1997): after round k everybody has the blocks of the 2^(k+1)
+// ranks from its own on.
+Status Bootstrap::Impl::allGatherAmong(const Members& members, std::span<std::byte> all,
+                                       size_t blockBytes, std::string_view what) {
+  const auto count = static_cast<size_t>(members.count);
+  const auto self = static_cast<size_t>(index(options.rank) - members.first);
+  const auto rankAt = [&](size_t place) {
+    return Rank{members.first + static_cast<int32_t>(place % count)};
+  };
   const uint64_t sequence = collectives++;
   std::vector<std::byte> rotated(count * blockBytes);
   const auto blockOf = [&](size_t rank) { return all.subspan(rank * blockBytes, blockBytes); };
@@ -309,8 +311,8 @@ Status Bootstrap::Impl::allGather(std::span<std::byte> all, size_t blockBytes,
   uint64_t round = 0;
   for (size_t distance = 1; distance < count; distance *= 2, ++round) {
     const size_t blocks = std::min(distance, count - distance);
-    const Rank to{static_cast<int32_t>((self + count - distance) % count)};
-    const Rank from{static_cast<int32_t>((self + distance) % count)};
+    const Rank to = rankAt(self + count - distance);
+    const Rank from = rankAt(self + distance);
     const uint64_t tag = sequence << 8 | round;
     TUTTI_TRY(sendBlocks(to, tag, std::span(rotated).first(blocks * blockBytes)));
     TUTTI_TRY(receiveBlocks(
@@ -339,7 +341,7 @@ Status Bootstrap::Impl::receiveBlocks(Rank from, uint64_t tag, std::span<std::by
   do {
     const size_t bytes = std::min(blocks.size(), kMaxMessageBytes);
     TUTTI_TRY(endpoint->receive({options.rank, from, FrameType::kCollective, tag},
-                                {options.network.timeout, options.abort, what}, message));
+                                {patience, options.abort, what}, message));
     if (message.size() != bytes) {
       return invalidUsage(
           "{} sent {} bytes in {}, rank {} wanted {}: the ranks disagree about the "
@@ -374,12 +376,13 @@ void Bootstrap::Impl::leave() noexcept {
   endpoint->detach(options.rank, !failure.empty());
 }
 
-// Those who wait for us in an all-gather, or will, are the ranks a power of two before us.
+// Those who wait for us in an all-gather, or will, are the ranks a power of two before us; and
+// before we know all, those we have heard of.
 void Bootstrap::Impl::bidFarewell() {
   std::lock_guard lock(failureMutex);
   if (isAborted()) failure = fmt::format("rank {} was aborted", index(options.rank));
   if (!failure.empty()) {
-    std::vector<Rank> waiting;
+    std::vector<Rank> waiting = acquaintances;
     for (int32_t distance = 1; distance < options.rankCount; distance *= 2) {
       waiting.push_back(
           Rank{(index(options.rank) + options.rankCount - distance) % options.rankCount});

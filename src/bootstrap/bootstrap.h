@@ -72,6 +72,9 @@ class Bootstrap {
  public:
   struct Options {
     UniqueId id;
+    // Where several roots share the work: each group of ranks meets at one (rank_groups.h). The
+    // first is `id`, and all differ. The same on all ranks; empty: all meet at `id`.
+    std::vector<UniqueId> places = {};
     Rank rank{0};
     int32_t rankCount = 1;
     NetworkOptions network;

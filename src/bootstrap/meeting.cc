@@ -29,27 +29,42 @@ class RankList {
   int32_t unlisted_ = 0;
 };
 
-std::string describe(Rank rank, const Contact& contact) {
-  return fmt::format("rank {} ({})", index(rank), contact.who);
+}  // namespace
+
+std::string Meeting::describe(Rank rank, const Contact& contact) const {
+  return fmt::format("rank {} ({})", circle_.numberOf(rank), contact.who);
 }
 
-}  // namespace
+// Ok: they are to meet here.
+Status Meeting::differs(const Report& report) const {
+  const Contact& first = present_.at(first_);
+  const int32_t itsTotal = report.circle.of == 0 ? report.rankCount : report.circle.of;
+  if (itsTotal != total()) {
+    return invalidUsage("job {}: the ranks disagree about their number: {} says {}, {} says {}",
+                        job_, describe(first_, first), total(),
+                        describe(report.rank, report.contact), itsTotal);
+  }
+  if (report.rankCount == rankCount_ && report.circle == circle_) return {};
+  return invalidUsage(
+      "job {}: {} and a rank of {} met with different lists of ids: ncclCommInitRankScalable wants "
+      "the same ids in the same order on all ranks",
+      job_, describe(first_, first), report.contact.who);
+}
 
 void Meeting::arrive(const Report& report, Instant now) {
   if (present_.empty()) {
     rankCount_ = report.rankCount;
+    circle_ = report.circle;
     first_ = report.rank;
-  }
-  if (report.rankCount != rankCount_) {
-    fail(invalidUsage("job {}: the ranks disagree about their number: {} says {}, {} says {}", job_,
-                      describe(first_, present_.at(first_)), rankCount_,
-                      describe(report.rank, report.contact), report.rankCount));
+  } else if (Status status = differs(report); !status.ok()) {
+    fail(std::move(status));
     return;
   }
   const auto [place, isNew] = present_.emplace(report.rank, report.contact);
   if (!isNew) {
     fail(invalidUsage("job {}: two processes or threads are rank {} of {}: {} and {}", job_,
-                      index(report.rank), rankCount_, place->second.who, report.contact.who));
+                      circle_.numberOf(report.rank), total(), place->second.who,
+                      report.contact.who));
     return;
   }
   const Instant until = now + report.timeout;
@@ -65,7 +80,7 @@ void Meeting::leave(Rank rank, std::string_view why) {
   const auto found = present_.find(rank);
   if (found == present_.end()) return;
   fail(remoteError("job {}: {} {} before all {} ranks had come", job_,
-                   describe(rank, found->second), why, rankCount_));
+                   describe(rank, found->second), why, total()));
 }
 
 void Meeting::expire(Instant now) {
@@ -73,7 +88,7 @@ void Meeting::expire(Instant now) {
   fail(
       remoteError("job {}: {} of {} did not come within {} ms; present: {}; TUTTI_TIMEOUT_MS "
                   "changes this limit",
-                  job_, describeMissing(), rankCount_, patience_.count(), describePresent()));
+                  job_, describeMissing(), total(), patience_.count(), describePresent()));
 }
 
 std::optional<Instant> Meeting::deadline() const { return isOver() ? std::nullopt : deadline_; }
@@ -97,11 +112,15 @@ void Meeting::setAddress(uint64_t processHash, const SocketAddress& address) {
 }
 
 Answer Meeting::answerFor(Rank rank) const {
+  const int32_t members = rankCount_ - circle_.guests;
+  const bool isGuest = index(rank) >= members;
   std::set<int32_t> neighbours;
-  for (int32_t distance = 1; distance < rankCount_; distance *= 2) {
-    neighbours.insert((index(rank) + distance) % rankCount_);
-    neighbours.insert((index(rank) - distance + rankCount_) % rankCount_);
+  for (int32_t distance = 1; distance < members && !isGuest; distance *= 2) {
+    neighbours.insert((index(rank) + distance) % members);
+    neighbours.insert((index(rank) - distance + members) % members);
   }
+  if (isGuest) neighbours.insert(0);
+  if (index(rank) == 0 && circle_.guests > 0) neighbours.insert(members);
   Answer answer;
   answer.epoch = epoch_;
   for (int32_t neighbour : neighbours) {
@@ -110,12 +129,15 @@ Answer Meeting::answerFor(Rank rank) const {
   return answer;
 }
 
-Status Meeting::failure() const {
+Status Meeting::failure() const { return failure_.clone(); }
+
+Status Meeting::failureFor(const Report& late) const {
   if (state_ == State::kFailed) return failure_.clone();
+  if (late.circle != circle_) TUTTI_TRY(differs(late));
   return invalidUsage(
       "id already used: the {} ranks of job {} have met before; every communicator needs a new id "
       "from ncclGetUniqueId",
-      rankCount_, job_);
+      total(), job_);
 }
 
 std::string Meeting::describeMissing() const {
@@ -123,7 +145,11 @@ std::string Meeting::describeMissing() const {
   int32_t next = 0;
   int32_t count = 0;
   const auto addGap = [&](int32_t end) {
-    if (next < end) list.add(next, end - 1);
+    // The guest's number may lie far from the members'.
+    const int32_t members = std::min(end, rankCount_ - circle_.guests);
+    const auto numberOf = [this](int32_t at) { return circle_.numberOf(Rank{at}); };
+    if (next < members) list.add(numberOf(next), numberOf(members - 1));
+    for (int32_t at = std::max(next, members); at < end; ++at) list.add(numberOf(at), numberOf(at));
     count += std::max(0, end - next);
     next = end + 1;
   };
@@ -137,7 +163,8 @@ std::string Meeting::describePresent() const {
   size_t listed = 0;
   for (const auto& [rank, contact] : present_) {
     if (listed == kMaxListed) break;
-    text += fmt::format("{}{} ({})", listed++ == 0 ? "" : ", ", index(rank), contact.who);
+    text +=
+        fmt::format("{}{} ({})", listed++ == 0 ? "" : ", ", circle_.numberOf(rank), contact.who);
   }
   if (present_.size() > listed) text += fmt::format(" and {} more", present_.size() - listed);
   return text;

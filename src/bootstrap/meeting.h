@@ -24,7 +24,8 @@ class Meeting {
   bool isOver() const { return state_ != State::kGathering; }
 
   // A rank has come. It may end the meeting: kMet with the last one; kFailed when its number is
-  // taken or its rank count differs. REQUIRES: the report is in range; state() is kGathering.
+  // taken, or its rank count or circle differs. REQUIRES: the report is in range; state() is
+  // kGathering.
   void arrive(const Report& report, Instant now);
 
   // A rank that had come is gone again; the job cannot start any more. No effect once the meeting
@@ -47,17 +48,23 @@ class Meeting {
 
   // REQUIRES: kMet.
   Answer answerFor(Rank rank) const;
-  // What to tell a rank that comes after the end, or came before a failure. REQUIRES: isOver().
+  // What to tell those who came before the failure. REQUIRES: state() is kFailed.
   Status failure() const;
+  // What to tell a rank that comes after the end. REQUIRES: isOver().
+  Status failureFor(const Report& late) const;
 
  private:
+  std::string describe(Rank rank, const Contact& contact) const;
+  int32_t total() const { return circle_.of == 0 ? rankCount_ : circle_.of; }
+  Status differs(const Report& report) const;
   std::string describeMissing() const;
   std::string describePresent() const;
 
   std::string job_;
   uint64_t epoch_;
   State state_ = State::kGathering;
-  int32_t rankCount_ = 0;  // the first one's
+  int32_t rankCount_ = 0;  // these two: the first one's
+  Circle circle_;
   Rank first_{0};
   std::map<Rank, Contact> present_;  // grows with those who came, never with a number they claim
   std::optional<Instant> deadline_;

@@ -106,8 +106,19 @@ TEST(Meeting, FailsWhenARankLeavesAgain) {
 TEST(Meeting, TellsLateComersThatTheIdWasUsed) {
   Meeting meeting("job", 9);
   meeting.arrive(reportOf(0, 1), kStart);
-  EXPECT_EQ(meeting.failure().code(), Code::kInvalidUsage);
-  EXPECT_THAT(messageOf(meeting), HasSubstr("id already used"));
+  const Status told = meeting.failureFor(reportOf(0, 1));
+  EXPECT_EQ(told.code(), Code::kInvalidUsage);
+  EXPECT_THAT(std::string(told.message()), HasSubstr("id already used"));
+}
+
+TEST(Meeting, TellsALateComerOfAnotherCircleThatTheListsDiffer) {
+  Meeting meeting("job", 9);
+  Report report = reportOf(0, 1);
+  report.circle = {.first = 2, .of = 4, .guests = 0, .listHash = 5};
+  meeting.arrive(report, kStart);
+  report.circle.listHash = 6;
+  EXPECT_THAT(std::string(meeting.failureFor(report).message()),
+              HasSubstr("different lists of ids"));
 }
 
 TEST(Meeting, TellsAllRanksOfAProcessWhereItListens) {

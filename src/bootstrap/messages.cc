@@ -9,7 +9,7 @@ namespace tutti::bootstrap {
 namespace {
 
 constexpr size_t kWhoBytes = kContactBytes - kEncodedAddressBytes - sizeof(uint64_t);
-constexpr size_t kMaxPeers = 2 * 20;  // rank ± 2^k below kMaxRankCount
+constexpr size_t kMaxPeers = 2 * 20 + 1;  // rank ± 2^k below kMaxRankCount, and a guest
 static_assert(kMaxRankCount == 1 << 20);
 
 void put(ByteWriter& writer, const Contact& contact) {
@@ -30,6 +30,14 @@ std::optional<Contact> getContact(ByteReader& reader) {
   if (!address.ok()) return std::nullopt;
   contact.address = *address;
   return contact;
+}
+
+bool isValid(const Circle& circle, int32_t rankCount) {
+  if (circle.of == 0) return circle == Circle{};
+  if (circle.of < 1 || circle.of > kMaxRankCount) return false;
+  if (circle.first < 0 || circle.first >= circle.of) return false;
+  if (circle.guests < 0 || circle.guests > 1) return false;
+  return rankCount > circle.guests && rankCount - circle.guests <= circle.of;
 }
 
 // Only codes that can come from the rules of meeting; anything else is the peer's fault.
@@ -60,6 +68,10 @@ std::vector<std::byte> encode(const Report& report) {
   writer.put(report.rankCount);
   writer.put(static_cast<uint32_t>(report.timeout.count()));
   put(writer, report.contact);
+  writer.put(report.circle.first);
+  writer.put(report.circle.of);
+  writer.put(report.circle.guests);
+  writer.put(report.circle.listHash);
   return std::move(writer.bytes());
 }
 
@@ -70,9 +82,14 @@ std::optional<Report> decodeReport(std::span<const std::byte> bytes) {
   report.rankCount = reader.get<int32_t>();
   report.timeout = std::chrono::milliseconds(reader.get<uint32_t>());
   std::optional<Contact> contact = getContact(reader);
+  report.circle.first = reader.get<int32_t>();
+  report.circle.of = reader.get<int32_t>();
+  report.circle.guests = reader.get<int32_t>();
+  report.circle.listHash = reader.get<uint64_t>();
   if (!contact || !reader.isAtEnd()) return std::nullopt;
   if (report.rankCount < 1 || report.rankCount > kMaxRankCount) return std::nullopt;
   if (index(report.rank) < 0 || index(report.rank) >= report.rankCount) return std::nullopt;
+  if (!isValid(report.circle, report.rankCount)) return std::nullopt;
   report.contact = std::move(*contact);
   return report;
 }

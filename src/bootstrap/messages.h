@@ -30,16 +30,29 @@ inline constexpr size_t kContactBytes = 128;
 std::vector<std::byte> encode(const Contact& contact);
 std::optional<Contact> decodeContact(std::span<const std::byte> bytes);
 
+// Who meets at one root, where a job's ranks meet at several (rank_groups.h): numbers at the root
+// count from `first`, modulo `of`, and the last may be a guest of another group.
+struct Circle {
+  int32_t first = 0;
+  int32_t of = 0;         // ranks of the job; 0: all of them meet here
+  int32_t guests = 0;     // 0 or 1
+  uint64_t listHash = 0;  // of the places where the job meets, which all ranks must have alike
+  bool operator==(const Circle&) const = default;
+
+  int32_t numberOf(Rank rank) const { return of == 0 ? index(rank) : (first + index(rank)) % of; }
+};
+
 // A rank reports to the root.
 struct Report {
-  Rank rank{0};
+  Rank rank{0};  // both as numbers at this root
   int32_t rankCount = 1;
   std::chrono::milliseconds timeout{0};  // how long it will wait for the others
   Contact contact;
+  Circle circle{};
 };
 
 std::vector<std::byte> encode(const Report& report);
-// None when the bytes are no report: wrong size, or a rank outside its rank count.
+// None when the bytes are no report: wrong size, a rank outside its rank count, or no such circle.
 std::optional<Report> decodeReport(std::span<const std::byte> bytes);
 
 // The root's answer when all have come.
@@ -49,7 +62,8 @@ struct Answer {
     Contact contact;
   };
   uint64_t epoch = 0;       // names this meeting: a later one with the same id has another
-  std::vector<Peer> peers;  // those that an all-gather talks to
+  std::vector<Peer> peers;  // those that an all-gather of the members talks to; besides, the guest
+                            // of the first one, and the first one of the guest
 };
 
 std::vector<std::byte> encode(const Answer& answer);

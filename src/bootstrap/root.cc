@@ -60,7 +60,7 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
   std::unique_lock lock(mutex_);
   ++localUsers_;
   hadLocalUser_ = true;
-  if (meeting_.isOver()) return meeting_.failure();
+  if (meeting_.isOver()) return meeting_.failureFor(report);
   listenLocally_ = wait.listen;
   localProcess_ = report.contact.processHash;
   meeting_.arrive(report, options_.clock->now());
@@ -70,6 +70,9 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
     changed_.wait_for(lock, std::min<Nanoseconds>(kAbortCheck, left));
     if (wait.abort != nullptr && wait.abort->load(std::memory_order_relaxed)) {
       meeting_.leave(report.rank, "was aborted");
+    }
+    if (wait.giveUp != nullptr && wait.giveUp->load(std::memory_order_relaxed)) {
+      meeting_.leave(report.rank, "gave up");
     }
     meeting_.expire(options_.clock->now());
     settle();
@@ -215,10 +218,12 @@ bool Root::takeReport(Connection& connection, const Frame& frame) {
   // The hello was authenticated for one rank; the report may not speak for another.
   if (!report || report->rank != connection.introduction.rank) return false;
   connection.hasReported = true;
-  connection.isLate = meeting_.isOver();
-  // With a fixed address a late-comer is early for the next job, whose root it finds when it tries
-  // again.
-  if (connection.isLate) return !options_.isReusable;
+  if (meeting_.isOver()) {
+    connection.refusal = meeting_.failureFor(*report);
+    // With a fixed address a late-comer is early for the next job, whose root it finds when it
+    // tries again.
+    return !options_.isReusable;
+  }
   meeting_.arrive(*report, options_.clock->now());
   settle();
   return true;
@@ -248,10 +253,11 @@ void Root::answerAll() {
 }
 
 void Root::answer(uint64_t key, Connection& connection) {
-  const bool isGood = meeting_.state() == Meeting::State::kMet && !connection.isLate;
+  const bool isGood = meeting_.state() == Meeting::State::kMet && connection.refusal.ok();
+  const Status refusal =
+      connection.refusal.ok() ? meeting_.failure() : std::move(connection.refusal);
   const std::vector<std::byte> payload =
-      isGood ? encode(meeting_.answerFor(connection.introduction.rank))
-             : encode(meeting_.failure());
+      isGood ? encode(meeting_.answerFor(connection.introduction.rank)) : encode(refusal);
   connection.encoder.append(isGood ? FrameType::kAnswer : FrameType::kFailure, payload, {},
                             connection.out);
   connection.isAnswered = true;

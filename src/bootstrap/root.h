@@ -50,7 +50,8 @@ class Root {
 
   // What a rank of this process waits with.
   struct Wait {
-    const std::atomic<bool>* abort = nullptr;  // may be null
+    const std::atomic<bool>* abort = nullptr;   // may be null
+    const std::atomic<bool>* giveUp = nullptr;  // may be null: it has failed at another root
     // Called when ranks of other processes are in the job: makes this process listen. Under the
     // root's lock.
     std::function<Result<SocketAddress>()> listen;
@@ -79,7 +80,7 @@ class Root {
     Introduction introduction;
     Instant reportDeadline{};
     bool hasReported = false;
-    bool isLate = false;  // reported after the end
+    Status refusal{};  // not ok: it reported after the end
     bool isAnswered = false;
     bool isDone = false;  // the answer is written
     std::vector<std::byte> out;

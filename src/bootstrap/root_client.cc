@@ -179,8 +179,8 @@ Outcome RootClient::write(std::span<const std::byte> bytes) {
 
 Outcome RootClient::wait(short events, Instant until) const {
   for (;;) {
-    if (call_.abort != nullptr && call_.abort->load(std::memory_order_relaxed)) {
-      return Outcome::kAborted;
+    for (const std::atomic<bool>* flag : {call_.abort, call_.giveUp}) {
+      if (flag != nullptr && flag->load(std::memory_order_relaxed)) return Outcome::kAborted;
     }
     const Instant now = call_.clock->now();
     if (now >= until) return Outcome::kTimeout;

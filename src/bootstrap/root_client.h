@@ -22,7 +22,8 @@ struct RootCall {
   uint64_t createdSeconds = 0;  // when the id was made, by its maker's clock; 0: unknown
   bool isReusable = false;  // NCCL_COMM_ID: a closed door may belong to the previous job, so try
                             // again
-  const std::atomic<bool>* abort = nullptr;  // may be null
+  const std::atomic<bool>* abort = nullptr;   // may be null
+  const std::atomic<bool>* giveUp = nullptr;  // may be null: the rank has failed at another root
   Clock* clock = &steadyClock();
   Rng* rng = &systemRng();
 };

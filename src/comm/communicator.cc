@@ -31,7 +31,8 @@ Communicator::Communicator(Process& process, Options options)
       rank_(options.derivation ? Rank{-1} : options.rank),
       rankCount_(options.derivation ? 0 : options.rankCount),
       derivation_(std::move(options.derivation)),
-      id_(options.id) {}
+      id_(options.id),
+      places_(std::move(options.places)) {}
 
 Communicator::~Communicator() {
   if (initThread_.joinable()) initThread_.join();
@@ -44,6 +45,8 @@ Communicator::~Communicator() {
   if (streamRunner_ != nullptr && launcher_ != nullptr)
     process_.hostDevice().leaveRanks(ranksOnCpus_);
   sodium_memzero(id_.secret.data(), id_.secret.size());
+  for (bootstrap::UniqueId& place : places_)
+    sodium_memzero(place.secret.data(), place.secret.size());
 }
 
 Status Communicator::startInitialise() {
@@ -110,7 +113,10 @@ Status Communicator::fail(Status status) {
 
 void Communicator::tellPeersOfFailure() {
   if (bootstrap_ == nullptr) {
-    bootstrap::giveUp(process_.directory(), id_, rank(), initFailure_.message());
+    const std::string_view why = initFailure_.message();
+    bootstrap::giveUp(process_.directory(), id_, rank(), why);
+    for (const bootstrap::UniqueId& place : places_)
+      bootstrap::giveUp(process_.directory(), place, rank(), why);
   } else if (links_ == nullptr) {
     bootstrap_->noteFailure(initFailure_.message());
     bootstrap_.reset();

@@ -68,7 +68,8 @@ struct Derivation {
 class Communicator {
  public:
   struct Options {
-    bootstrap::UniqueId id;  // these three: not of a derived communicator
+    bootstrap::UniqueId id;                        // these four: not of a derived communicator
+    std::vector<bootstrap::UniqueId> places = {};  // Bootstrap::Options::places
     Rank rank{0};
     int32_t rankCount = 1;
     Config config;
@@ -220,6 +221,7 @@ class Communicator {
   // Written by the initialising thread before state_ becomes kReady, constant afterwards.
   std::optional<Derivation> derivation_;  // while it lasts
   bootstrap::UniqueId id_;
+  std::vector<bootstrap::UniqueId> places_;
   std::vector<bootstrap::PeerInfo> peers_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   graph::MergedGraph graph_;      // over all ranks: in which order they are neighbours

@@ -110,6 +110,7 @@ Status Communicator::meetPeers() {
   if (derivation_) network.commId.clear();
   TUTTI_TRY_ASSIGN(bootstrap_, bootstrap::Bootstrap::connect(process_.directory(),
                                                              {.id = id_,
+                                                              .places = places_,
                                                               .rank = rank(),
                                                               .rankCount = rankCount(),
                                                               .network = network,

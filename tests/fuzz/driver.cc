@@ -83,6 +83,10 @@ int main(int argc, char** argv) {
     } else if (argument.starts_with("-seed=")) {
       seed = std::stoul(argument.substr(6));
     } else {
+      if (!std::filesystem::exists(argument)) {
+        std::printf("no such seeds: %s\n", argument.c_str());
+        return 1;
+      }
       collect(argument, files);
     }
   }

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Checks the library on a machine with GPUs: every collective, type and operation; groups, streams, graphs, split and
-# abort; several ranks on one GPU, one rank on each, threads and processes; PyTorch where it is installed.
+# abort; several ranks on one GPU, one rank on each, threads and processes; PyTorch where it is installed; the kernels under
+# compute-sanitizer; and how long they take beside NCCL, where there is one, as a table and a picture.
 #
 #   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
-#   parts: one (one GPU), all (every GPU), death, torch
+#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), death, torch, sanitize, bench
 #
-# Goes on after a failure; one line a step, with the end of its log where it failed. Exit code 1 if any did.
+# Goes on after a failure; one line a step, with the end of its log where it failed, and LOGS/steps.json of all. Exit code 1 if
+# any did. `bench` writes times.csv and times.svg to LOGS; TUTTI_PEER_LIBRARY is the other libnccl.so.2, else the Python package's.
 set -uo pipefail
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}
 parts=${*:3}
-parts=${parts:-one all death torch}
+parts=${parts:-one all death torch sanitize bench}
 here=$(cd "$(dirname "$0")/.." && pwd)
 library=$build/lib/libnccl.so.2
 mkdir -p "$logs"
@@ -21,6 +23,7 @@ export CUDA_DEVICE_MAX_CONNECTIONS=32
 export TUTTI_GPU_WAIT_MS=${TUTTI_GPU_WAIT_MS:-15000}
 failures=0
 steps=0
+: >"$logs/steps.json"
 
 # step NAME SECONDS COMMAND...
 step() {
@@ -31,6 +34,7 @@ step() {
   timeout -k 5 "$seconds" "$@" >"$log" 2>&1
   status=$?
   steps=$((steps + 1))
+  printf '{"step":"%s","exit":%s,"ms":%s}\n' "$name" $status $(($(date +%s%3N) - began)) >>"$logs/steps.json"
   if [ $status -eq 0 ]; then
     printf 'ok    %-44s %6d ms\n' "$name" $(($(date +%s%3N) - began))
     return
@@ -67,6 +71,35 @@ behaviour() {
     "$build/bin/test_gpu" --gtest_filter='Registration.*'
 }
 
+# The kernels alone, each type's in its short form; several ranks on one GPU.
+sanitize() {
+  local sanitizer
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+  if [ -z "$sanitizer" ]; then
+    echo "skip  compute-sanitizer is not installed"
+    return
+  fi
+  while read -r tool ranks; do
+    step "$tool, $ranks ranks" 300 "$sanitizer" --tool "$tool" --error-exitcode 1 \
+      "$build/bin/gpu_kernels_bench" check --ranks "$ranks" --short --timeout-ms 60000
+  done <<<$'memcheck 2\nmemcheck 4\nracecheck 2\nsynccheck 2'
+}
+
+# How long the kernels take on 2 and 4 GPUs, and another library's in turn.
+bench() {
+  local peer=${TUTTI_PEER_LIBRARY:-}
+  [ -n "$peer" ] || peer=$(python3 -c 'import glob, nvidia.nccl as n; print(glob.glob(list(n.__path__)[0] + "/lib/libnccl.so.2")[0])' 2>/dev/null)
+  rm -f "$logs/times.json"
+  for ranks in 2 4; do
+    [ "$gpus" -ge $ranks ] || continue
+    step "times of $ranks ranks" 300 "$build/bin/gpu_kernels_bench" time --ranks $ranks --gpus $ranks --json "$logs/times.json" \
+      ${peer:+--nccl "$peer"}
+  done
+  [ -s "$logs/times.json" ] || return
+  step "table of times" 10 python3 "$here/scripts/gpu_table.py" "$logs/times.json" "$logs/times.csv"
+  [ -z "$peer" ] || step "picture of times" 10 python3 "$here/scripts/gpu_plot.py" "$logs/times.csv" "$logs/times.svg"
+}
+
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
 if [ "$gpus" -eq 0 ]; then
   echo "skipped: no GPU"
@@ -74,8 +107,14 @@ if [ "$gpus" -eq 0 ]; then
 fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | uniq -c
 
+[ -e "$library" ] || [[ " $parts " == *" build "* ]] || parts="build $parts"
 for part in $parts; do
   case $part in
+    build)
+      step "configured" 300 cmake -S "$here" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON \
+        -DTUTTI_GPU_KERNELS=ON -DTUTTI_TESTS=ON
+      step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu gpu_kernels_bench
+      ;;
     one)
       export CUDA_VISIBLE_DEVICES=0
       perf "1 GPU, 2 threads" -t 2
@@ -112,6 +151,8 @@ for part in $parts; do
       step "PyTorch, NCCL" 120 "${run[@]}" --losses "$logs/nccl.json"
       LD_PRELOAD=$library step "PyTorch, tutti" 120 "${run[@]}" --losses "$logs/tutti.json" --against "$logs/nccl.json"
       ;;
+    sanitize) CUDA_VISIBLE_DEVICES=0 sanitize ;;
+    bench) bench ;;
     *)
       echo "unknown part: $part"
       exit 2

@@ -13,7 +13,7 @@ namespace {
 
 // Sends and receives are launched as transfers, and so are a few collectives of two ranks.
 kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, uint64_t bytes) {
-  kernels::cuda::GpuChoice choice = kernels::cuda::transferKernel();
+  kernels::cuda::GpuChoice choice = kernels::cuda::transferKernelOf(request);
   const auto shape = kernels::cuda::shapeTransfer(bytes, request);
   choice.blocks = shape.blocks;
   if (shape.goesByLines) choice.protocol = "lines";

@@ -140,8 +140,7 @@ void Member::warmUp() {
       GpuChoice choice = kernels::cuda::transferKernel();
       choice.image = image;
       choice.kernel = name;
-      if (std::string_view(name) != "tuttiTransfers")
-        choice.threads = kernels::cuda::kCollectiveThreads;
+      if (!kernels::cuda::takesTransfers(name)) choice.threads = kernels::cuda::kCollectiveThreads;
       union {
         wire::GpuLaunch launch;
         wire::GpuTransfers transfers;
@@ -161,7 +160,8 @@ GpuRequest Member::request(const Job& job) const {
           .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
           .maxBlocks = team_.options().maxBlocks,
           .lineBytes = team_.options().lineBytes,
-          .stageBytes = team_.options().stageBytes};
+          .stageBytes = team_.options().stageBytes,
+          .transferBytes = team_.options().transferBytes};
 }
 
 // What launch::GpuBatcher asks of a registered buffer; all ranks must answer alike here.
@@ -181,10 +181,15 @@ GpuChoice Member::choose(const Job& job) const {
 void Member::launch(std::span<const Job> jobs) {
   size_t i = 0;
   while (i < jobs.size()) {
+    if (goesAsTransfers(jobs[i])) {
+      launchParts(jobs[i++]);
+      continue;
+    }
     std::vector<wire::GpuCall> calls;
     GpuChoice choice = choose(jobs[i]);
     for (; i < jobs.size() && calls.size() < wire::kGpuMaxCalls; ++i) {
       const GpuChoice next = choose(jobs[i]);
+      if (goesAsTransfers(jobs[i])) break;
       if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
       choice.threads = std::max(choice.threads, next.threads);
       choice.startsEarly = choice.startsEarly && next.startsEarly;
@@ -237,6 +242,45 @@ void Member::launch(const GpuChoice& choice, unsigned blocks, void* argument) {
   config.numAttrs = choice.startsEarly && team_.options().startsEarly ? 1 : 0;
   void* parameters[] = {argument};
   TUTTI_CU(cuLaunchKernelEx(&config, function(choice.image, choice.kernel), parameters, nullptr));
+}
+
+bool Member::goesAsTransfers(const Job& job) const {
+  return kernels::cuda::goesAsTransfers(request(job));
+}
+
+// As launch::GpuBatcher does.
+void Member::launchParts(const Job& job) {
+  wire::GpuTransfers work{};
+  work.view = view_;
+  work.reduction.op = job.op;
+  work.reduction.scalar = job.scalar;
+  const GpuRequest asked = request(job);
+  const auto list = kernels::cuda::transferParts(
+      asked, {.input = job.input, .output = job.output, .self = rank_, .root = job.root});
+  const bool folds = kernels::cuda::transferKernelOf(asked).image != kernels::cuda::kMoveImage;
+  const uint64_t bytes = job.count * sizeOf(job.type);
+  const auto shape = kernels::cuda::shapeTransfer(bytes, asked);
+  int16_t grid = 0;
+  for (int32_t i = 0; i < list.count; ++i) {
+    const kernels::cuda::TransferPart& part = list.parts[static_cast<size_t>(i)];
+    wire::GpuTransfer& entry = work.transfers[work.transferCount++];
+    const bool isCopy = part.peer == rank_;
+    entry.buffer = part.buffer;
+    entry.source = part.source;
+    entry.bytes = bytes;
+    entry.signature = signatureOf(job);
+    entry.peer = static_cast<int16_t>(part.peer);
+    entry.firstBlock = grid;
+    entry.blocks = static_cast<int16_t>(shape.blocks);
+    entry.goesByLines = shape.goesByLines && !isCopy && !folds;
+    entry.isSend = part.isSend;
+    entry.tellsPlace = shape.tellsPlace && !isCopy && !folds;
+    entry.isInPlace = part.isInPlace;
+    grid = static_cast<int16_t>(grid + entry.blocks);
+  }
+  GpuChoice choice = kernels::cuda::transferKernelOf(asked);
+  choice.startsEarly = kernels::cuda::startsEarly(grid, asked.ranksPerDevice);
+  launch(choice, static_cast<unsigned>(grid), &work);
 }
 
 void Member::transfer(std::span<const Transfer> transfers) {

@@ -28,6 +28,7 @@ struct TeamOptions {
   int maxBlocks = wire::kGpuMaxBlocks;
   int64_t lineBytes = -1;
   int64_t stageBytes = -1;
+  int64_t transferBytes = -1;  // 2 ranks: from here on as transfers; -1: the catalog's
   bool startsEarly = true;
   uint32_t chunkBytes = 0;     // of slots, at most; 0: the catalog's
   bool sharesBuffers = false;  // as if all had registered theirs
@@ -108,6 +109,8 @@ class Member {
   const char* sharingKernel(const Job& job) const;
   kernels::cuda::GpuChoice choose(const Job& job) const;
   void launch(const kernels::cuda::GpuChoice& choice, unsigned blocks, void* argument);
+  void launchParts(const Job& job);
+  bool goesAsTransfers(const Job& job) const;
 
   struct HostWords {
     uint32_t abort;

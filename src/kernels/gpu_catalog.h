@@ -26,6 +26,7 @@ struct GpuRequest {
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
+  int64_t transferBytes = -1;               // from here on as transfers; -1: the same
 };
 
 inline constexpr int32_t kCollectiveThreads = 512;  // of a block of a collective
@@ -59,8 +60,29 @@ bool startsEarly(int32_t blocks, int32_t ranksPerDevice);
 const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice);
 
 // Whether a collective of two ranks goes as a send, a receive and a copy: each in blocks, thus on
-// multiprocessors, of its own, and with longer messages.
+// multiprocessors, of its own, and with longer messages. The kernel is transferKernelOf() it.
 bool goesAsTransfers(const GpuRequest& request);
+
+// What such a call is made of on one rank.
+struct TransferPart {
+  bool isSend = false;
+  bool folds = false;      // a receive: `source`, the own input, with what comes, to the buffer
+  bool isInPlace = false;  // of an all-reduce
+  std::byte* buffer = nullptr;
+  const std::byte* source = nullptr;  // of a local copy, too
+  int32_t peer = 0;                   // the own rank: a local copy
+};
+struct TransferParts {
+  std::array<TransferPart, 3> parts;
+  int32_t count = 0;
+};
+struct CallPlace {
+  const void* input = nullptr;
+  void* output = nullptr;
+  int32_t self = 0;
+  int32_t root = 0;  // of a call that has one
+};
+TransferParts transferParts(const GpuRequest& request, const CallPlace& place);
 
 // Sends and receives: the shape of one transfer of so many bytes. The kernel is transferKernel().
 struct TransferShape {
@@ -70,6 +92,9 @@ struct TransferShape {
 };
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request);
 GpuChoice transferKernel();
+GpuChoice transferKernelOf(const GpuRequest& request);
+// What a kernel takes as its parameter: GpuTransfers, else GpuLaunch.
+bool takesTransfers(std::string_view kernel);
 
 // Fills what the choice decides and the call says; the caller adds pointers, root, scalar.
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice);

@@ -27,6 +27,11 @@ TEST(GpuCatalog, EveryKernelThatACallMayNeedIsNamed) {
         if (choice) {
           EXPECT_TRUE(isNamed(*choice, rankCount)) << choice->kernel << ", " << rankCount;
         }
+        if (goesAsTransfers(request)) {
+          const GpuChoice transfers = transferKernelOf(request);
+          EXPECT_TRUE(isNamed(transfers, rankCount)) << transfers.kernel << ", " << rankCount;
+          EXPECT_TRUE(takesTransfers(transfers.kernel));
+        }
       }
     }
     EXPECT_TRUE(isNamed(transferKernel(), rankCount));

@@ -74,7 +74,7 @@ bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   const auto request = chooser_.requestFor(call.shape);
-  if (kernels::cuda::goesAsTransfers(request)) return addMoves(call, emit);
+  if (kernels::cuda::goesAsTransfers(request)) return addParts(call, request, emit);
   auto choice = kernels::cuda::choose(request);
   if (!choice) {
     return invalidUsage("{} among {} GPU ranks: this build's kernels take up to {}",
@@ -124,25 +124,23 @@ Status GpuBatcher::flush(const Emit& emit) {
   return status.clone();
 }
 
-// Broadcast and all-gather between two ranks.
-Status GpuBatcher::addMoves(const Call& call, const Emit& emit) {
+// A collective of two ranks, in a launch of its own.
+Status GpuBatcher::addParts(const Call& call, const kernels::cuda::GpuRequest& request,
+                            const Emit& emit) {
   TUTTI_TRY(flush(emit));
   transfers_.transferCount = 0;
   blocks_ = 0;
-  const int32_t self = launch_.view.rank;
-  const int32_t peer = 1 - self;
-  const uint64_t bytes = bytesOf(call);
-  const bool gathers = call.shape.collective == Collective::kAllGather;
-  const bool isRoot = !gathers && index(call.shape.peer) == self;
-  auto* input = static_cast<std::byte*>(const_cast<void*>(call.input));
-  auto* output = static_cast<std::byte*>(call.output);
-  std::byte* own = gathers ? output + static_cast<uint64_t>(self) * bytes : output;
-  std::byte* theirs = gathers ? output + static_cast<uint64_t>(peer) * bytes : output;
-  if (gathers || isRoot) addPart(call, {.isSend = true, .buffer = input, .peer = peer});
-  if (gathers || !isRoot) addPart(call, {.buffer = theirs, .peer = peer});
-  if ((gathers || isRoot) && input != own)
-    addPart(call, {.buffer = own, .source = input, .peer = self});
-  return emitTransfers(emit);
+  transfers_.reduction = {};
+  transfers_.reduction.op = call.shape.op;
+  transfers_.reduction.scalarAddress = call.preScaleAddress;
+  std::memcpy(&transfers_.reduction.scalar, call.preScale.bytes,
+              sizeof transfers_.reduction.scalar);
+  const auto list = kernels::cuda::transferParts(request, {.input = call.input,
+                                                           .output = call.output,
+                                                           .self = launch_.view.rank,
+                                                           .root = index(call.shape.peer)});
+  for (int32_t i = 0; i < list.count; ++i) addPart(call, list.parts[static_cast<size_t>(i)]);
+  return emitTransfers(emit, kernels::cuda::transferKernelOf(request));
 }
 
 void GpuBatcher::addTransfer(const Call& call, const std::byte* source) {
@@ -154,7 +152,7 @@ void GpuBatcher::addTransfer(const Call& call, const std::byte* source) {
                  .peer = index(call.shape.peer)});
 }
 
-void GpuBatcher::addPart(const Call& call, const Part& part) {
+void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& part) {
   wire::GpuTransfer& next = transfers_.transfers[transfers_.transferCount++];
   next = {};
   next.buffer = part.buffer;
@@ -165,9 +163,11 @@ void GpuBatcher::addPart(const Call& call, const Part& part) {
   next.firstBlock = static_cast<int16_t>(blocks_);
   const auto shape = kernels::cuda::shapeTransfer(next.bytes, chooser_.requestFor(call.shape));
   next.blocks = static_cast<int16_t>(shape.blocks);
-  next.goesByLines = shape.goesByLines && part.source == nullptr;
+  const bool isMove = part.source == nullptr && !isReduction(call.shape.collective);
+  next.goesByLines = shape.goesByLines && isMove;
   next.isSend = part.isSend;
-  next.tellsPlace = shape.tellsPlace && part.source == nullptr;
+  next.tellsPlace = shape.tellsPlace && isMove;
+  next.isInPlace = part.isInPlace;
   wire::GpuReach reach{};
   if (next.tellsPlace && !part.isSend && (*find_)(part.buffer, next.bytes, reach)) {
     next.reach = reach.output[part.peer];
@@ -176,8 +176,7 @@ void GpuBatcher::addPart(const Call& call, const Part& part) {
   blocks_ += next.blocks;
 }
 
-Status GpuBatcher::emitTransfers(const Emit& emit) {
-  auto choice = kernels::cuda::transferKernel();
+Status GpuBatcher::emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice) {
   choice.startsEarly = kernels::cuda::startsEarly(blocks_, limits_.ranksPerDevice);
   return emit(
       {.collectives = nullptr, .transfers = &transfers_, .choice = choice, .blocks = blocks_});
@@ -209,7 +208,8 @@ Result<bool> GpuBatcher::transferRound(std::span<const StreamCall> calls, int32_
   }
   if (selfSend != nullptr && selfReceive != nullptr && selfSend->input != selfReceive->output)
     addTransfer(*selfReceive, static_cast<const std::byte*>(selfSend->input));
-  if (transfers_.transferCount != 0) TUTTI_TRY(emitTransfers(emit));
+  if (transfers_.transferCount != 0)
+    TUTTI_TRY(emitTransfers(emit, kernels::cuda::transferKernel()));
   return isMore;
 }
 

@@ -42,17 +42,10 @@ class GpuBatcher {
   bool findReach(const Call& call, wire::GpuReach& reach) const;
   Status flush(const Emit& emit);
   Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
-  Status emitTransfers(const Emit& emit);
-  Status addMoves(const Call& call, const Emit& emit);
+  Status emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice);
+  Status addParts(const Call& call, const kernels::cuda::GpuRequest& request, const Emit& emit);
   void addTransfer(const Call& call, const std::byte* source);
-  // One part of `call`. `source`: of a local copy.
-  struct Part {
-    bool isSend = false;
-    std::byte* buffer = nullptr;
-    const std::byte* source = nullptr;
-    int32_t peer = 0;
-  };
-  void addPart(const Call& call, const Part& part);
+  void addPart(const Call& call, const kernels::cuda::TransferPart& part);
   const Limits limits_;
   GpuChooser chooser_;
   const Find* find_ = nullptr;  // during build()

@@ -182,8 +182,8 @@ TEST_F(GpuBatchTest, ATransferWithOneselfIsACopy) {
 TEST_F(GpuBatchTest, LongBroadcastsOfTwoRanksAreTransfers) {
   GpuBatcher batcher = make(2);
   add(Collective::kAllReduce, 10);
-  add(Collective::kBroadcast, 4 << 20, kRank);
-  add(Collective::kBroadcast, 4 << 20, 0);
+  add(Collective::kBroadcast, 8 << 20, kRank);
+  add(Collective::kBroadcast, 8 << 20, 0);
   add(Collective::kAllGather, 4 << 20);
   const auto emitted = build(batcher);
   ASSERT_EQ(emitted.size(), 4u) << "in the order of calls";
@@ -202,6 +202,38 @@ TEST_F(GpuBatchTest, LongBroadcastsOfTwoRanksAreTransfers) {
   EXPECT_EQ(addressOf(1), output) << "the block of rank 0";
   EXPECT_EQ(addressOf(2), output + (uintptr_t{16} << 20)) << "the own block";
   EXPECT_EQ(emitted[3].blocks, emitted[3].transfers[2].firstBlock + emitted[3].transfers[2].blocks);
+}
+
+TEST_F(GpuBatchTest, LongReductionsOfTwoRanksAreTransfersThatFold) {
+  GpuBatcher batcher = make(2);
+  add(Collective::kReduce, 4 << 20, kRank);
+  add(Collective::kReduce, 4 << 20, 0);
+  add(Collective::kReduceScatter, 4 << 20);
+  calls_.push_back({.shape = {.collective = Collective::kAllReduce, .count = 4 << 20},
+                    .input = in_,
+                    .output = in_});
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 4u);
+  for (const Emitted& one : emitted) {
+    EXPECT_EQ(one.kernel, "tuttiFoldTransfers");
+    for (const wire::GpuTransfer& transfer : one.transfers) {
+      EXPECT_EQ(transfer.peer, 0);
+      EXPECT_FALSE(transfer.goesByLines || transfer.tellsPlace);
+      EXPECT_EQ(transfer.isInPlace, &one == &emitted[3]);
+    }
+  }
+  const auto at = [](const void* address) { return reinterpret_cast<uintptr_t>(address); };
+  ASSERT_EQ(emitted[0].transfers.size(), 1u) << "the root receives only";
+  EXPECT_FALSE(emitted[0].transfers[0].isSend);
+  EXPECT_EQ(at(emitted[0].transfers[0].source), at(in_));
+  EXPECT_EQ(at(emitted[0].transfers[0].buffer), at(out_));
+  ASSERT_EQ(emitted[1].transfers.size(), 1u);
+  EXPECT_TRUE(emitted[1].transfers[0].isSend);
+  ASSERT_EQ(emitted[2].transfers.size(), 2u);
+  EXPECT_EQ(at(emitted[2].transfers[0].buffer), at(in_)) << "rank 0's block goes there";
+  EXPECT_EQ(at(emitted[2].transfers[1].source), at(in_) + (uintptr_t{16} << 20));
+  EXPECT_EQ(at(emitted[2].transfers[1].buffer), at(out_));
+  EXPECT_EQ(emitted[3].transfers.size(), 2u);
 }
 
 TEST_F(GpuBatchTest, ShortTransfersGoByLinesAndCopiesDoNot) {

@@ -82,9 +82,9 @@ Status GpuLauncher::tryKernel(const device::Kernel& kernel,
     wire::GpuLaunch launch;
     wire::GpuTransfers transfers;
   } nothing{};
-  const auto transfer = kernels::cuda::transferKernel();
-  const bool isTransfer = std::string_view(choice.kernel) == transfer.kernel;
-  const int32_t threads = isTransfer ? transfer.threads : kernels::cuda::kCollectiveThreads;
+  const int32_t threads = kernels::cuda::takesTransfers(choice.kernel)
+                              ? kernels::cuda::transferKernel().threads
+                              : kernels::cuda::kCollectiveThreads;
   return parts_.accelerator.launch({.kernel = &kernel,
                                     .blocks = 1,
                                     .threads = static_cast<uint32_t>(threads),

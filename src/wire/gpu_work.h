@@ -73,7 +73,10 @@ struct alignas(128) GpuControl {
   // From here on this rank only.
   GpuCounters counters[kGpuMaxRings][kGpuMaxRanks];
   uint64_t epoch[kGpuMaxBlocks];  // collectives that block b has begun
-  uint32_t dead;                  // a call failed or was aborted: every later one returns at once
+  // through[b]: messages of a reduction in place that its sending block b has read; 0 between
+  // calls.
+  uint64_t through[kGpuMaxBlocks];
+  uint32_t dead;  // a call failed or was aborted: every later one returns at once
   // Written by the host: which buffers of calls in graphs the peers still have mapped. Read by
   // kernels (GpuReach::alive). Not in host memory: 64 blocks that read one word there took 46 µs.
   uint32_t alive[kGpuMaxAlive];
@@ -226,11 +229,13 @@ struct GpuLaunch {
   GpuReach reaches[kGpuMaxReaches];
 };
 
-// One send, receive or local copy of a group. At most one send to and one receive from each peer in
-// a launch: the k-th of a pair goes into the k-th launch, on both sides.
+// One send, receive or local copy of a group, or part of a collective of two ranks. At most one
+// send to and one receive from each peer in a launch: the k-th of a pair goes into the k-th launch,
+// on both sides.
 struct GpuTransfer {
   std::byte* buffer;        // kSend: read; kRecv: written; local copy: written
-  const std::byte* source;  // local copy (peer == own rank) only
+  const std::byte* source;  // local copy (peer == own rank): read; receive that folds: the own
+                            // input
   uint64_t bytes;
   uint32_t signature;  // of count and type
   int16_t peer;
@@ -239,15 +244,17 @@ struct GpuTransfer {
   bool isSend;
   bool goesByLines;
   bool tellsPlace;  // the receiver says first whether the sender can write to its buffer
-  uint8_t padding[3];
+  bool isInPlace;   // of a reduction whose output is its input: GpuControl::through
+  uint8_t padding[2];
   std::byte* reach;       // receive that tells: the buffer as the sender has mapped it, or null
   const uint32_t* alive;  // as GpuReach::alive
 };
 static_assert(sizeof(GpuTransfer) == 56);
 
-// The parameter of the transfer kernel.
+// The parameter of the transfer kernels.
 struct GpuTransfers {
   GpuView view;
+  GpuCall reduction;  // of transfers that fold: operation and scalar, nothing else
   int32_t transferCount;
   int32_t padding;
   GpuTransfer transfers[kGpuMaxTransfers];

@@ -12,6 +12,7 @@ using enum Collective;
 using wire::GpuAlgorithm;
 
 constexpr int32_t kTransferThreads = 256;  // of a transfer's
+constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
 // Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
 // One on each multiprocessor; an A100 has 108.
 constexpr int32_t kResidentBlocks = 104;
@@ -214,13 +215,70 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   return choice;
 }
 
-// 2 × H200, 1 GB: broadcast 2926 µs where the slot kernel takes 3046, all-gather 1501 and 1599
-// (2026-11-21). An all-to-all took 1493 instead of 1617 so, but is wrong in place: nothing holds a
-// receive back until the send has read what it overwrites (2026-11-22).
+// Eager µs on 2 × H200, through slots by halves of blocks and so (2026-11-22): all-reduce of 1
+// MB 12.9 and 11.8, of 64 MB 217 and 199, of 1 GB 3222 and 2950; reduce-scatter 16.7 and 15.8 of 4
+// MB, 1612 and 1485 of 1 GB; reduce 10.0 and 9.2, 3090 and 3052. What moves only: broadcast of 16
+// MB 57.0 and 60.1, of 64 MB 202 and 199, of 1 GB 3041 and 2923, all-gather of 16 MB 38.6 and 38.2,
+// of 1 GB 1634 and 1500. An all-to-all took 1493 instead of 1617 so, but is wrong in place: nothing
+// holds a receive back until the send has read what it overwrites.
 bool goesAsTransfers(const GpuRequest& request) {
-  const bool moves = request.collective == kBroadcast || request.collective == kAllGather;
-  return moves && request.rankCount == 2 && request.ranksPerDevice == 1 &&
-         messageBytes(request) >= 8_MiB;
+  if (request.rankCount != 2) return false;
+  uint64_t least = 0;
+  switch (request.collective) {
+    case kAllReduce:
+    case kReduceScatter:
+    case kReduce: least = 512_KiB + 1; break;
+    case kBroadcast: least = 32_MiB; break;
+    case kAllGather: least = 8_MiB; break;
+    case kAllToAll:
+    case kGather:
+    case kScatter:
+    case kSend:
+    case kRecv: return false;
+  }
+  if (request.transferBytes >= 0) least = static_cast<uint64_t>(request.transferBytes);
+  const bool isWanted = request.transferBytes >= 0 || request.ranksPerDevice == 1;
+  return isWanted && messageBytes(request) >= least && wayOf(request) == Way::kSlots;
+}
+
+TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
+  const Collective collective = request.collective;
+  const bool fold = folds(collective);
+  const bool hasRoot = collective == kBroadcast || collective == kReduce;
+  const bool isRoot = hasRoot && place.root == place.self;
+  const int32_t peer = 1 - place.self;
+  auto* input = static_cast<std::byte*>(const_cast<void*>(place.input));
+  auto* output = static_cast<std::byte*>(place.output);
+  const size_t bytes = messageBytes(request);
+  // Of a vector with a block a rank, that rank's.
+  const auto blockOf = [&](std::byte* vector, int32_t rank, bool hasBlocks) {
+    return vector + (hasBlocks ? static_cast<size_t>(rank) * bytes : 0);
+  };
+  TransferParts list;
+  const auto add = [&](const TransferPart& part) {
+    list.parts[static_cast<size_t>(list.count++)] = part;
+  };
+  const bool scatters = collective == kReduceScatter;
+  const bool gathers = collective == kAllGather;
+  const bool isInPlace =
+      collective == kAllReduce && input < output + bytes && output < input + bytes;
+  if (!hasRoot || isRoot == (collective == kBroadcast)) {
+    add({.isSend = true,
+         .isInPlace = isInPlace,
+         .buffer = blockOf(input, peer, scatters),
+         .peer = peer});
+  }
+  if (!hasRoot || isRoot == (collective == kReduce)) {
+    add({.folds = fold,
+         .isInPlace = isInPlace,
+         .buffer = blockOf(output, peer, gathers),
+         .source = fold ? blockOf(input, place.self, scatters) : nullptr,
+         .peer = peer});
+  }
+  std::byte* own = blockOf(output, place.self, gathers);
+  if (!fold && (gathers || isRoot) && input != own)
+    add({.buffer = own, .source = input, .peer = place.self});
+  return list;
 }
 
 int32_t blocksBeside(const GpuChoice& choice, const GpuRequest& request) {
@@ -265,6 +323,19 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
           .tellsPlace = bytes >= kLeastToTell && request.ranksPerDevice == 1};
 }
 
+GpuChoice transferKernelOf(const GpuRequest& request) {
+  GpuChoice choice = transferKernel();
+  if (!folds(request.collective)) return choice;
+  choice.algorithm = scheduleName(request.collective, shapeOf(request, Way::kSlots));
+  choice.kernel = kFoldTransfers;
+  choice.image = static_cast<int32_t>(request.type);
+  return choice;
+}
+
+bool takesTransfers(std::string_view kernel) {
+  return kernel == transferKernel().kernel || kernel == kFoldTransfers;
+}
+
 GpuChoice transferKernel() {
   return {.algorithm = "direct",
           .protocol = "slots",
@@ -279,9 +350,10 @@ GpuChoice transferKernel() {
 
 KernelNames kernelNames(int32_t image, int32_t rankCount) {
   const bool fold = image != kMoveImage;
+  const char* transfers = rankCount == 2 ? kFoldTransfers : nullptr;
   return {lineKernel(fold, rankCount), slotKernel(fold, rankCount),
           rankCount > 2 ? stageKernel(fold, rankCount) : nullptr,
-          fold ? nullptr : transferKernel().kernel, sharingKernel(fold, rankCount)};
+          fold ? transfers : transferKernel().kernel, sharingKernel(fold, rankCount)};
 }
 
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {

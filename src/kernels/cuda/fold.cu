@@ -2,8 +2,9 @@
 //
 // Each for 2, 4 and 8 ranks at most: tuttiFoldLines2 … executes the schedules AllReduce/oneshot,
 // ReduceScatter/direct and Reduce/direct; tuttiFoldTwoStages4 … AllReduce/twoshot and
-// Reduce/twoshot; tuttiFoldSlots2 … all of these.
+// Reduce/twoshot; tuttiFoldSlots2 … all of these; tuttiFoldTransfers those of two ranks.
 #include "kernels/cuda/calls.cuh"
+#include "kernels/cuda/fold_transfers.cuh"
 #include "kernels/cuda/policies.cuh"
 
 namespace tutti::kernels::cuda {
@@ -23,3 +24,9 @@ TUTTI_SLOT_KERNEL(tuttiFoldSlots, 4, tutti::kernels::cuda::Policy, false)
 TUTTI_SLOT_KERNEL(tuttiFoldSlots, 8, tutti::kernels::cuda::Policy, false)
 TUTTI_SLOT_KERNEL(tuttiFoldSharing, 4, tutti::kernels::cuda::Policy, true)
 TUTTI_SLOT_KERNEL(tuttiFoldSharing, 8, tutti::kernels::cuda::Policy, true)
+
+extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 2)
+    tuttiFoldTransfers(const __grid_constant__ tutti::wire::GpuTransfers transfers) {
+  __shared__ tutti::kernels::cuda::FoldStep tables[2];
+  tutti::kernels::cuda::runFoldTransfers<tutti::kernels::cuda::Policy>(transfers, tables);
+}

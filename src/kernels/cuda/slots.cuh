@@ -370,7 +370,13 @@ class Movers {
     if (table.hasCollects) copy<kVectors, kPeers>(table.collects, mover_, AsIs());
   }
 
-  __device__ __forceinline__ void work(const SlotStep& table) const {
+  // The input to one peer; what came from it folded. Also of tables with no more than that.
+  __device__ __forceinline__ void sendOne(const Spread<1>& range) const {
+    spread<8>(range, mover_, [&](const uint4& raw) { return policy_.outgoing(raw); });
+  }
+
+  template <typename Table>
+  __device__ __forceinline__ void work(const Table& table) const {
     if constexpr (Policy::kFolds) {
       fold(table);
     } else {
@@ -380,8 +386,8 @@ class Movers {
   }
 
  private:
-  static __device__ __forceinline__ Spread<kPeers> peersOf(
-      const Spread<wire::kGpuMaxRanks - 1>& all) {
+  template <int kAll>
+  static __device__ __forceinline__ Spread<kPeers> peersOf(const Spread<kAll>& all) {
     Spread<kPeers> some{all.from, all.to, all.bytes, {}};
 #pragma unroll
     for (int j = 0; j < kPeers; ++j) some.slots[j] = all.slots[j];
@@ -399,7 +405,8 @@ class Movers {
   // Folds a chunk of all ranks: all are loaded before the first is folded. Sums have code of their
   // own, which leaves registers for more loads under way (2 × H200, 64 MB of floats: reduce-scatter
   // 116.5 -> 114.5 µs, 4 MB 17.5 -> 16.6; 2026-11-22).
-  __device__ __forceinline__ void fold(const SlotStep& table) const {
+  template <typename Table>
+  __device__ __forceinline__ void fold(const Table& table) const {
     const Spread<kPeers> result = peersOf(table.same);
     const uint4* folds[kMost];
 #pragma unroll
@@ -448,7 +455,8 @@ class Movers {
     });
   }
 
-  __device__ __noinline__ void foldOne(const SlotStep& table, const Spread<kPeers>& result,
+  template <typename Table>
+  __device__ __noinline__ void foldOne(const Table& table, const Spread<kPeers>& result,
                                        uint32_t at) const {
     const size_t start = at * sizeof(uint4);
     const auto rest = static_cast<int>(min(result.bytes - start, sizeof(uint4)));

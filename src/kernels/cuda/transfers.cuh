@@ -166,12 +166,19 @@ class TransferKeeper {
   std::conditional_t<kSends, OutRing, InRing> end_;
 };
 
+// By all threads of a block, to the same answer: the word may change between two looks, and a
+// keeper that returned alone would leave its movers at their barrier.
+__device__ __forceinline__ bool isOver(const GpuView& view) {
+  const bool isDead = loadRelaxed(&controlOf(view, view.rank)->dead) != 0;
+  return __syncthreads_or(isDead ? 1 : 0) != 0;
+}
+
 template <bool kSends>
 __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::GpuTransfer& transfer,
                                             TransferStep (&tables)[2]) {
   const TransferCall call(view, transfer);
   const int64_t steps = call.messages(0);
-  if (loadRelaxed(&controlOf(view, view.rank)->dead) != 0) return;
+  if (isOver(view)) return;
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread >= kMovers) {
     TransferKeeper<kSends> keeper(call, thread - kMovers);

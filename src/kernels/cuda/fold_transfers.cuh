@@ -1,0 +1,143 @@
+// Long reductions of two ranks as a send and a receive that folds, each in blocks of its own:
+// through the rings of slots that transfers use (transfers.cuh), whose geometry they have.
+//
+// In place, the receiving block writes what the sending block of the same number is to read: it
+// waits until that one is through with the chunk.
+//
+// through[b]: written by the sending block b after a barrier behind its movers' loads, polled by
+// the
+//   receiving block b of the same launch, which has a barrier between that and its movers' stores.
+//   Relaxed and acquire. Grows by one a message from 0; the receiving block, which waits for the
+//   last too, sets it to 0 again at its end, so that the next launch, a replay too, finds it so.
+#pragma once
+
+#include "kernels/cuda/slots.cuh"
+#include "kernels/cuda/transfers.cuh"
+
+namespace tutti::kernels::cuda {
+
+// What a block's movers do in one step: slots[0] and no place of a send, a place of a receive.
+struct FoldStep {
+  Spread<1> same;
+  const std::byte* folds[2];  // of a receive: the own input, the message
+  bool isFine;
+};
+
+template <bool kSends>
+class FoldKeeper {
+ public:
+  __device__ FoldKeeper(const TransferCall& call, int lane)
+      : call_(call),
+        lane_(lane),
+        awaited_{call.transfer.peer, 0, call.transfer.signature,
+                 kSends ? Collective::kSend : Collective::kRecv, 0},
+        through_(&controlOf(call.view, call.view.rank)->through[call.block]) {
+    if (lane != 0) return;
+    if constexpr (kSends) {
+      end_ = OutRing(call.view, awaited_, call.block);
+    } else {
+      end_ = InRing(call.view, awaited_, call.block, call.chunks);
+    }
+  }
+
+  __device__ bool prepare(int64_t step, FoldStep& table) {
+    if (lane_ != 0) return true;
+    const wire::GpuTransfer& transfer = call_.transfer;
+    const size_t at =
+        (static_cast<size_t>(step) * transfer.blocks + call_.block) * call_.chunkBytes;
+    const auto bytes =
+        static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
+    if constexpr (kSends) {
+      std::byte* slot = end_.awaitSlot(call_.view, step);
+      table.same = {transfer.buffer + at, nullptr, bytes, {reinterpret_cast<uint4*>(slot)}};
+      return slot != nullptr;
+    } else {
+      const std::byte* message = end_.await(call_.view, step);
+      const std::byte* own = transfer.source + at;
+      table.same = {own, transfer.buffer + at, bytes, {nullptr}};
+      table.folds[0] = own;
+      table.folds[1] = message;
+      return message != nullptr && (!transfer.isInPlace || awaitSent(step));
+    }
+  }
+
+  __device__ void complete(int64_t step) {
+    if constexpr (kSends) {
+      if (lane_ == 0 && call_.transfer.isInPlace)
+        storeRelaxed(through_, static_cast<uint64_t>(step) + 1);
+      fenceSystem();
+      if (lane_ == 0) end_.mark(call_.view, step);
+    } else {
+      if (lane_ == 0) end_.take(call_.view, step);
+    }
+  }
+
+  __device__ void save() const {
+    if (lane_ != 0) return;
+    if constexpr (kSends) {
+      end_.save(call_.view, call_.chunks);
+    } else {
+      end_.save(call_.view);
+      if (call_.transfer.isInPlace) storeRelaxed(through_, uint64_t{0});
+    }
+  }
+
+ private:
+  __device__ bool awaitSent(int64_t step) const {
+    Patience patience;
+    while (loadAcquire(through_) <= static_cast<uint64_t>(step)) {
+      if (patience.isOver(call_.view, awaited_)) return false;
+    }
+    return true;
+  }
+
+  const TransferCall& call_;
+  const int lane_;
+  const Awaited awaited_;
+  uint64_t* const through_;
+  std::conditional_t<kSends, OutRing, InRing> end_;
+};
+
+template <bool kSends, typename Policy>
+__device__ __forceinline__ void runFoldTransfer(const wire::GpuTransfers& transfers,
+                                                const wire::GpuTransfer& transfer,
+                                                FoldStep (&tables)[2]) {
+  const TransferCall call(transfers.view, transfer);
+  if (isOver(transfers.view)) return;
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread >= kMovers) {
+    FoldKeeper<kSends> keeper(call, thread - kMovers);
+    if (keep(keeper, tables, 1, call.chunks)) keeper.save();
+    return;
+  }
+  const Movers<2, Policy> movers(transfers.reduction, transfers.view, threadIdx.x);
+  move(
+      [&](const FoldStep& table) {
+        if constexpr (kSends) {
+          movers.sendOne(table.same);
+        } else {
+          movers.work(table);
+        }
+      },
+      tables, 1, call.chunks);
+}
+
+// REQUIRES: two ranks; transfers long enough for slots.
+template <typename Policy>
+__device__ __forceinline__ void runFoldTransfers(const wire::GpuTransfers& transfers,
+                                                 FoldStep (&tables)[2]) {
+  const int block = static_cast<int>(blockIdx.x);
+  awaitStream();
+  for (int i = 0; i < transfers.transferCount; ++i) {
+    const wire::GpuTransfer& transfer = transfers.transfers[i];
+    if (block < transfer.firstBlock || block >= transfer.firstBlock + transfer.blocks) continue;
+    if (transfer.isSend) {
+      runFoldTransfer<true, Policy>(transfers, transfer, tables);
+    } else {
+      runFoldTransfer<false, Policy>(transfers, transfer, tables);
+    }
+    return;
+  }
+}
+
+}  // namespace tutti::kernels::cuda

@@ -51,7 +51,7 @@ std::string Mail::Letter::text() const {
   std::string text;
   for (const std::byte byte : body) {
     const char letter = static_cast<char>(byte);
-    text += letter >= ' ' || letter < 0 ? letter : '?';
+    text += static_cast<unsigned char>(letter) >= ' ' ? letter : '?';
   }
   return text;
 }

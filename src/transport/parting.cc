@@ -16,7 +16,7 @@ Parting decodeParting(std::span<const std::byte> bytes) {
   std::memcpy(&parting.guilty, bytes.data(), sizeof parting.guilty);
   for (const std::byte byte : bytes.subspan(sizeof parting.guilty)) {
     const char letter = static_cast<char>(byte);
-    parting.text += letter >= ' ' || letter == '\n' || letter < 0 ? letter : '?';
+    parting.text += static_cast<unsigned char>(letter) >= ' ' || letter == '\n' ? letter : '?';
   }
   return parting;
 }

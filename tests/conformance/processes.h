@@ -8,12 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::conformance {
@@ -65,16 +67,20 @@ inline std::vector<int> runProcesses(
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     std::vector<std::string> variables;
+    if (settings) variables = settings(rank);
+    const auto isGiven = [given = variables](std::string_view entry) {
+      const std::string_view named = entry.substr(0, entry.find('=') + 1);
+      return std::ranges::any_of(given,
+                                 [named](const auto& one) { return one.starts_with(named); });
+    };
     for (char** entry = environ; *entry != nullptr; ++entry) {
       // Sharding and test output of the parent are none of the child's.
-      if (std::strncmp(*entry, "GTEST_", 6) != 0) variables.emplace_back(*entry);
+      if (std::strncmp(*entry, "GTEST_", 6) != 0 && !isGiven(*entry))
+        variables.emplace_back(*entry);
     }
     variables.push_back("TEST_RANK=" + std::to_string(rank));
     variables.push_back("TEST_RANK_COUNT=" + std::to_string(count));
     variables.push_back("TEST_ID=" + toHex(id));
-    if (settings) {
-      for (std::string& variable : settings(rank)) variables.push_back(std::move(variable));
-    }
     std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=" + body,
                                       "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
     std::vector<char*> arguments, environment;

@@ -29,8 +29,10 @@ class BundleServiceTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  std::unique_ptr<BundleService> start() {
-    return std::move(BundleService::start({.folder = folder_, .settings = "x=1 (test)\n"})).value();
+  std::unique_ptr<BundleService> start(int signal = SIGUSR1) {
+    return std::move(BundleService::start(
+                         {.folder = folder_, .settings = "x=1 (test)\n", .signal = signal}))
+        .value();
   }
   size_t bundles() const {
     size_t count = 0;
@@ -74,9 +76,7 @@ TEST_F(BundleServiceTest, TakesTheSignalAndGivesItBack) {
 }
 
 TEST_F(BundleServiceTest, TakesTheSignalThatItIsGiven) {
-  auto service =
-      std::move(BundleService::start({.folder = folder_, .settings = {}, .signal = SIGUSR2}))
-          .value();
+  auto service = start(SIGUSR2);
   EXPECT_TRUE(isDefault());
   ::raise(SIGUSR2);
   service->finish(kPatience);
@@ -84,9 +84,7 @@ TEST_F(BundleServiceTest, TakesTheSignalThatItIsGiven) {
 }
 
 TEST_F(BundleServiceTest, GoesOnWithoutASignalThatNobodyCanHandle) {
-  auto service =
-      std::move(BundleService::start({.folder = folder_, .settings = {}, .signal = SIGKILL}))
-          .value();
+  auto service = start(SIGKILL);
   EXPECT_TRUE(isDefault());
 }
 

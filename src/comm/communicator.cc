@@ -114,7 +114,7 @@ Status Communicator::fail(Status status) {
 void Communicator::tellPeersOfFailure() {
   if (bootstrap_ == nullptr) {
     const std::string_view why = initFailure_.message();
-    bootstrap::giveUp(process_.directory(), id_, rank(), why);
+    if (places_.empty()) bootstrap::giveUp(process_.directory(), id_, rank(), why);
     for (const bootstrap::UniqueId& place : places_)
       bootstrap::giveUp(process_.directory(), place, rank(), why);
   } else if (links_ == nullptr) {

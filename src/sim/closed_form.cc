@@ -18,7 +18,7 @@ double slowestRank(const Traffic& traffic) {
 }
 
 // Trees, whose messages go up while others go down, are nearer to what is played event by event
-// without: 18 % below to 7 % above from 16 MB on, of 16 and 64 ranks.
+// without: 18 % below to 15 % above from 16 MB on, of 16 and 64 ranks.
 double chainedBytes(const Traffic& traffic) {
   const bool isChain = traffic.isPipeline() && !traffic.followsTrees();
   return isChain ? static_cast<double>(traffic.chunkBytes()) : 0;

@@ -398,13 +398,24 @@ inline const std::byte* receivedPayload(const LinkPort& port, size_t bytes) {
   return payloadOf(message, bytes);
 }
 
-inline void releaseLong(LinkPort& port, const MessageHead& message) {
-  port.longNext = longNumberOf(message) + 1;
-  if (port.longNext - port.longKnown < releasedTogether(port.view.geometry.slotCount)) return;
+// All that has been read: messages, and long slots.
+inline void giveBack(LinkPort& port) {
+  port.known = port.next;
+  LinkControl& control = *port.view.control;
+  control.head.store(port.next, std::memory_order_release);
+  wakeIfAnnounced(control.head, control.senderSleeps);
+}
+inline void giveBackLong(LinkPort& port) {
   port.longKnown = port.longNext;
   LinkControl& control = *port.view.control;
   control.longHead.store(port.longNext, std::memory_order_release);
   wakeIfAnnounced(control.longHead, control.senderSleeps);
+}
+
+inline void releaseLong(LinkPort& port, const MessageHead& message) {
+  port.longNext = longNumberOf(message) + 1;
+  if (port.longNext - port.longKnown < releasedTogether(port.view.geometry.slotCount)) return;
+  giveBackLong(port);
 }
 
 // Before and after what a reference names is read. False: the sender has failed, and what it named
@@ -445,26 +456,14 @@ inline void release(LinkPort& port) {
   ++port.next;
   if (isReference && port.isSenderHere) endReading(port);
   if (port.next - port.known < releasedTogether(port.view.mask + 1) && !isReference) return;
-  LinkControl& control = *port.view.control;
-  port.known = port.next;
-  control.head.store(port.next, std::memory_order_release);
-  wakeIfAnnounced(control.head, control.senderSleeps);
+  giveBack(port);
 }
 
 // Gives back what has been read and was not given back yet, so that from now on links that carry as
 // many messages are given back at the same calls.
 inline void releaseAll(LinkPort& port) {
-  LinkControl& control = *port.view.control;
-  if (port.known != port.next) {
-    port.known = port.next;
-    control.head.store(port.next, std::memory_order_release);
-    wakeIfAnnounced(control.head, control.senderSleeps);
-  }
-  if (port.longKnown != port.longNext) {
-    port.longKnown = port.longNext;
-    control.longHead.store(port.longNext, std::memory_order_release);
-    wakeIfAnnounced(control.longHead, control.senderSleeps);
-  }
+  if (port.known != port.next) giveBack(port);
+  if (port.longKnown != port.longNext) giveBackLong(port);
 }
 
 // Views memory of linkBytes(geometry) bytes, zeroed when new, aligned to a cache line.

@@ -5,10 +5,10 @@
 // waits until that one is through with the chunk.
 //
 // through[b]: written by the sending block b after a barrier behind its movers' loads, polled by
-// the
-//   receiving block b of the same launch, which has a barrier between that and its movers' stores.
-//   Relaxed and acquire. Grows by one a message from 0; the receiving block, which waits for the
-//   last too, sets it to 0 again at its end, so that the next launch, a replay too, finds it so.
+//   the receiving block b of the same launch, which has a barrier between that and its movers'
+//   stores. Relaxed and acquire. Grows by one a message from 0; the receiving block, which waits
+//   for the last too, sets it to 0 again at its end, so that the next launch, a replay too, finds
+//   it so.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"

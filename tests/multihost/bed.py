@@ -92,6 +92,25 @@ class Host:
         """What is sent to the host is lost; what it sends arrives: the bridge forgets where it is."""
         run("ip", "link", "set", self.port, "type", "bridge_slave", "learning", "off", "flood", "off", "fdb_flush")
 
+    def join_through_proxy(self):
+        """Nothing joins the host and the bridge any more but who carries frames between `port` and the interface returned."""
+        near, far = f"near{self.number}", f"far{self.number}"
+        run("ip", "link", "add", near, "type", "veth", "peer", "name", far)
+        run("ip", "link", "set", self.port, "nomaster")
+        run("ip", "link", "set", far, "master", "wires", "up")
+        run("ip", "link", "set", near, "up")
+        return near
+
+    def make_plain(self):
+        """What it sends looks as on a cable."""
+        self.inside(sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "proxy.py"), "plain", "eth0")
+
+    def checksum_errors(self):
+        """TCP segments that its kernel has dropped since their checksum did not match."""
+        with open(f"/proc/{self.holder.pid}/net/snmp") as lines:
+            names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+        return int(values[names.index("InCsumErrors")])
+
     def slow_down(self, rate):
         """rate: as tc has it, "50mbit"."""
         run("tc", "qdisc", "add", "dev", self.port, "root", "tbf", "rate", rate, "burst", "32kb", "latency", "400ms")
@@ -111,7 +130,8 @@ class Host:
     def end(self):
         self.holder.kill()
         self.holder.wait()
-        subprocess.run(["ip", "link", "del", self.port], capture_output=True)
+        for name in (self.port, f"near{self.number}"):
+            subprocess.run(["ip", "link", "del", name], capture_output=True)
 
 
 SSH = """#!/bin/sh

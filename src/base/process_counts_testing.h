@@ -4,8 +4,10 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <fstream>
+#include <thread>
 
 namespace tutti {
 
@@ -22,6 +24,15 @@ inline size_t countEntries(const char* folder) {
 // With the one that is open while it counts.
 inline size_t openDescriptors() { return countEntries("/proc/self/fd"); }
 inline size_t runningThreads() { return countEntries("/proc/self/task"); }
+
+// How many still run when no more than `wanted` do, or in 5 s: one that has been joined may be
+// listed for a moment yet.
+inline size_t runningThreadsDownTo(size_t wanted) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (runningThreads() > wanted && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return runningThreads();
+}
 
 inline size_t residentBytes() {
   std::ifstream file("/proc/self/statm");

@@ -1,6 +1,7 @@
 #include "device/virtual/virtual_device.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "base/units.h"
 #include "device/registry.h"
@@ -10,12 +11,13 @@ namespace {
 
 TEST(VirtualDevice, GivesOutMoreMemoryThanThereIs) {
   VirtualDevice device(7);
-  constexpr size_t kHuge = size_t{1} << 42;  // 4 TiB
-  void* memory = device.allocate(kHuge).value();
+  const size_t huge = 4 * static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  void* memory = device.allocate(huge).value();
   auto* bytes = static_cast<char*>(memory);
-  EXPECT_EQ(bytes[kHuge - 1], 0);
-  bytes[kHuge / 2] = 1;
-  EXPECT_EQ(bytes[kHuge / 2], 1);
+  EXPECT_EQ(bytes[huge - 1], 0);
+  bytes[huge / 2] = 1;
+  EXPECT_EQ(bytes[huge / 2], 1);
   EXPECT_TRUE(device.free(memory).ok());
   EXPECT_EQ(device.free(memory).code(), Code::kInvalidArgument);
 }

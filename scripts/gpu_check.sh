@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Checks the library on a machine with GPUs: every collective, type and operation; groups, streams, graphs, split and
-# abort; several ranks on one GPU, one rank on each, threads and processes; PyTorch where it is installed; the kernels under
-# compute-sanitizer; and how long they take beside NCCL, where there is one, as a table and a picture.
+# abort; several ranks on one GPU, one rank on each, threads and processes, hosts played by NCCL_HOSTID; PyTorch where it is
+# installed; the kernels under compute-sanitizer; and how long they take beside NCCL, where there is one, as a table and a picture.
 #
 #   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
-#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), death, torch, sanitize, bench
+#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), hosts, death, torch, sanitize,
+#   bench
 #
 # Goes on after a failure; one line a step, with the end of its log where it failed, and LOGS/steps.json of all. Exit code 1 if
 # any did. `bench` writes times.csv and times.svg to LOGS; TUTTI_PEER_LIBRARY is the other libnccl.so.2, else the Python package's.
@@ -12,7 +13,7 @@ set -uo pipefail
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}
 parts=${*:3}
-parts=${parts:-one all death torch sanitize bench}
+parts=${parts:-one all hosts death torch sanitize bench}
 here=$(cd "$(dirname "$0")/.." && pwd)
 library=$build/lib/libnccl.so.2
 mkdir -p "$logs"
@@ -71,6 +72,22 @@ behaviour() {
     "$build/bin/test_gpu" --gtest_filter='Registration.*'
 }
 
+# hosts NAME OPTIONS...: hosts_check.py.
+hosts() {
+  step "$1" 120 python3 "$here/tests/gpu/hosts_check.py" "$build" "${@:2}"
+}
+
+# torch OPTIONS...: torch_check.py with NCCL, then with ours, whose losses have to be the same.
+torch() {
+  local run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_check.py")
+  if ! python3 -c 'import torch' 2>/dev/null; then
+    echo "skip  PyTorch is not installed"
+    return
+  fi
+  step "PyTorch, NCCL${*:+ $*}" 120 "${run[@]}" "$@" --losses "$logs/nccl$*.json"
+  LD_PRELOAD=$library step "PyTorch, tutti${*:+ $*}" 120 "${run[@]}" "$@" --losses "$logs/tutti$*.json" --against "$logs/nccl$*.json"
+}
+
 # The kernels alone, each type's in its short form; several ranks on one GPU.
 sanitize() {
   local sanitizer
@@ -100,6 +117,15 @@ bench() {
   [ -z "$peer" ] || step "picture of times" 10 python3 "$here/scripts/gpu_plot.py" "$logs/times.csv" "$logs/times.svg"
 }
 
+# Before GPUs are looked for: any machine can build.
+if [[ " $parts " == *" build "* ]] || [ ! -e "$library" ]; then
+  parts=${parts//build/}
+  step "configured" 300 cmake -S "$here" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON \
+    -DTUTTI_GPU_KERNELS=ON -DTUTTI_TESTS=ON
+  step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu gpu_kernels_bench
+  [ $failures -eq 0 ] || exit 1
+fi
+
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
 if [ "$gpus" -eq 0 ]; then
   echo "skipped: no GPU"
@@ -107,14 +133,8 @@ if [ "$gpus" -eq 0 ]; then
 fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | uniq -c
 
-[ -e "$library" ] || [[ " $parts " == *" build "* ]] || parts="build $parts"
 for part in $parts; do
   case $part in
-    build)
-      step "configured" 300 cmake -S "$here" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON \
-        -DTUTTI_GPU_KERNELS=ON -DTUTTI_TESTS=ON
-      step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu gpu_kernels_bench
-      ;;
     one)
       export CUDA_VISIBLE_DEVICES=0
       perf "1 GPU, 2 threads" -t 2
@@ -136,20 +156,26 @@ for part in $parts; do
       behaviour "$gpus"
       behaviour $((2 * gpus))
       ;;
+    hosts)
+      hosts "2 hosts, each collective" 2 2
+      hosts "2 hosts, 4 ranks, each collective" 4 2
+      hosts "2 hosts, types" 2 2 all_reduce,reduce,reduce_scatter -- -o all -d all -b 1000 -e 1M -f 1049 --min-time 0.0001 -w 1
+      hosts "2 hosts, roots" 2 2 broadcast,gather,scatter -- -r all -b 1000 -e 1M -f 1024 --min-time 0.0001 -w 1
+      hosts "2 hosts, misaligned" 2 2 all_gather,alltoall -- -u 1 -d half -b 2 -e 1M -f 64 --min-time 0.0001 -w 1
+      hosts "2 hosts, graphs" 2 2 all_reduce,sendrecv -- -G 5 -b 8 -e 4M -f 64 --iters 4
+      hosts "2 hosts, groups" 2 2 all_reduce -- -m 50 -b 8 -e 256K -f 64 --min-time 0.0001 -w 1
+      NCCL_P2P_DISABLE=1 TUTTI_TEST_RANKS=2 step "behaviour through host memory" 240 \
+        "$build/bin/test_gpu" --gtest_filter=-Registration.*
+      torch --hosts
+      ;;
     death)
       step "a killed rank" 60 python3 "$here/tests/gpu/death_check.py" "$build"
       ;;
     torch)
-      if ! python3 -c 'import torch' 2>/dev/null; then
-        echo "skip  PyTorch is not installed"
-        continue
-      fi
-      run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_check.py")
       if python3 -c 'import cupy' 2>/dev/null; then
         LD_PRELOAD=$library step "CuPy, tutti" 60 python3 "$here/tests/gpu/cupy_check.py"
       fi
-      step "PyTorch, NCCL" 120 "${run[@]}" --losses "$logs/nccl.json"
-      LD_PRELOAD=$library step "PyTorch, tutti" 120 "${run[@]}" --losses "$logs/tutti.json" --against "$logs/nccl.json"
+      torch
       ;;
     sanitize) CUDA_VISIBLE_DEVICES=0 sanitize ;;
     bench) bench ;;

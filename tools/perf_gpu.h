@@ -36,13 +36,14 @@ class RankGpu {
   // What `work` puts on the stream becomes a graph instead of running; replaces the one before.
   Status capture(const std::function<Status()>& work);
   Status replay();
+  // The graph goes. REQUIRES: no replay of it runs.
+  void dropGraph();
 
  private:
   struct Driver;
   RankGpu() = default;
   Status initialise(int rank, int gpuCount);
   Status check(int result, const char* call) const;
-  void dropGraph();
 
   std::shared_ptr<const Driver> driver_;  // shared by the ranks of the process
   int number_ = 0;

@@ -167,7 +167,10 @@ Status Session::download(size_t dataBytes) {
   return {};
 }
 
+// The graph first: it holds calls on the buffers, and NCCL's ncclCommDestroy waits until no graph
+// has calls of its communicator.
 void Session::release() {
+  if (gpu_ != nullptr) gpu_->dropGraph();
   releaseOne(send_);
   releaseOne(recv_);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""GPU ranks of several hosts, played on one by NCCL_HOSTID: each collective through `tutti perf`, a process a rank,
-every result checked.
+"""GPU ranks of several hosts, played on one by NCCL_HOSTID: collectives through `tutti perf`, a process a rank, every
+result checked.
 
-    tests/gpu/hosts_check.py BUILD [RANKS [HOSTS]] [-- further options of tutti perf]
+    tests/gpu/hosts_check.py BUILD [RANKS [HOSTS [OPERATION,...]]] [-- options of tutti perf, in place of the sizes]
 """
 import os
 import pathlib
@@ -38,14 +38,16 @@ def run(command, ranks, hosts):
 
 def main():
     own, _, further = " ".join(sys.argv[1:]).partition(" -- ")
-    build, *numbers = own.split()
-    ranks, hosts = [int(text) for text in numbers] + [4, 2][len(numbers):]
+    build, *rest = own.split()
+    ranks, hosts = [int(text) for text in rest[:2]] + [4, 2][len(rest[:2]):]
+    operations = rest[2].split(",") if len(rest) > 2 else OPERATIONS
     tutti = pathlib.Path(build, "bin/tutti")
+    # More than a slot of staging memory at the end, and counts that divide by nothing.
+    options = further.split() or ["-b", "1", "-e", "12M", "-f", "2053", "--min-time", "0.0001", "-w", "1"]
     failures = 0
-    for operation in OPERATIONS:
-        # More than a slot of staging memory at the end, and counts that divide by nothing.
-        command = [tutti, "perf", operation, "-b", "1", "-e", "12M", "-f", "2053", "--min-time", "0.0001", "-w", "1"]
-        output, failure = run([*command, *further.split()], ranks, hosts)
+    for operation in operations:
+        command = [tutti, "perf", operation, *options]
+        output, failure = run(command, ranks, hosts)
         if failure is None and "Out of bounds values : 0 OK" not in output:
             failure = output[-800:]
         failures += failure is not None

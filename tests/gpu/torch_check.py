@@ -115,7 +115,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--losses", help="write the losses to this file")
     parser.add_argument("--against", help="losses of another run, equal within rounding")
+    parser.add_argument("--hosts", action="store_true", help="each rank plays a host of its own")
     options = parser.parse_args()
+    if options.hosts:
+        os.environ["NCCL_HOSTID"] = f"check-host-{os.environ['RANK']}"
     local = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", local % torch.cuda.device_count())
     torch.cuda.set_device(device)

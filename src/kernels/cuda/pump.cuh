@@ -16,11 +16,11 @@ inline constexpr int kMovers = 224;
 inline constexpr int kKeepers = 32;
 inline constexpr int kPumpThreads = kMovers + kKeepers;
 
-// Of the threads of one pump only; barrier 0 is that of the whole block. The lanes of a warp come
-// together before: each has waited for a peer of its own.
+// Of the threads of one pump only; barrier 0 is that of the whole block. Unaligned (bar.sync would
+// be barrier.sync.aligned): keeper and movers meet at it from different instructions, and a
+// keeper's lanes each when its own peer has come.
 __device__ __forceinline__ void pumpBarrier(int number) {
-  __syncwarp();
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kPumpThreads) : "memory");
+  asm volatile("barrier.sync %0, %1;" ::"r"(number), "n"(kPumpThreads) : "memory");
 }
 
 // The keeper's side. `part` has prepare(step, table), which waits, writes into the table what the

@@ -4,10 +4,11 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstddef>
 #include <fstream>
 #include <thread>
+
+#include "base/clock.h"
 
 namespace tutti {
 
@@ -28,9 +29,8 @@ inline size_t runningThreads() { return countEntries("/proc/self/task"); }
 // How many still run when no more than `wanted` do, or in 5 s: one that has been joined may be
 // listed for a moment yet.
 inline size_t runningThreadsDownTo(size_t wanted) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (runningThreads() > wanted && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const Instant end = steadyClock().now() + std::chrono::seconds(5);
+  while (runningThreads() > wanted && steadyClock().now() < end) std::this_thread::yield();
   return runningThreads();
 }
 

@@ -8,8 +8,6 @@
 #include <fstream>
 #include <thread>
 
-#include "base/clock.h"
-
 namespace tutti {
 
 // 0 where there is no such folder.
@@ -26,12 +24,15 @@ inline size_t countEntries(const char* folder) {
 inline size_t openDescriptors() { return countEntries("/proc/self/fd"); }
 inline size_t runningThreads() { return countEntries("/proc/self/task"); }
 
-// How many still run when no more than `wanted` do, or in 5 s: one that has been joined may be
-// listed for a moment yet.
+// How many still run when no more than `wanted` do, or after many looks: one that has been joined
+// may be listed for a moment yet.
 inline size_t runningThreadsDownTo(size_t wanted) {
-  const Instant end = steadyClock().now() + std::chrono::seconds(5);
-  while (runningThreads() > wanted && steadyClock().now() < end) std::this_thread::yield();
-  return runningThreads();
+  size_t running = runningThreads();
+  for (int looks = 0; running > wanted && looks < 100'000; ++looks) {
+    std::this_thread::yield();
+    running = runningThreads();
+  }
+  return running;
 }
 
 inline size_t residentBytes() {

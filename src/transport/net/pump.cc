@@ -110,7 +110,12 @@ void Pump::close() {
     const Nanoseconds left = deadline - options_.clock.now();
     if (left.count() <= 0) break;
     watch(wants());
-    worked_.wait_for(lock, std::min<Nanoseconds>(left, std::chrono::milliseconds(100)));
+    const auto most = std::min<Nanoseconds>(left, std::chrono::milliseconds(100));
+    if (options_.wait) {
+      options_.wait(lock, most);
+    } else {
+      worked_.wait_for(lock, most);
+    }
     unwatch();
   }
   sendNotice();
@@ -135,10 +140,17 @@ void Pump::sendNotice() {
   [[maybe_unused]] const Result<Progress> flushed = connection_->flush();
 }
 
+// A rank may go to sleep twice without a run between, with more to send the second time.
 void Pump::watch(const Readiness& readiness) {
-  if (watch_ != 0 || !(readiness.toReceive || readiness.toSend)) return;
+  const bool isSame =
+      readiness.toReceive == watched_.toReceive && readiness.toSend == watched_.toSend;
+  if (watch_ != 0 && isSame) return;
+  unwatch();
+  if (!readiness.toReceive && !readiness.toSend) return;
   Result<uint64_t> watch = options_.provider.watch(*connection_, readiness, shared_from_this());
-  if (watch.ok()) watch_ = *watch;  // else the rank's thread looks in at least every 100 ms
+  if (!watch.ok()) return;  // the rank's thread looks in at least every 100 ms
+  watch_ = *watch;
+  watched_ = readiness;
 }
 
 void Pump::unwatch() {

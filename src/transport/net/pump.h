@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,6 +30,9 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     tutti::net::Provider& provider;  // outlives the pump's owner
     Clock& clock;
     Nanoseconds patience;  // how long what was sent may take to go out once this side leaves
+    // How close() waits for the provider's thread, at most so long, with the lock given back
+    // meanwhile; empty: as threads do. For tests, whose world has one thread and its own time.
+    std::function<void(std::unique_lock<std::mutex>&, Nanoseconds)> wait{};
   };
   explicit Pump(const Options& options) : port_{.view = options.ring}, options_(options) {}
   virtual ~Pump() = default;
@@ -97,6 +101,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   std::condition_variable worked_;
   std::unique_ptr<tutti::net::Connection> connection_;
   uint64_t watch_ = 0;             // 0: not watched
+  tutti::net::Readiness watched_;  // for this
   bool isAttended_ = false;        // a thread of the rank runs it, or will
   bool hasEnded_ = false;          // no message will come, or go
   bool hasNoticed_ = false;        // our notice is on its way

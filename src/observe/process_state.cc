@@ -30,6 +30,12 @@ std::string_view fieldAfterCommand(std::string_view stat, int field) {
   return stat.substr(0, stat.find_first_of(" \n"));
 }
 
+// Of the process's first thread: what the process's own file says, too, but an emulator of another
+// architecture makes that one up for itself.
+std::string readStat(int32_t processId) {
+  return readFile(fmt::format("/proc/{0}/task/{0}/stat", processId));
+}
+
 uint64_t startOf(std::string_view stat) {
   const std::string_view text = fieldAfterCommand(stat, kStartField);
   uint64_t value = 0;
@@ -55,7 +61,7 @@ ProcessState parseProcessState(const std::string& stat, uint64_t wantedStart) {
 
 ProcessIdentity thisProcess() {
   ProcessIdentity self{.processId = ::getpid()};
-  self.start = startOf(readFile("/proc/self/stat"));
+  self.start = startOf(readStat(self.processId));
   struct stat info {};
   if (::stat("/proc/self/ns/pid", &info) == 0) self.pidNamespace = info.st_ino;
   return self;
@@ -66,7 +72,7 @@ ProcessState stateOf(const ProcessIdentity& process, uint64_t ownPidNamespace) {
       process.processId <= 0)
     return ProcessState::kUnknown;
   errno = 0;
-  const std::string stat = readFile(fmt::format("/proc/{}/stat", process.processId));
+  const std::string stat = readStat(process.processId);
   if (!stat.empty()) return parseProcessState(stat, process.start);
   return errno == ENOENT || errno == ESRCH ? ProcessState::kDead : ProcessState::kUnknown;
 }

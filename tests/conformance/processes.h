@@ -57,6 +57,17 @@ inline ProcessRank thisProcess() {
   return self;
 }
 
+// The words that start this test binary again.
+inline std::vector<std::string> ownProgram() {
+#ifdef TUTTI_EMULATOR
+  std::array<char, 4096> path{};
+  EXPECT_GT(::readlink("/proc/self/exe", path.data(), path.size() - 1), 0);
+  return {TUTTI_EMULATOR, path.data()};
+#else
+  return {"/proc/self/exe"};
+#endif
+}
+
 // Starts `count` processes of the body `Suite.DISABLED_Name`; each one's exit code, or minus the
 // signal that ended it. `settings(rank)`: more variables, "NAME=value".
 inline std::vector<int> runProcesses(
@@ -81,16 +92,17 @@ inline std::vector<int> runProcesses(
     variables.push_back("TEST_RANK=" + std::to_string(rank));
     variables.push_back("TEST_RANK_COUNT=" + std::to_string(count));
     variables.push_back("TEST_ID=" + toHex(id));
-    std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=" + body,
-                                      "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
+    std::vector<std::string> words = ownProgram();
+    words.insert(words.end(),
+                 {"--gtest_filter=" + body, "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
     std::vector<char*> arguments, environment;
     for (std::string& word : words) arguments.push_back(word.data());
     for (std::string& variable : variables) environment.push_back(variable.data());
     arguments.push_back(nullptr);
     environment.push_back(nullptr);
     pid_t child = 0;
-    EXPECT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(),
-                            environment.data()),
+    EXPECT_EQ(::posix_spawnp(&child, arguments.front(), nullptr, nullptr, arguments.data(),
+                             environment.data()),
               0);
     children.push_back(child);
   }

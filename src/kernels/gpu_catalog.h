@@ -67,7 +67,7 @@ bool goesAsTransfers(const GpuRequest& request);
 struct TransferPart {
   bool isSend = false;
   bool folds = false;      // a receive: `source`, the own input, with what comes, to the buffer
-  bool isInPlace = false;  // of an all-reduce
+  bool isInPlace = false;  // what comes goes where the send reads
   std::byte* buffer = nullptr;
   const std::byte* source = nullptr;  // of a local copy, too
   int32_t peer = 0;                   // the own rank: a local copy
@@ -89,7 +89,9 @@ struct TransferShape {
   int32_t blocks;
   bool goesByLines;
   bool tellsPlace;  // the receiver first tells whether the sender can write to its buffer
+  bool isWide;      // wire::GpuTransfer
 };
+// Of a collective that goesAsTransfers(), too.
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request);
 GpuChoice transferKernel();
 GpuChoice transferKernelOf(const GpuRequest& request);

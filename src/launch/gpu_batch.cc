@@ -168,8 +168,11 @@ void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& pa
   next.isSend = part.isSend;
   next.tellsPlace = shape.tellsPlace && isMove;
   next.isInPlace = part.isInPlace;
+  next.isWide = shape.isWide;
   wire::GpuReach reach{};
-  if (next.tellsPlace && !part.isSend && (*find_)(part.buffer, next.bytes, reach)) {
+  // In place, the peer would write what is still to be sent.
+  if (next.tellsPlace && !part.isSend && !part.isInPlace &&
+      (*find_)(part.buffer, next.bytes, reach)) {
     next.reach = reach.output[part.peer];
     next.alive = reach.alive;
   }

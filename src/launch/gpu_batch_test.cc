@@ -236,6 +236,50 @@ TEST_F(GpuBatchTest, LongReductionsOfTwoRanksAreTransfersThatFold) {
   EXPECT_EQ(emitted[3].transfers.size(), 2u);
 }
 
+TEST_F(GpuBatchTest, VeryLongReductionsOfTwoRanksAreWide) {
+  GpuBatcher batcher = make(2);
+  add(Collective::kReduce, 32 << 20, kRank);
+  add(Collective::kReduce, 32 << 20, 0);
+  add(Collective::kReduce, 4 << 20, kRank);
+  add(Collective::kAllReduce, 32 << 20);
+  add(Collective::kBroadcast, 32 << 20, kRank);
+  add(Collective::kSend, 32 << 20, 0);
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 6u);
+  for (size_t i = 0; i < emitted.size(); ++i) {
+    const wire::GpuTransfer& first = emitted[i].transfers[0];
+    EXPECT_EQ(first.isWide, i < 2) << i;
+    EXPECT_EQ(first.blocks, i < 2 ? 2 * wire::kGpuMaxBlocks : wire::kGpuMaxBlocks) << i;
+  }
+}
+
+TEST_F(GpuBatchTest, LongAllToAllsOfTwoRanksAreTransfersThatHeedTheirOwnInput) {
+  constexpr size_t kBytes = size_t{16} << 20;
+  GpuBatcher batcher = make(2);
+  const auto at = [](const void* address) { return reinterpret_cast<uintptr_t>(address); };
+  const auto farAway = at(out_) + 4 * kBytes;
+  reached_ = {out_, in_};
+  const plan::CallShape shape{.collective = Collective::kAllToAll, .count = kBytes / 4};
+  calls_.push_back(
+      {.shape = shape, .input = reinterpret_cast<const void*>(farAway), .output = out_});
+  calls_.push_back({.shape = shape, .input = in_, .output = in_});
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 2u);
+  const auto& apart = emitted[0].transfers;
+  ASSERT_EQ(apart.size(), 3u);
+  EXPECT_EQ(at(apart[0].buffer), farAway) << "what is for rank 0";
+  EXPECT_EQ(at(apart[1].buffer), at(out_)) << "what is of rank 0";
+  EXPECT_EQ(at(apart[2].source), farAway + kBytes);
+  EXPECT_EQ(at(apart[2].buffer), at(out_) + kBytes);
+  EXPECT_FALSE(apart[0].isInPlace || apart[1].isInPlace);
+  EXPECT_EQ(apart[1].reach, kElsewhere);
+  const auto& inPlace = emitted[1].transfers;
+  ASSERT_EQ(inPlace.size(), 2u) << "nothing to copy";
+  EXPECT_TRUE(inPlace[0].isInPlace && inPlace[1].isInPlace);
+  EXPECT_TRUE(inPlace[1].tellsPlace) << "its peer may not be in place";
+  EXPECT_EQ(inPlace[1].reach, nullptr);
+}
+
 TEST_F(GpuBatchTest, ShortTransfersGoByLinesAndCopiesDoNot) {
   add(Collective::kSend, 100, 0);
   add(Collective::kRecv, 1 << 20, 2);

@@ -26,10 +26,11 @@
 namespace tutti::wire {
 
 inline constexpr int32_t kGpuMaxRanks = 8;
-inline constexpr int32_t kGpuMaxBlocks = 64;                   // of one rank, in collectives
-inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;     // of a pair: a block's two stages
-inline constexpr int32_t kGpuMaxSlots = 6;                     // of a ring
-inline constexpr int32_t kGpuMaxCalls = 16;                    // collectives in one launch
+inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in collectives
+inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
+inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
+inline constexpr int32_t kGpuWideSlots = 3;  // of a ring of a wide transfer (GpuTransfer)
+inline constexpr int32_t kGpuMaxCalls = 16;  // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
                                                 // life
@@ -73,8 +74,7 @@ struct alignas(128) GpuControl {
   // From here on this rank only.
   GpuCounters counters[kGpuMaxRings][kGpuMaxRanks];
   uint64_t epoch[kGpuMaxBlocks];  // collectives that block b has begun
-  // through[b]: messages of a reduction in place that its sending block b has read; 0 between
-  // calls.
+  // through[b]: messages of a transfer in place that its sending block b has read; 0 between calls.
   uint64_t through[kGpuMaxBlocks];
   uint32_t dead;  // a call failed or was aborted: every later one returns at once
   // Written by the host: which buffers of calls in graphs the peers still have mapped. Read by
@@ -244,8 +244,11 @@ struct GpuTransfer {
   bool isSend;
   bool goesByLines;
   bool tellsPlace;  // the receiver says first whether the sender can write to its buffer
-  bool isInPlace;   // of a reduction whose output is its input: GpuControl::through
-  uint8_t padding[2];
+  bool isInPlace;   // what comes goes where a send of the launch reads: GpuControl::through
+  // A reduction's, between two ranks: in twice kGpuMaxBlocks blocks. Ring j and ring j +
+  // kGpuMaxBlocks share the slots of the former (kernels/cuda/rings.cuh).
+  bool isWide;
+  uint8_t padding[1];
   std::byte* reach;       // receive that tells: the buffer as the sender has mapped it, or null
   const uint32_t* alive;  // as GpuReach::alive
 };

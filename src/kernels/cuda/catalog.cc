@@ -20,6 +20,12 @@ constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
+// From here on a reduction, whose sender is alone on its GPU, is faster in twice as many blocks,
+// though it waits for the slots as it begins and ends: what else it waits for are fences. Eager µs
+// on 2 × H200 (2026-11-23): reduce of 64 MB 201 and 199, of 256 MB 774 and 746, of 1 GB 3040 and
+// 2927. With a receiver or a copy beside it it is slower so: all-reduce 2945 and 2980, broadcast
+// 2910 and 2967.
+constexpr uint64_t kLeastWide = 64_MiB;
 // A sender that first waits for its receiver's word loses a trip, some 1 µs.
 constexpr uint64_t kLeastToTell = 4_MiB;
 
@@ -219,8 +225,7 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
 // MB 12.9 and 11.8, of 64 MB 217 and 199, of 1 GB 3222 and 2950; reduce-scatter 16.7 and 15.8 of 4
 // MB, 1612 and 1485 of 1 GB; reduce 10.0 and 9.2, 3090 and 3052. What moves only: broadcast of 16
 // MB 57.0 and 60.1, of 64 MB 202 and 199, of 1 GB 3041 and 2923, all-gather of 16 MB 38.6 and 38.2,
-// of 1 GB 1634 and 1500. An all-to-all took 1493 instead of 1617 so, but is wrong in place: nothing
-// holds a receive back until the send has read what it overwrites.
+// of 1 GB 1634 and 1500, all-to-all 1617 and 1493.
 bool goesAsTransfers(const GpuRequest& request) {
   if (request.rankCount != 2) return false;
   uint64_t least = 0;
@@ -229,8 +234,8 @@ bool goesAsTransfers(const GpuRequest& request) {
     case kReduceScatter:
     case kReduce: least = 512_KiB + 1; break;
     case kBroadcast: least = 32_MiB; break;
-    case kAllGather: least = 8_MiB; break;
-    case kAllToAll:
+    case kAllGather:
+    case kAllToAll: least = 8_MiB; break;
     case kGather:
     case kScatter:
     case kSend:
@@ -258,26 +263,26 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
   const auto add = [&](const TransferPart& part) {
     list.parts[static_cast<size_t>(list.count++)] = part;
   };
-  const bool scatters = collective == kReduceScatter;
-  const bool gathers = collective == kAllGather;
+  const bool exchanges = collective == kAllToAll;
+  const bool scatters = collective == kReduceScatter || exchanges;
+  const bool gathers = collective == kAllGather || exchanges;
+  std::byte* sent = blockOf(input, peer, scatters);
+  std::byte* received = blockOf(output, peer, gathers);
   const bool isInPlace =
-      collective == kAllReduce && input < output + bytes && output < input + bytes;
-  if (!hasRoot || isRoot == (collective == kBroadcast)) {
-    add({.isSend = true,
-         .isInPlace = isInPlace,
-         .buffer = blockOf(input, peer, scatters),
-         .peer = peer});
-  }
+      (collective == kAllReduce || exchanges) && sent < received + bytes && received < sent + bytes;
+  if (!hasRoot || isRoot == (collective == kBroadcast))
+    add({.isSend = true, .isInPlace = isInPlace, .buffer = sent, .peer = peer});
+  std::byte* kept = blockOf(input, place.self, scatters);
   if (!hasRoot || isRoot == (collective == kReduce)) {
     add({.folds = fold,
          .isInPlace = isInPlace,
-         .buffer = blockOf(output, peer, gathers),
-         .source = fold ? blockOf(input, place.self, scatters) : nullptr,
+         .buffer = received,
+         .source = fold ? kept : nullptr,
          .peer = peer});
   }
   std::byte* own = blockOf(output, place.self, gathers);
-  if (!fold && (gathers || isRoot) && input != own)
-    add({.buffer = own, .source = input, .peer = place.self});
+  if (!fold && (gathers || isRoot) && kept != own)
+    add({.buffer = own, .source = kept, .peer = place.self});
   return list;
 }
 
@@ -317,10 +322,21 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const int32_t byLines = blocksOf(kLeastByLines, std::min(most, kEarlyBlocks / 2));
   const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
                       wire::kGpuLinePayload;
-  if (bytes <= room) return {.blocks = byLines, .goesByLines = true, .tellsPlace = false};
+  if (bytes <= room)
+    return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .isWide = false};
+  const uint64_t leastWide =
+      request.transferBytes >= 0 ? static_cast<uint64_t>(request.transferBytes) : kLeastWide;
+  const bool isOneWay = request.rankCount == 2 && request.collective == kReduce;
+  if (isOneWay && bytes >= leastWide && most == wire::kGpuMaxBlocks) {
+    return {.blocks = 2 * wire::kGpuMaxBlocks,
+            .goesByLines = false,
+            .tellsPlace = false,
+            .isWide = true};
+  }
   return {.blocks = blocksOf(8_KiB, most),
           .goesByLines = false,
-          .tellsPlace = bytes >= kLeastToTell && request.ranksPerDevice == 1};
+          .tellsPlace = bytes >= kLeastToTell && request.ranksPerDevice == 1,
+          .isWide = false};
 }
 
 GpuChoice transferKernelOf(const GpuRequest& request) {

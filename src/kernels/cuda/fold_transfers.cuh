@@ -1,14 +1,5 @@
 // Long reductions of two ranks as a send and a receive that folds, each in blocks of its own:
 // through the rings of slots that transfers use (transfers.cuh), whose geometry they have.
-//
-// In place, the receiving block writes what the sending block of the same number is to read: it
-// waits until that one is through with the chunk.
-//
-// through[b]: written by the sending block b after a barrier behind its movers' loads, polled by
-//   the receiving block b of the same launch, which has a barrier between that and its movers'
-//   stores. Relaxed and acquire. Grows by one a message from 0; the receiving block, which waits
-//   for the last too, sets it to 0 again at its end, so that the next launch, a replay too, finds
-//   it so.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -31,12 +22,12 @@ class FoldKeeper {
         lane_(lane),
         awaited_{call.transfer.peer, 0, call.transfer.signature,
                  kSends ? Collective::kSend : Collective::kRecv, 0},
-        through_(&controlOf(call.view, call.view.rank)->through[call.block]) {
+        through_(call.view, call.transfer, call.block) {
     if (lane != 0) return;
     if constexpr (kSends) {
-      end_ = OutRing(call.view, awaited_, call.block);
+      end_ = OutRing(call.view, awaited_, call.block, call.transfer.isWide);
     } else {
-      end_ = InRing(call.view, awaited_, call.block, call.chunks);
+      end_ = InRing(call.view, awaited_, call.block, call.chunks, call.transfer.isWide);
     }
   }
 
@@ -48,6 +39,9 @@ class FoldKeeper {
     const auto bytes =
         static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
     if constexpr (kSends) {
+      const bool isFirst = transfer.isWide && step == 0;
+      if (isFirst && !end_.awaitDrained(call_.view, call_.block % wire::kGpuMaxBlocks))
+        return false;
       std::byte* slot = end_.awaitSlot(call_.view, step);
       table.same = {transfer.buffer + at, nullptr, bytes, {reinterpret_cast<uint4*>(slot)}};
       return slot != nullptr;
@@ -57,14 +51,13 @@ class FoldKeeper {
       table.same = {own, transfer.buffer + at, bytes, {nullptr}};
       table.folds[0] = own;
       table.folds[1] = message;
-      return message != nullptr && (!transfer.isInPlace || awaitSent(step));
+      return message != nullptr && through_.await(call_.view, awaited_, step);
     }
   }
 
   __device__ void complete(int64_t step) {
     if constexpr (kSends) {
-      if (lane_ == 0 && call_.transfer.isInPlace)
-        storeRelaxed(through_, static_cast<uint64_t>(step) + 1);
+      if (lane_ == 0) through_.raise(step);
       fenceSystem();
       if (lane_ == 0) end_.mark(call_.view, step);
     } else {
@@ -72,29 +65,23 @@ class FoldKeeper {
     }
   }
 
-  __device__ void save() const {
+  // After the last step of a call that went well.
+  __device__ void save() {
     if (lane_ != 0) return;
     if constexpr (kSends) {
+      if (call_.transfer.isWide && !end_.awaitTaken(call_.view, call_.chunks)) return;
       end_.save(call_.view, call_.chunks);
     } else {
       end_.save(call_.view);
-      if (call_.transfer.isInPlace) storeRelaxed(through_, uint64_t{0});
+      through_.reset();
     }
   }
 
  private:
-  __device__ bool awaitSent(int64_t step) const {
-    Patience patience;
-    while (loadAcquire(through_) <= static_cast<uint64_t>(step)) {
-      if (patience.isOver(call_.view, awaited_)) return false;
-    }
-    return true;
-  }
-
   const TransferCall& call_;
   const int lane_;
   const Awaited awaited_;
-  uint64_t* const through_;
+  const Through through_;
   std::conditional_t<kSends, OutRing, InRing> end_;
 };
 

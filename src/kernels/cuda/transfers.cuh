@@ -16,6 +16,7 @@
 #include "kernels/cuda/pump.cuh"
 #include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/sharing.cuh"
+#include "kernels/cuda/through.cuh"
 #include "kernels/cuda/transfer_lines.cuh"
 
 namespace tutti::kernels::cuda {
@@ -65,7 +66,8 @@ class TransferKeeper {
         lane_(lane),
         steps_(call.messages(0)),
         awaited_{call.transfer.peer, 0, call.transfer.signature,
-                 kSends ? Collective::kSend : Collective::kRecv, 0} {
+                 kSends ? Collective::kSend : Collective::kRecv, 0},
+        through_(call.view, call.transfer, call.block) {
     if (!kSends && call.transfer.tellsPlace && steps_ > 0) tellPlace();
     messages_ = lane < call.rings ? call.messages(lane) : 0;
     if (!kSends && place_ != nullptr) messages_ = lane == 0 ? 1 : 0;
@@ -81,6 +83,7 @@ class TransferKeeper {
   __device__ bool prepare(int64_t step, TransferStep& table) {
     if (kSends && step == 0 && call_.transfer.tellsPlace && !awaitPlace()) return false;
     if (lane_ >= kTransferRings) return true;
+    if (!kSends && lane_ == 0 && !through_.await(call_.view, awaited_, step)) return false;
     Range& range = table.ranges[lane_];
     range.bytes = 0;
     if constexpr (!kSends) {
@@ -106,6 +109,7 @@ class TransferKeeper {
 
   __device__ void complete(int64_t step) {
     if constexpr (kSends) {
+      if (lane_ == 0) through_.raise(step);
       if (place_ != nullptr && step + 1 < steps_) return;
       fenceSystem();
       if (place_ != nullptr) step = 0;
@@ -121,6 +125,7 @@ class TransferKeeper {
       end_.save(call_.view, messages_);
     } else {
       end_.save(call_.view);
+      if (lane_ == 0) through_.reset();
     }
   }
 
@@ -161,6 +166,7 @@ class TransferKeeper {
   const int lane_;
   const int64_t steps_;
   const Awaited awaited_;
+  const Through through_;
   int64_t messages_ = 0;        // of this lane's ring
   std::byte* place_ = nullptr;  // where the sender writes: the receiver's buffer, or null
   std::conditional_t<kSends, OutRing, InRing> end_;

@@ -79,6 +79,10 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_SECRET_FILE", kPath, "", "", "",
      "A file that is part of the ranks' shared key. It must be the user's own, with mode 600, and "
      "the same on all ranks."},
+    {"TUTTI_SECURE", kChoice, "", "auth", "auth|encrypt",
+     "What protects links between hosts: auth, an authenticated handshake; encrypt, every byte "
+     "encrypted and authenticated besides, over sockets and no other network. Must agree on all "
+     "ranks. Control messages are always encrypted."},
     {"NCCL_HOSTID", kText, "", "", "",
      "Takes the place of host name and boot id: ranks with equal ones share memory. For "
      "containers, and to play several hosts on one."},

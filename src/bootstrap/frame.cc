@@ -1,5 +1,7 @@
 #include "bootstrap/frame.h"
 
+#include <sodium.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -13,12 +15,17 @@ constexpr size_t kTypeAt = 4;
 constexpr size_t kZeroAt = 6;
 constexpr size_t kCounterAt = 8;
 
-std::array<std::byte, kFrameMacBytes> macOf(
-    const Key& key, std::initializer_list<std::span<const std::byte>> parts) {
-  std::array<std::byte, kFrameMacBytes> mac;
-  keyedHash(key, "tutti frame", parts, mac);
-  return mac;
+static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == kFrameMacBytes);
+static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == sizeof(Key));
+
+// The frame's counter: no key sees one twice.
+std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonceOf(uint64_t counter) {
+  std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonce{};
+  storeLittle(reinterpret_cast<std::byte*>(nonce.data()), counter);
+  return nonce;
 }
+
+unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 
 }  // namespace
 
@@ -51,15 +58,21 @@ size_t maxPayloadBytes(FrameType type) {
 void FrameEncoder::append(FrameType type, std::span<const std::byte> head,
                           std::span<const std::byte> body, std::vector<std::byte>& out) {
   std::array<std::byte, kFrameHeaderBytes> header{};
-  storeLittle(header.data(), static_cast<uint32_t>(head.size() + body.size()));
+  const size_t length = head.size() + body.size();
+  storeLittle(header.data(), static_cast<uint32_t>(length));
   storeLittle(&header[kTypeAt], static_cast<uint16_t>(type));
-  storeLittle(&header[kCounterAt], counter_++);
-  const auto mac = macOf(key_, {header, head, body});
-  out.reserve(out.size() + header.size() + head.size() + body.size() + mac.size());
+  storeLittle(&header[kCounterAt], counter_);
+  const size_t begin = out.size();
+  out.reserve(begin + header.size() + length + kFrameMacBytes);
   out.insert(out.end(), header.begin(), header.end());
   out.insert(out.end(), head.begin(), head.end());
   out.insert(out.end(), body.begin(), body.end());
-  out.insert(out.end(), mac.begin(), mac.end());
+  out.resize(out.size() + kFrameMacBytes);
+  unsigned char* payload = raw(out.data() + begin + header.size());
+  const auto nonce = nonceOf(counter_++);
+  crypto_aead_chacha20poly1305_ietf_encrypt(payload, nullptr, payload, length, raw(header.data()),
+                                            header.size(), nullptr, nonce.data(),
+                                            key_.bytes().data());
 }
 
 FrameFault FrameDecoder::feed(std::span<const std::byte> bytes, std::vector<Frame>& frames) {
@@ -101,7 +114,12 @@ FrameFault FrameDecoder::takeHeader() {
 }
 
 FrameFault FrameDecoder::takeFrame(std::vector<Frame>& frames) {
-  if (!equalInConstantTime(macOf(key_, {header_, frame_.payload}), mac_)) return FrameFault::kMac;
+  unsigned char* payload = raw(frame_.payload.data());
+  const auto nonce = nonceOf(nextCounter_);
+  const int opened = crypto_aead_chacha20poly1305_ietf_decrypt_detached(
+      payload, nullptr, payload, frame_.payload.size(), raw(mac_.data()), raw(header_.data()),
+      header_.size(), nonce.data(), key_.bytes().data());
+  if (opened != 0) return FrameFault::kMac;
   frames.push_back(std::exchange(frame_, Frame()));
   filled_ = 0;
   ++nextCounter_;

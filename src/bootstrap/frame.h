@@ -2,9 +2,9 @@
 //
 //   length u32 (of the payload), type u16, zero u16, counter u64, payload, MAC 16
 //
-// The MAC is BLAKE2b over header and payload under the key of the connection's direction. The
-// counter starts at 0 and must be the next one, so no frame can be repeated, left out or reordered.
-// Any violation ends the connection.
+// The payload is encrypted and, with the header, authenticated (ChaCha20-Poly1305, RFC 8439) under
+// the key of the connection's direction; the counter is the nonce. It starts at 0 and must be the
+// next one, so no frame can be repeated, left out or reordered. Any violation ends the connection.
 #pragma once
 
 #include <array>

@@ -15,7 +15,7 @@ constexpr size_t kVersionAt = 8;
 constexpr size_t kPurposeAt = 10;
 constexpr size_t kRankAt = 12;
 constexpr size_t kTargetAt = 16;
-constexpr size_t kZeroAt = 20;
+constexpr size_t kSealAt = 20;
 constexpr size_t kEpochAt = 24;
 constexpr size_t kNonceAt = 32;
 constexpr size_t kNonceBytes = 32;
@@ -134,7 +134,8 @@ Refusal ServerHandshake::takeHello(Rng& rng) {
   introduction_ = {.purpose = purpose_,
                    .rank = Rank{loadLittle<int32_t>(&hello_[kRankAt])},
                    .target = Rank{loadLittle<int32_t>(&hello_[kTargetAt])},
-                   .epoch = loadLittle<uint64_t>(&hello_[kEpochAt])};
+                   .epoch = loadLittle<uint64_t>(&hello_[kEpochAt]),
+                   .seal = loadLittle<uint32_t>(&hello_[kSealAt])};
   rng.fill(std::span(reply_).first(kNonceBytes));
   const Mac mac = replyMac(*key_, hello_, reply_);
   std::copy(mac.begin(), mac.end(), reply_.begin() + kReplyMacAt);
@@ -159,7 +160,7 @@ ClientHandshake::ClientHandshake(const Key& key, const Introduction& introductio
   storeLittle(&hello_[kPurposeAt], static_cast<uint16_t>(introduction.purpose));
   storeLittle(&hello_[kRankAt], index(introduction.rank));
   storeLittle(&hello_[kTargetAt], index(introduction.target));
-  storeLittle(&hello_[kZeroAt], uint32_t{0});
+  storeLittle(&hello_[kSealAt], introduction.seal);
   storeLittle(&hello_[kEpochAt], introduction.epoch);
   rng.fill(std::span(hello_).subspan(kNonceAt, kNonceBytes));
   const Mac mac = helloMac(key, hello_);

@@ -1,7 +1,7 @@
 // The handshake that opens every connection of the bootstrap. Pure: bytes in, bytes out; no
 // sockets, no clock, no allocation.
 //
-//   client → server  hello    96: magic u64, version u16, purpose u16, rank u32, target u32, zero
+//   client → server  hello    96: magic u64, version u16, purpose u16, rank u32, target u32, seal
 //   u32, epoch u64, nonce 32, MAC 32 server → client  reply    64: nonce 32, MAC 32 over hello and
 //   nonce client → server  confirm  32: MAC over hello and reply
 //
@@ -26,7 +26,7 @@ inline constexpr size_t kHelloBytes = 96;
 inline constexpr size_t kReplyBytes = 64;
 inline constexpr size_t kConfirmBytes = 32;
 
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 
 enum class Purpose : uint16_t {
   kReport = 1,  // a rank reports to the root
@@ -41,6 +41,7 @@ struct Introduction {
   Rank target{0};      // kPeer, kData: the rank it wants to send to
   uint64_t epoch = 0;  // kPeer: the session the root named; keeps two communicators of one secret
                        // apart. kData: the number of the link
+  uint32_t seal = 0;   // kData: how what follows is encrypted (net/socket/pipe.h); 0: not
 };
 
 // One key a direction, so that no frame can be sent back to its sender.

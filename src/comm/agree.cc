@@ -43,6 +43,7 @@ struct InitRecord {
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
+  int32_t isEncrypted = 0;          // TUTTI_SECURE=encrypt
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
   CpuMask cpus{};                   // where the thread may run
   uint64_t probeAddress = 0;        // a word of this process ...
@@ -51,7 +52,8 @@ struct InitRecord {
   plan::Relays relays{};  // of which the least holds
 };
 
-void proposeStaging(InitRecord& own, const Settings& settings) {
+void noteSettings(InitRecord& own, const Settings& settings) {
+  own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
 }
@@ -216,6 +218,13 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
           i, other.peer.hostName.data(), other.protocols.data(), own.peer.rank,
           own.peer.hostName.data(), own.protocols.data());
     }
+    if (other.isEncrypted != own.isEncrypted) {
+      return invalidUsage(
+          "TUTTI_SECURE differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; set it "
+          "alike on all",
+          i, other.peer.hostName.data(), other.isEncrypted != 0 ? "encrypt" : "auth", own.peer.rank,
+          own.peer.hostName.data(), own.isEncrypted != 0 ? "encrypt" : "auth");
+    }
     if (other.tuningHash != own.tuningHash) {
       return invalidUsage(
           "the prices of TUTTI_TUNING_FILE differ between rank {} ({}) and rank {} ({}): give all "
@@ -270,7 +279,7 @@ Status Communicator::agree() {
   own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
   own.idsHash = idsHash_;
   own.maxBlocks = config_.maxBlocks;
-  proposeStaging(own, process_.settings());
+  noteSettings(own, process_.settings());
   own.wantsMachine = wantsMachine(process_.settings());
   own.cpuNode = device_.cpuNode();
   nameAccelerator(own, device_);

@@ -42,6 +42,11 @@ class Finder {
 
   Result<FabricProvider::Found> find() {
     if (isSame(options_.network, "socket")) return sockets("NCCL_NET=Socket");
+    if (options_.isEncrypted) {
+      if (options_.network.empty()) return sockets("TUTTI_SECURE=encrypt: only sockets encrypt");
+      return invalidUsage("NCCL_NET={} does not encrypt, as TUTTI_SECURE=encrypt asks: sockets do",
+                          options_.network);
+    }
     for (const std::string& entry : entriesOf(options_.plugins)) {
       if (std::unique_ptr<Fabric> fabric = tryPlugin(entry))
         return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
@@ -129,6 +134,7 @@ NetworkOptions networkOptionsOf(const Settings& settings) {
           .family = familyOf(settings),
           .socketThreads = settings.integer("NCCL_SOCKET_NTHREADS"),
           .socketsPerThread = settings.integer("NCCL_NSOCKS_PERTHREAD"),
+          .isEncrypted = settings.text("TUTTI_SECURE") == "encrypt",
           .network = settings.text("NCCL_NET"),
           .plugins = settings.text("NCCL_NET_PLUGIN"),
           .ofiProvider = settings.text("TUTTI_OFI_PROVIDER"),
@@ -154,6 +160,10 @@ std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
 
 Result<std::unique_ptr<ReductionNetwork>> openReduction(const NetworkOptions& options) {
   std::string reasons;
+  if (options.isEncrypted) {
+    return Status(Code::kSystemError,
+                  "networks that reduce read what they add, and TUTTI_SECURE=encrypt is set");
+  }
   for (const std::string& entry : entriesOf(options.plugins)) {
     uint64_t process = 0;
     options.rng->fill(std::as_writable_bytes(std::span(&process, 1)));

@@ -18,6 +18,7 @@ struct NetworkOptions {
   int family = 0;                             // AF_INET, AF_INET6, 0 any
   int64_t socketThreads = -1;                 // NCCL_SOCKET_NTHREADS; -1: by the links' speed
   int64_t socketsPerThread = -1;              // NCCL_NSOCKS_PERTHREAD; -1: by the links' speed
+  bool isEncrypted = false;                   // TUTTI_SECURE=encrypt: by sockets, and only these
   std::string network{};                      // NCCL_NET; empty: whatever there is, or sockets
   std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
   std::string ofiProvider{};                  // TUTTI_OFI_PROVIDER

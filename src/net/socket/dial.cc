@@ -33,10 +33,10 @@ class Dialer {
   explicit Dialer(const DialOptions& options)
       : options_(options), deadline_(options.clock->now() + options.timeout) {}
 
-  Result<UniqueFd> run() {
+  Result<Dialed> run() {
     for (int attempt = 1;; ++attempt) {
       UniqueFd fd = tryOnce();
-      if (fd) return fd;
+      if (fd) return Dialed{.fd = std::move(fd), .keys = keys_};
       const auto pause = bootstrap::backoff(attempt);
       if (isFinal_ || options_.clock->now() + pause >= deadline_) break;
       bootstrap::pauseFor(pause);
@@ -80,6 +80,7 @@ class Dialer {
       }
     }
     if (!write(fd.get(), handshake.confirm())) return fail("closed during the handshake");
+    keys_ = handshake.keys();
     return fd;
   }
 
@@ -109,10 +110,11 @@ class Dialer {
   bool isFinal_ = false;
   std::string trouble_;
   std::string way_;
+  bootstrap::SessionKeys keys_;
 };
 
 }  // namespace
 
-Result<UniqueFd> dial(const DialOptions& options) { return Dialer(options).run(); }
+Result<Dialed> dial(const DialOptions& options) { return Dialer(options).run(); }
 
 }  // namespace tutti::net::socket

@@ -19,7 +19,11 @@ struct DialOptions {
   Rng* rng = &systemRng();
 };
 
+struct Dialed {
+  UniqueFd fd;
+  bootstrap::SessionKeys keys;
+};
 // Tries again while nobody answers or a flooded listener turns us away, up to the timeout.
-Result<UniqueFd> dial(const DialOptions& options);
+Result<Dialed> dial(const DialOptions& options);
 
 }  // namespace tutti::net::socket

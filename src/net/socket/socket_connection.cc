@@ -1,8 +1,5 @@
 #include "net/socket/socket_connection.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -26,17 +23,21 @@ constexpr size_t kLeastPartBytes = 32_KiB;
 // From so many bytes on that are to be moved, helpers are worth waking.
 constexpr size_t kHelpedBytes = 128_KiB;
 
+iovec pieceOf(std::span<std::byte> bytes) {
+  return {.iov_base = bytes.data(), .iov_len = bytes.size()};
+}
+
 }  // namespace
 
 static_assert(sizeof(Label) == 8);
 
-SocketConnection::SocketConnection(std::vector<UniqueFd> fds, std::string peer, Helpers* helpers)
+SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers)
     : peer_(std::move(peer)),
-      helpers_(fds.size() > 1 ? helpers : nullptr),
+      helpers_(pipes.size() > 1 ? helpers : nullptr),
       stage_(kStageBytes),
       ahead_(kStageBytes) {
-  streams_.reserve(fds.size());
-  for (UniqueFd& fd : fds) streams_.push_back({.fd = std::move(fd)});
+  streams_.reserve(pipes.size());
+  for (Pipe& pipe : pipes) streams_.push_back({.pipe = std::move(pipe)});
 }
 
 // A long payload goes in equal parts over as many streams as give parts of some length, beginning
@@ -110,17 +111,10 @@ void SocketConnection::write(size_t place) {
       if (place == 0) add(&message.label, sizeof message.label);
       add(message.payload.data() + part.begin, part.bytes());
     }
-    msghdr header{};
-    header.msg_iov = pieces.data();
-    header.msg_iovlen = count;
-    const ssize_t written = ::sendmsg(stream.fd.get(), &header, MSG_NOSIGNAL);
-    if (written >= 0) {
-      advance(place, static_cast<size_t>(written));
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) stream.sendFault = ended(errno);
-    return;
+    const bootstrap::IoResult written = stream.pipe.write(std::span(pieces).first(count));
+    if (written.state == IoState::kClosed) stream.sendFault = ended(written.errnoValue);
+    if (written.state != IoState::kMoved) return;
+    advance(place, written.count);
   }
 }
 
@@ -193,8 +187,8 @@ void SocketConnection::readPart(size_t place, std::span<std::byte> payload) {
   const std::span into = payload.subspan(part.begin, part.bytes());
   if (place == 0) return readFirst(into, payload.size() >= kLongBytes);
   while (stream.received != into.size()) {
-    const bootstrap::IoResult read =
-        bootstrap::readSome(stream.fd.get(), into.subspan(stream.received));
+    const std::array piece = {pieceOf(into.subspan(stream.received))};
+    const bootstrap::IoResult read = stream.pipe.read(piece);
     if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
     if (read.state != IoState::kMoved) return;
     stream.received += read.count;
@@ -218,21 +212,14 @@ void SocketConnection::readFirst(std::span<std::byte> part, bool isLong) {
 Progress SocketConnection::readBehind(std::span<std::byte> rest) {
   Stream& stream = streams_[0];
   begin_ = end_ = 0;
-  std::array<iovec, 2> pieces = {iovec{.iov_base = rest.data(), .iov_len = rest.size()},
-                                 iovec{.iov_base = stage_.data(), .iov_len = sizeof(Label)}};
-  for (;;) {
-    const ssize_t read = ::readv(stream.fd.get(), pieces.data(), pieces.size());
-    if (read > 0) {
-      const size_t own = std::min(static_cast<size_t>(read), rest.size());
-      stream.received += own;
-      end_ = static_cast<size_t>(read) - own;
-      return Progress::kAdvanced;
-    }
-    if (read < 0 && errno == EINTR) continue;
-    if (read == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
-      stream.receiveFault = ended(read == 0 ? 0 : errno);
-    return Progress::kIdle;
-  }
+  const std::array pieces = {pieceOf(rest), pieceOf(std::span(stage_).first(sizeof(Label)))};
+  const bootstrap::IoResult read = stream.pipe.read(pieces);
+  if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
+  if (read.state != IoState::kMoved) return Progress::kIdle;
+  const size_t own = std::min(read.count, rest.size());
+  stream.received += own;
+  end_ = read.count - own;
+  return Progress::kAdvanced;
 }
 
 // Reads what is there behind what is staged, at most so many bytes.
@@ -241,7 +228,8 @@ Progress SocketConnection::fill(size_t most) {
   end_ -= std::exchange(begin_, 0);
   const auto room = std::span(stage_).subspan(end_);
   const size_t wanted = std::min(most, room.size());
-  const bootstrap::IoResult read = bootstrap::readSome(streams_[0].fd.get(), room.first(wanted));
+  const std::array piece = {pieceOf(room.first(wanted))};
+  const bootstrap::IoResult read = streams_[0].pipe.read(piece);
   if (read.state == IoState::kClosed) streams_[0].receiveFault = ended(read.errnoValue);
   if (read.state != IoState::kMoved) return Progress::kIdle;
   end_ += read.count;
@@ -257,7 +245,7 @@ std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness
                      : i == 0;
     const bool toSend = readiness.toSend && hasUnsent(i);
     if (toSend || (readiness.toReceive && isAwaited))
-      watched.push_back({.fd = streams_[i].fd.get(), .toSend = toSend});
+      watched.push_back({.fd = streams_[i].pipe.fd(), .toSend = toSend});
   }
   return watched;
 }
@@ -266,6 +254,12 @@ std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness
 Status SocketConnection::ended(int errnoValue) const {
   if (errnoValue == 0)
     return Status(Code::kRemoteError, "the connection to " + peer_ + " was closed");
+  if (errnoValue == EBADMSG) {
+    return Status(Code::kRemoteError,
+                  fmt::format("what came over the connection from {} was changed, repeated or left "
+                              "out on its way (TUTTI_SECURE=encrypt)",
+                              peer_));
+  }
   return Status(Code::kRemoteError,
                 fmt::format("the connection to {} broke: {}", peer_, std::strerror(errnoValue)));
 }

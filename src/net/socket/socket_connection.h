@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/status.h"
 #include "net/net.h"
 #include "net/socket/helpers.h"
+#include "net/socket/pipe.h"
 
 namespace tutti::net::socket {
 
@@ -25,7 +25,7 @@ class SocketConnection final : public Connection {
   // All are connected, authenticated and non-blocking, in the same order on both sides; `peer` says
   // who is there, for messages. Helpers move the bytes of several streams at once; null: the caller
   // moves all. They outlive the connection.
-  SocketConnection(std::vector<UniqueFd> fds, std::string peer, Helpers* helpers = nullptr);
+  SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers = nullptr);
 
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
@@ -48,7 +48,7 @@ class SocketConnection final : public Connection {
   };
   // Touched by one thread at a time, which may be a helper's during flush() and receivePayload().
   struct Stream {
-    UniqueFd fd;
+    Pipe pipe;
     uint64_t message = 0;  // the first of which not all has been written here
     size_t written = 0;    // bytes of it that have
     size_t received = 0;   // bytes of the present payload's part

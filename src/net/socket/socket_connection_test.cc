@@ -25,7 +25,7 @@ struct Ends {
   std::vector<int> leftFds, rightFds;
 };
 Ends connect(size_t streams, Helpers* helpers = nullptr) {
-  std::vector<UniqueFd> left, right;
+  std::vector<Pipe> left, right;
   Ends made;
   for (size_t i = 0; i < streams; ++i) {
     std::array<int, 2> ends{};
@@ -34,8 +34,8 @@ Ends connect(size_t streams, Helpers* helpers = nullptr) {
     EXPECT_EQ(::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
     made.leftFds.push_back(ends[0]);
     made.rightFds.push_back(ends[1]);
-    left.push_back(nonBlocking(ends[0]));
-    right.push_back(nonBlocking(ends[1]));
+    left.emplace_back(nonBlocking(ends[0]));
+    right.emplace_back(nonBlocking(ends[1]));
   }
   made.left = std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers);
   made.right = std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers);

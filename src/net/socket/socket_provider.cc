@@ -32,12 +32,16 @@ struct Place {
 // A contact's bytes.
 struct Layout {
   uint32_t sockets = 1;  // of a link, at least
-  uint32_t zero = 0;
+  uint32_t ciphers = 0;  // a bit for each that the process can open; 0: links are in the clear
   std::array<std::byte, 16> secret{};
   std::array<Place, kMaxInterfaces> places{};
   std::array<std::byte, 8> zeros{};
 };
 static_assert(sizeof(Layout) == sizeof(Provider::Contact));
+
+uint32_t bitOf(Cipher cipher) { return 1u << static_cast<uint32_t>(cipher); }
+const uint32_t kAllCiphers = bitOf(Cipher::kChaCha20Poly1305) | bitOf(Cipher::kAes256Gcm);
+uint32_t ownCiphers() { return hasAes() ? kAllCiphers : bitOf(Cipher::kChaCha20Poly1305); }
 
 Place encode(const bootstrap::SocketAddress& address) {
   const bootstrap::EncodedAddress encoded = bootstrap::encodeAddress(address);
@@ -60,8 +64,8 @@ Result<bootstrap::SocketAddress> decode(const Place& place) {
 
 Result<std::vector<bootstrap::SocketAddress>> addressesOf(const Layout& layout) {
   const auto isZero = [](std::byte byte) { return byte == std::byte{0}; };
-  const bool isSound = layout.zero == 0 && layout.sockets >= 1 && layout.sockets <= kMaxStreams &&
-                       std::ranges::all_of(layout.zeros, isZero);
+  const bool isSound = layout.ciphers <= kAllCiphers && layout.sockets >= 1 &&
+                       layout.sockets <= kMaxStreams && std::ranges::all_of(layout.zeros, isZero);
   if (!isSound) return remoteError("a link offer is garbled: {} sockets", layout.sockets);
   std::vector<bootstrap::SocketAddress> addresses;
   for (const Place& place : layout.places) {
@@ -109,7 +113,9 @@ Result<Provider::Contact> SocketProvider::contact() {
   std::lock_guard lock(mutex_);
   TUTTI_TRY(startService());
   if (acceptors_.empty()) TUTTI_TRY(listen());
-  Layout layout{.sockets = static_cast<uint32_t>(spread_.sockets), .secret = secret_};
+  Layout layout{.sockets = static_cast<uint32_t>(spread_.sockets),
+                .ciphers = options_.isEncrypted ? ownCiphers() : 0,
+                .secret = secret_};
   for (size_t i = 0; i < acceptors_.size(); ++i)
     layout.places[i] = encode(acceptors_[i]->address());
   Contact contact;
@@ -136,8 +142,9 @@ Status SocketProvider::chooseWays() {
                           .interfaceCount = interfaces_.size(),
                           .cpuCount = affinityCpus().size()});
   if (spread_.threads > 1) helpers_ = std::make_unique<Helpers>(spread_.threads - 1);
-  log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}", choice.reason,
-            spread_.reason);
+  log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}; {}", choice.reason,
+            spread_.reason,
+            options_.isEncrypted ? "encrypted (TUTTI_SECURE=encrypt)" : "not encrypted");
   return {};
 }
 
@@ -211,46 +218,73 @@ void SocketProvider::serveOnce(std::span<const bootstrap::Poller::Event> events)
 void SocketProvider::deliver(bootstrap::Accepted accepted) {
   const bootstrap::Introduction& who = accepted.introduction;
   bootstrap::setTcpOptions(accepted.fd.get(), options_.timeout);
+  const auto cipher = static_cast<Cipher>(who.seal);
+  const bool isSealedAsMeant = isKnown(cipher) && options_.isEncrypted == (who.seal != 0);
   Expected whole;
   {
     std::lock_guard lock(mutex_);
     poller_->remove(accepted.fd.get());
+    if (!isSealedAsMeant) {
+      log::warn(
+          "rank {} at {} opens a link to rank {} {}, which TUTTI_SECURE={} does not allow: refused",
+          index(who.rank), accepted.from.text(), index(who.target),
+          isKnown(cipher) ? toText(cipher) : "with a cipher that is not here",
+          options_.isEncrypted ? "encrypt" : "auth");
+      return;
+    }
     const auto found = expected_.find(who.epoch & kLinkMask);
-    if (found == expected_.end() || !addStream(found->second, who.epoch, std::move(accepted.fd))) {
+    Pipe pipe(std::move(accepted.fd), cipher,
+              {.send = accepted.keys.serverToClient, .receive = accepted.keys.clientToServer});
+    if (found == expected_.end() || !addStream(found->second, who.epoch, std::move(pipe))) {
       log::info(log::Subsystem::kNet,
                 "rank {} at {} opens a link that rank {} does not expect (connection {} of {})",
                 index(who.rank), accepted.from.text(), index(who.target), placeIn(who.epoch) + 1,
                 countIn(who.epoch));
       return;
     }
-    if (found->second.arrived != found->second.fds.size()) return;
+    if (found->second.arrived != found->second.pipes.size()) return;
     whole = std::move(found->second);
     expected_.erase(found);
   }
+  std::vector<Pipe> pipes;
+  for (std::optional<Pipe>& each : whole.pipes) pipes.push_back(*std::move(each));
   whole.worker->arrived(std::make_unique<SocketConnection>(
-      std::move(whole.fds), fmt::format("rank {} at {}", index(who.rank), accepted.from.text()),
+      std::move(pipes), fmt::format("rank {} at {}", index(who.rank), accepted.from.text()),
       helpers_.get()));
 }
 
 // Under mutex_. False: no such connection is wanted.
-bool SocketProvider::addStream(Expected& link, uint64_t number, UniqueFd fd) {
+bool SocketProvider::addStream(Expected& link, uint64_t number, Pipe pipe) {
   const size_t count = countIn(number);
   const size_t place = placeIn(number);
-  if (link.fds.empty()) link.fds.resize(count);
-  if (link.fds.size() != count || place >= count || link.fds[place]) return false;
-  link.fds[place] = std::move(fd);
+  if (link.pipes.empty()) link.pipes.resize(count);
+  if (link.pipes.size() != count || place >= count || link.pipes[place]) return false;
+  link.pipes[place] = std::move(pipe);
   ++link.arrived;
   return true;
 }
 
 void SocketProvider::expect(uint64_t number, std::shared_ptr<Worker> worker) {
   std::lock_guard lock(mutex_);
-  expected_[number & kLinkMask] = {.worker = std::move(worker), .fds = {}};
+  expected_[number & kLinkMask] = {.worker = std::move(worker), .pipes = {}};
 }
 
 void SocketProvider::forget(uint64_t number) {
   std::lock_guard lock(mutex_);
   expected_.erase(number & kLinkMask);
+}
+
+// Both have the same setting, or ranks would not have agreed.
+Result<Cipher> SocketProvider::chooseCipher(uint32_t peerCiphers, const Caller& caller) const {
+  if (options_.isEncrypted != (peerCiphers != 0)) {
+    return remoteError(
+        "rank {} takes links {}, and rank {} opens them {}: set TUTTI_SECURE alike on all",
+        index(caller.peer), peerCiphers != 0 ? "encrypted only" : "in the clear only",
+        index(caller.self), options_.isEncrypted ? "encrypted only" : "in the clear only");
+  }
+  if (!options_.isEncrypted) return Cipher::kNone;
+  const uint32_t both = peerCiphers & ownCiphers();
+  return (both & bitOf(Cipher::kAes256Gcm)) != 0 ? Cipher::kAes256Gcm : Cipher::kChaCha20Poly1305;
 }
 
 Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& contact,
@@ -259,6 +293,7 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
   Layout layout;
   std::memcpy(&layout, contact.data(), sizeof layout);
   TUTTI_TRY_ASSIGN(const std::vector<bootstrap::SocketAddress> addresses, addressesOf(layout));
+  TUTTI_TRY_ASSIGN(const Cipher cipher, chooseCipher(layout.ciphers, caller));
   size_t count = 1;
   size_t mbitPerSocket = 0;
   {
@@ -274,25 +309,28 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
   const Instant deadline = options_.clock->now() + timeout;
   // Labels and short messages go over the first: another interface for each link.
   const size_t first = (caller.number & kLinkMask) >> 2 * kStreamBits;
-  std::vector<UniqueFd> fds;
+  std::vector<Pipe> pipes;
   for (size_t i = 0; i < count; ++i) {
     const bootstrap::SocketAddress& address = addresses[(first + i) % addresses.size()];
     const Nanoseconds left = std::max(deadline - options_.clock->now(), Nanoseconds(0));
-    TUTTI_TRY_ASSIGN(UniqueFd fd,
+    TUTTI_TRY_ASSIGN(Dialed dialed,
                      dial({.address = address,
                            .key = &key,
                            .introduction = {.purpose = bootstrap::Purpose::kData,
                                             .rank = caller.self,
                                             .target = caller.peer,
-                                            .epoch = streamNumber(caller.number, count, i)},
+                                            .epoch = streamNumber(caller.number, count, i),
+                                            .seal = static_cast<uint32_t>(cipher)},
                            .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
                            .clock = options_.clock,
                            .rng = options_.rng}));
-    boundSendBuffer(fd.get(), mbitPerSocket);
-    fds.push_back(std::move(fd));
+    boundSendBuffer(dialed.fd.get(), mbitPerSocket);
+    pipes.emplace_back(
+        std::move(dialed.fd), cipher,
+        PipeKeys{.send = dialed.keys.clientToServer, .receive = dialed.keys.serverToClient});
   }
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(
-      std::move(fds),
+      std::move(pipes),
       fmt::format("rank {} at {}", index(caller.peer), addresses[first % addresses.size()].text()),
       helpers_.get());
   return connection;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "net/net.h"
 #include "net/registry.h"
 #include "net/socket/helpers.h"
+#include "net/socket/pipe.h"
 #include "net/socket/spread.h"
 
 namespace tutti::net::socket {
@@ -44,8 +46,8 @@ class SocketProvider final : public Provider {
   };
   // A link, of which some connections may be here.
   struct Expected {
-    std::shared_ptr<Worker> worker;  // shared with the link's end
-    std::vector<UniqueFd> fds;       // empty until the first says how many there are
+    std::shared_ptr<Worker> worker;          // shared with the link's end
+    std::vector<std::optional<Pipe>> pipes;  // empty until the first says how many there are
     size_t arrived = 0;
   };
 
@@ -55,7 +57,8 @@ class SocketProvider final : public Provider {
   void serve();
   void serveOnce(std::span<const bootstrap::Poller::Event> events);
   void deliver(bootstrap::Accepted accepted);
-  static bool addStream(Expected& link, uint64_t number, UniqueFd fd);
+  static bool addStream(Expected& link, uint64_t number, Pipe pipe);
+  Result<Cipher> chooseCipher(uint32_t peerCiphers, const Caller& caller) const;
 
   const Caps caps_{.name = "socket", .takesAnyMemory = true};
   const NetworkOptions options_;

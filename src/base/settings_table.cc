@@ -14,6 +14,8 @@ constexpr std::string_view kNoNetwork = "links between hosts do not go by it";
 constexpr std::string_view kNoPlugins = "plugins of this kind are not loaded";
 constexpr std::string_view kNoRings = "NCCL_GRAPH_FILE gives channels by hand";
 constexpr std::string_view kNoTuning = "this library's schedules have no such knob";
+constexpr std::string_view kStagger =
+    "from 257 ranks of a root on they come 7000 a second, by themselves";
 constexpr std::string_view kNoPool =
     "no pool of operations is looked into: a link's ring wakes whoever moves it";
 constexpr std::string_view kNoService = "there is no such service yet";
@@ -310,8 +312,8 @@ constexpr SettingInfo kTable[] = {
          "sockets are authenticated by a key instead"),
     idle("NCCL_OOB_NET_ENABLE", "bootstrap over the fast network", kNoNetwork),
     idle("NCCL_OOB_NET_IFNAME", "interface for that", kNoNetwork),
-    idle("NCCL_UID_STAGGER_THRESHOLD", "ranks from which on connecting is staggered", kNoTuning),
-    idle("NCCL_UID_STAGGER_RATE", "connections a second then", kNoTuning),
+    idle("NCCL_UID_STAGGER_THRESHOLD", "ranks from which on connecting is staggered", kStagger),
+    idle("NCCL_UID_STAGGER_RATE", "connections a second then", kStagger),
     idle("NCCL_TUNER_CONFIG_FILE", "table of NCCL's example tuner",
          "the plug-in reads it itself, if it is that one"),
     idle("NCCL_PROFILE_EVENT_MASK", "events of NCCL's example profiler",

@@ -25,6 +25,9 @@ constexpr std::chrono::milliseconds kAbortCheck{50};
 // The root gives up on missing ranks at the same time as we do: leave it a moment to say which.
 constexpr std::chrono::milliseconds kAnswerGrace{1'000};
 
+constexpr int32_t kUnstaggered = 256;  // ranks of one root
+constexpr int64_t kConnectsPerSecond = 7000;
+
 enum class Outcome : uint8_t {
   kDone,
   kNobody,      // no connection
@@ -52,7 +55,7 @@ class RootClient {
   Outcome write(std::span<const std::byte> bytes);
   Outcome take(const Frame& frame);
   Outcome wait(short events, Instant until) const;
-  Outcome pause(std::chrono::milliseconds span) const;
+  Outcome pause(Nanoseconds span) const;
   bool mayRetry(Outcome outcome);
   Status explain(Outcome outcome) const;
   std::string age() const;
@@ -67,6 +70,9 @@ class RootClient {
 };
 
 Result<Answer> RootClient::run() {
+  const Nanoseconds stagger = staggerOf(call_.report.rank, call_.report.rankCount);
+  const Outcome begun = pause(std::min<Nanoseconds>(stagger, call_.report.timeout / 4));
+  if (begun == Outcome::kAborted) return explain(begun);
   for (int attempts = 1;; ++attempts) {
     const Outcome outcome = tryOnce();
     if (outcome == Outcome::kDone) return std::move(*answer_);
@@ -191,7 +197,7 @@ Outcome RootClient::wait(short events, Instant until) const {
   }
 }
 
-Outcome RootClient::pause(std::chrono::milliseconds span) const {
+Outcome RootClient::pause(Nanoseconds span) const {
   return wait(0, std::min(deadline_, call_.clock->now() + span));
 }
 
@@ -247,6 +253,11 @@ Status RootClient::explain(Outcome outcome) const {
 }
 
 }  // namespace
+
+std::chrono::microseconds staggerOf(Rank rank, int32_t rankCount) {
+  if (rankCount <= kUnstaggered) return std::chrono::microseconds(0);
+  return std::chrono::microseconds(int64_t{index(rank)} * 1'000'000 / kConnectsPerSecond);
+}
 
 Result<Answer> askRoot(const RootCall& call) { return RootClient(call).run(); }
 

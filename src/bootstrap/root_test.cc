@@ -280,5 +280,16 @@ TEST_F(RootTest, AServerWithoutTheSecretIsFoundOut) {
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("does not know the secret"));
 }
 
+TEST(Stagger, LetsLargeJobsComeOneAfterAnother) {
+  EXPECT_EQ(staggerOf(Rank{255}, 256).count(), 0);
+  constexpr int32_t kCount = 1000;
+  std::vector<int> inEach10Ms(20);
+  for (int32_t rank = 0; rank < kCount; ++rank)
+    ++inEach10Ms.at(static_cast<size_t>(staggerOf(Rank{rank}, kCount).count() / 10'000));
+  for (const int ranks : inEach10Ms) EXPECT_LE(ranks, 71);
+  EXPECT_LT(staggerOf(Rank{kCount - 1}, kCount), std::chrono::milliseconds(150));
+  EXPECT_LT(staggerOf(Rank{(1 << 20) - 1}, 1 << 20), std::chrono::seconds(150));
+}
+
 }  // namespace
 }  // namespace tutti::bootstrap

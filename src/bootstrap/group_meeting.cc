@@ -47,7 +47,8 @@ struct Bootstrap::Impl::Place {
   const Key& key;
 };
 
-Result<Answer> Bootstrap::Impl::askAt(const Place& place, std::atomic<bool>& giveUp) {
+Result<Answer> Bootstrap::Impl::askAt(const Place& place,
+                                      std::atomic<const Status*>& firstFailure) {
   const RankGroups groups = groupsOf(options);
   const UniqueId& id = options.places[static_cast<size_t>(place.group)];
   Report report{
@@ -66,7 +67,7 @@ Result<Answer> Bootstrap::Impl::askAt(const Place& place, std::atomic<bool>& giv
       places.emplace_back(id.job, here);
     }
     return here->meet(report, {.abort = options.abort,
-                               .giveUp = &giveUp,
+                               .failure = &firstFailure,
                                .listen = [shared = endpoint] { return shared->listen(); }});
   }
   TUTTI_TRY_ASSIGN(const SocketAddress address, decodeAddress(id.address));
@@ -77,7 +78,7 @@ Result<Answer> Bootstrap::Impl::askAt(const Place& place, std::atomic<bool>& giv
                   .report = report,
                   .createdSeconds = id.createdSeconds,
                   .abort = options.abort,
-                  .giveUp = &giveUp,
+                  .failure = &firstFailure,
                   .clock = options.clock,
                   .rng = options.rng});
 }
@@ -100,9 +101,11 @@ Status Bootstrap::Impl::meetAtRoots(const std::vector<Key>& keys) {
   const bool isFirst = index(options.rank) == groups.firstOf(group);
   // A process that leaves tells others why only where they know its session; ids are used once.
   endpoint->setEpoch(hashOf(options.places, "tutti session") | 1u);
-  std::atomic<bool> giveUp{false};
-  std::atomic<int> failures{0};
-  int guestFailed = 0;
+  std::atomic<const Status*> firstFailure{nullptr};  // the first; the other visit gives up then
+  const auto note = [&firstFailure](const Result<Answer>& answer) {
+    const Status* none = nullptr;
+    if (!answer.ok()) firstFailure.compare_exchange_strong(none, &answer.status());
+  };
   std::optional<Result<Answer>> asGuest;
   std::thread visit;
   if (isFirst) {
@@ -110,18 +113,15 @@ Status Bootstrap::Impl::meetAtRoots(const std::vector<Key>& keys) {
                        asGuest.emplace(askAt({.group = before,
                                               .rank = Rank{groups.sizeOf(before)},
                                               .key = keys[static_cast<size_t>(before)]},
-                                             giveUp));
-                       if (asGuest->ok()) return;
-                       guestFailed = ++failures;
-                       giveUp = true;
+                                             firstFailure));
+                       note(*asGuest);
                      }));
   }
   Result<Answer> asMember = askAt({.group = group,
                                    .rank = Rank{index(options.rank) - groups.firstOf(group)},
                                    .key = keys[static_cast<size_t>(group)]},
-                                  giveUp);
-  const int memberFailed = asMember.ok() ? 0 : ++failures;
-  if (memberFailed != 0) giveUp = true;
+                                  firstFailure);
+  note(asMember);
   if (visit.joinable()) visit.join();
   const auto learnFrom = [&](Result<Answer>& answer, int32_t at) {
     if (!answer.ok()) return;
@@ -134,9 +134,7 @@ Status Bootstrap::Impl::meetAtRoots(const std::vector<Key>& keys) {
   };
   learnFrom(asMember, group);
   if (asGuest) learnFrom(*asGuest, before);
-  if (guestFailed == 1) return asGuest->takeStatus();
-  if (memberFailed != 0) return asMember.takeStatus();
-  if (guestFailed != 0) return asGuest->takeStatus();
+  if (const Status* why = firstFailure.load()) return why->clone();
   if (isAttached) return {};
   return internalError("rank {} is in this process twice, and the roots did not notice",
                        index(options.rank));

@@ -33,7 +33,7 @@ struct Bootstrap::Impl {
   struct Place;
   Status meetInGroups(const std::vector<Key>& keys);
   Status meetAtRoots(const std::vector<Key>& keys);
-  Result<Answer> askAt(const Place& place, std::atomic<bool>& giveUp);
+  Result<Answer> askAt(const Place& place, std::atomic<const Status*>& firstFailure);
   Status learnInGroups();
   Status passAround(std::span<std::byte> contacts);
   Status passDown(std::span<std::byte> contacts);

@@ -71,9 +71,9 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
     if (wait.abort != nullptr && wait.abort->load(std::memory_order_relaxed)) {
       meeting_.leave(report.rank, "was aborted");
     }
-    if (wait.giveUp != nullptr && wait.giveUp->load(std::memory_order_relaxed)) {
-      meeting_.leave(report.rank, "gave up");
-    }
+    const Status* elsewhere =
+        wait.failure == nullptr ? nullptr : wait.failure->load(std::memory_order_acquire);
+    if (elsewhere != nullptr && !meeting_.isOver()) meeting_.fail(elsewhere->clone());
     meeting_.expire(options_.clock->now());
     settle();
   }

@@ -50,8 +50,11 @@ class Root {
 
   // What a rank of this process waits with.
   struct Wait {
-    const std::atomic<bool>* abort = nullptr;   // may be null
-    const std::atomic<bool>* giveUp = nullptr;  // may be null: it has failed at another root
+    const std::atomic<bool>* abort = nullptr;  // may be null
+    // May be null. Not null in it: why the rank has failed at another root, which is what the
+    // ranks here are told. Stored with release once it is made, read with acquire; it outlives
+    // meet(). A flag would leave the others with "gave up".
+    const std::atomic<const Status*>* failure = nullptr;
     // Called when ranks of other processes are in the job: makes this process listen. Under the
     // root's lock.
     std::function<Result<SocketAddress>()> listen;

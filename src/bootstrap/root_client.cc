@@ -54,6 +54,7 @@ class RootClient {
   Outcome awaitAnswer();
   Outcome write(std::span<const std::byte> bytes);
   Outcome take(const Frame& frame);
+  bool mustStop() const;
   Outcome wait(short events, Instant until) const;
   Outcome pause(Nanoseconds span) const;
   bool mayRetry(Outcome outcome);
@@ -183,11 +184,15 @@ Outcome RootClient::write(std::span<const std::byte> bytes) {
   return Outcome::kDone;
 }
 
+bool RootClient::mustStop() const {
+  const bool isAborted = call_.abort != nullptr && call_.abort->load(std::memory_order_relaxed);
+  return isAborted ||
+         (call_.failure != nullptr && call_.failure->load(std::memory_order_relaxed) != nullptr);
+}
+
 Outcome RootClient::wait(short events, Instant until) const {
   for (;;) {
-    for (const std::atomic<bool>* flag : {call_.abort, call_.giveUp}) {
-      if (flag != nullptr && flag->load(std::memory_order_relaxed)) return Outcome::kAborted;
-    }
+    if (mustStop()) return Outcome::kAborted;
     const Instant now = call_.clock->now();
     if (now >= until) return Outcome::kTimeout;
     pollfd entry{fd_.get(), events, 0};

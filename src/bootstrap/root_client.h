@@ -23,8 +23,9 @@ struct RootCall {
   uint64_t createdSeconds = 0;  // when the id was made, by its maker's clock; 0: unknown
   bool isReusable = false;  // NCCL_COMM_ID: a closed door may belong to the previous job, so try
                             // again
-  const std::atomic<bool>* abort = nullptr;   // may be null
-  const std::atomic<bool>* giveUp = nullptr;  // may be null: the rank has failed at another root
+  const std::atomic<bool>* abort = nullptr;  // may be null
+  // May be null. Not null in it: the rank has failed at another root, and gives up here.
+  const std::atomic<const Status*>* failure = nullptr;
   Clock* clock = &steadyClock();
   Rng* rng = &systemRng();
 };

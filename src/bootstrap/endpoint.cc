@@ -55,7 +55,7 @@ Result<SocketAddress> Endpoint::listen() {
                                                                    .near = options_.rootAddress}));
   const SocketAddress& chosen = choice.interfaces.front().address;
   scope_ = chosen.scope();
-  TUTTI_TRY_ASSIGN(UniqueFd listener, listenOn(chosen));
+  TUTTI_TRY_ASSIGN(UniqueFd listener, listenOn(chosen, *options_.clock));
   TUTTI_TRY(startService());
   TUTTI_TRY_ASSIGN(acceptor_, Acceptor::open(std::move(listener),
                                              {.key = options_.key,

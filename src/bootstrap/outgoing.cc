@@ -3,24 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "bootstrap/bytes.h"
 #include "bootstrap/mailbox.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/trouble.h"
 
 namespace tutti::bootstrap {
-namespace {
-
-std::string reason(int errnoValue) {
-  if (errnoValue == 0) return "it closed the connection";
-  char text[128] = "";
-  return strerror_r(errnoValue, text, sizeof text);
-}
-
-}  // namespace
-
 std::chrono::milliseconds backoff(int attempts) {
   return std::min(std::chrono::milliseconds(1 << std::min(attempts, 7)),
                   std::chrono::milliseconds(100));
@@ -93,7 +83,7 @@ std::optional<Instant> Outgoing::nextTime() const {
 
 void Outgoing::begin() {
   Connecting connecting = startConnect(options_.address);
-  if (!connecting.fd) return retry(reason(connecting.errnoValue));
+  if (!connecting.fd) return retry(connectTrouble(connecting.errnoValue));
   fd_ = std::move(connecting.fd);
   setTcpOptions(fd_.get(), options_.timeout);
   handshake_.emplace(*options_.key, options_.introduction, *options_.rng);
@@ -104,9 +94,9 @@ void Outgoing::begin() {
 }
 
 void Outgoing::onConnected() {
-  if (const int error = connectError(fd_.get()); error != 0) return retry(reason(error));
+  if (const int error = connectError(fd_.get()); error != 0) return retry(connectTrouble(error));
   const IoResult sent = writeSome(fd_.get(), handshake_->hello());
-  if (sent.state == IoState::kClosed) return retry(reason(sent.errnoValue));
+  if (sent.state == IoState::kClosed) return retry(connectTrouble(sent.errnoValue));
   // The first bytes of a connection always fit its send buffer.
   if (sent.count != kHelloBytes) return retry("its connection takes no bytes");
   stage_ = Stage::kReply;
@@ -118,7 +108,7 @@ void Outgoing::onReply() {
   const auto wanted = std::span(buffer).first(handshake_->wantedBytes());
   const IoResult read = readSome(fd_.get(), wanted);
   if (read.state == IoState::kWouldBlock) return;
-  if (read.state == IoState::kClosed) return retry(reason(read.errnoValue));
+  if (read.state == IoState::kClosed) return retry(connectTrouble(read.errnoValue));
   if (handshake_->feed(wanted.first(read.count)) != Refusal::kNone) {
     return breakOff(
         fmt::format("is not at {}: {}", options_.address.text(), toText(Refusal::kReply)));

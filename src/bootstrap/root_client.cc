@@ -15,6 +15,7 @@
 #include "bootstrap/outgoing.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/trouble.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -220,12 +221,15 @@ Status RootClient::explain(Outcome outcome) const {
     case Outcome::kDone: break;
     case Outcome::kNobody: {
       if (lastErrno_ == EMFILE) return descriptorError("connect to", where, lastErrno_);
-      char text[128] = "";
+      if (lastErrno_ == ENETUNREACH || lastErrno_ == EHOSTUNREACH || lastErrno_ == EADDRNOTAVAIL) {
+        return remoteError(
+            "rank {} cannot connect to {}, where job {} should meet, within {} ms: {}", rank, where,
+            call_.job, call_.report.timeout.count(), connectTrouble(lastErrno_));
+      }
       return remoteError(
           "rank {} reached nobody at {}, where job {} should meet, within {} ms ({}): the process "
           "that made the id{} has ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
-          rank, where, call_.job, call_.report.timeout.count(),
-          strerror_r(lastErrno_, text, sizeof text), age());
+          rank, where, call_.job, call_.report.timeout.count(), connectTrouble(lastErrno_), age());
     }
     case Outcome::kTurnedAway:
       return remoteError(

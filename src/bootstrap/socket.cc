@@ -8,11 +8,18 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "bootstrap/outgoing.h"
+#include "bootstrap/poller.h"
+#include "bootstrap/trouble.h"
+
 namespace tutti::bootstrap {
 namespace {
 
 // The kernel cuts it to net.core.somaxconn.
 constexpr int kListenBacklog = 16384;
+
+// How long a process waits for a port: an abort waits as long for it.
+constexpr std::chrono::milliseconds kPortPatience{500};
 
 void setOption(int fd, int level, int name, int value) {
   // A missing option costs speed or detection time, not correctness.
@@ -66,8 +73,8 @@ Status listenError(const SocketAddress& address, int errnoValue) {
   const std::string where = address.text();
   if (errnoValue == EADDRINUSE && address.port() == 0) {
     return makeError(Code::kSystemError,
-                     fmt::format("no free port on {}: all of net.ipv4.ip_local_port_range are used",
-                                 address.hostText()));
+                     fmt::format("no free port on {}: all of the range are used ({})",
+                                 address.hostText(), portRange()));
   }
   if (errnoValue == EADDRNOTAVAIL) {
     return makeError(
@@ -79,10 +86,15 @@ Status listenError(const SocketAddress& address, int errnoValue) {
   return descriptorError("listen at", where, errnoValue);
 }
 
-Result<UniqueFd> listenOn(const SocketAddress& address) {
-  Listening result = tryListen(address);
-  if (!result.fd) return listenError(address, result.errnoValue);
-  return std::move(result.fd);
+Result<UniqueFd> listenOn(const SocketAddress& address, Clock& clock) {
+  const Instant deadline = clock.now() + kPortPatience;
+  for (int attempt = 1;; ++attempt) {
+    Listening result = tryListen(address);
+    if (result.fd) return std::move(result.fd);
+    const bool mayHelp = result.errnoValue == EADDRINUSE && clock.now() < deadline;
+    if (!mayHelp) return listenError(address, result.errnoValue);
+    pauseFor(backoff(attempt));
+  }
 }
 
 SocketAddress localAddress(int fd) { return nameOf(fd, ::getsockname); }

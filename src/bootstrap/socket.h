@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
 #include "bootstrap/socket_address.h"
@@ -28,7 +29,8 @@ struct Listening {
 };
 Listening tryListen(const SocketAddress& address);
 Status listenError(const SocketAddress& address, int errnoValue);
-Result<UniqueFd> listenOn(const SocketAddress& address);
+// Tries again for half a second where the port, or every port, is in use: they come and go.
+Result<UniqueFd> listenOn(const SocketAddress& address, Clock& clock = steadyClock());
 
 SocketAddress localAddress(int fd);
 SocketAddress peerAddress(int fd);

@@ -44,6 +44,7 @@ struct InitRecord {
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
   int32_t isEncrypted = 0;          // TUTTI_SECURE=encrypt
+  int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
   CpuMask cpus{};                   // where the thread may run
   uint64_t probeAddress = 0;        // a word of this process ...
@@ -56,6 +57,7 @@ void noteSettings(InitRecord& own, const Settings& settings) {
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
+  own.checksNetwork = static_cast<int32_t>(settings.integer("TUTTI_NET_CHECKSUM"));
 }
 
 void nameAccelerator(InitRecord& own, device::Device& device) {
@@ -224,6 +226,13 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
           "alike on all",
           i, other.peer.hostName.data(), other.isEncrypted != 0 ? "encrypt" : "auth", own.peer.rank,
           own.peer.hostName.data(), own.isEncrypted != 0 ? "encrypt" : "auth");
+    }
+    if (other.checksNetwork != own.checksNetwork) {
+      return invalidUsage(
+          "TUTTI_NET_CHECKSUM differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; set "
+          "it alike on all",
+          i, other.peer.hostName.data(), other.checksNetwork, own.peer.rank,
+          own.peer.hostName.data(), own.checksNetwork);
     }
     if (other.tuningHash != own.tuningHash) {
       return invalidUsage(

@@ -54,7 +54,7 @@ std::string_view describe(wire::LinkFault fault) {
     case wire::LinkFault::kNone: return "moved";
     case wire::LinkFault::kAborted: return "aborted its communicator";
     case wire::LinkFault::kDestroyed: return "destroyed its communicator";
-    case wire::LinkFault::kLost: return "ended, or its host can no longer be reached,";
+    case wire::LinkFault::kLost: return "ended, or the way to its host failed,";
   }
   return "left";
 }

@@ -135,6 +135,7 @@ NetworkOptions networkOptionsOf(const Settings& settings) {
           .socketThreads = settings.integer("NCCL_SOCKET_NTHREADS"),
           .socketsPerThread = settings.integer("NCCL_NSOCKS_PERTHREAD"),
           .isEncrypted = settings.text("TUTTI_SECURE") == "encrypt",
+          .isChecked = settings.integer("TUTTI_NET_CHECKSUM") != 0,
           .network = settings.text("NCCL_NET"),
           .plugins = settings.text("NCCL_NET_PLUGIN"),
           .ofiProvider = settings.text("TUTTI_OFI_PROVIDER"),

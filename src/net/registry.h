@@ -19,6 +19,7 @@ struct NetworkOptions {
   int64_t socketThreads = -1;                 // NCCL_SOCKET_NTHREADS; -1: by the links' speed
   int64_t socketsPerThread = -1;              // NCCL_NSOCKS_PERTHREAD; -1: by the links' speed
   bool isEncrypted = false;                   // TUTTI_SECURE=encrypt: by sockets, and only these
+  bool isChecked = false;                     // TUTTI_NET_CHECKSUM, of sockets
   std::string network{};                      // NCCL_NET; empty: whatever there is, or sockets
   std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
   std::string ofiProvider{};                  // TUTTI_OFI_PROVIDER

@@ -100,6 +100,10 @@ class Settings(FaultCase):
         ranks = self.different({"NCCL_ALGO": "ring"}, {"NCCL_ALGO": "tree"})
         self.expect(ranks, "init", USAGE, r"NCCL_ALGO differs.*rank", time.monotonic())
 
+    def test_checksums_on_one_side_only_are_refused_by_name(self):
+        ranks = self.different({"TUTTI_NET_CHECKSUM": "1"}, {})
+        self.expect(ranks, "init", USAGE, r"TUTTI_NET_CHECKSUM differs.*rank", time.monotonic())
+
     def test_the_shorter_patience_counts_for_the_rank_that_has_it(self):
         began = time.monotonic()
         ranks = self.launch("init", "sleep:5000 init", expect_init=False, each=({"TUTTI_TIMEOUT_MS": "300"}, {"TUTTI_TIMEOUT_MS": "20000"}))

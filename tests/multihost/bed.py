@@ -127,6 +127,11 @@ class Host:
                         found.add(int(match[1], 16))
         return found
 
+    def count_waiting(self):
+        """TCP connections whose ports the kernel keeps back (TIME_WAIT)."""
+        with open(f"/proc/{self.holder.pid}/net/tcp") as lines:
+            return sum(line.split()[3] == "06" for line in lines)
+
     def end(self):
         self.holder.kill()
         self.holder.wait()
@@ -168,6 +173,18 @@ class Hosts:
             run("ip", "link", "set", f"wires{number}", "up")
             for host in self.all:
                 host.add_wire(number)
+
+    def part(self, numbers):
+        """These hosts reach each other, and none of the others."""
+        run("ip", "link", "add", "island", "type", "bridge")
+        self.addenda.append("island")
+        run("ip", "link", "set", "island", "up")
+        for number in numbers:
+            run("ip", "link", "set", self[number].port, "master", "island")
+
+    def join(self, numbers):
+        for number in numbers:
+            self[number].mend()
 
     def write_ssh(self, path):
         """A program at this path that does what ssh would between these hosts, by name ("host1") and by address."""

@@ -237,11 +237,14 @@ class Faults(HostCase):
 
     def test_a_frozen_rank_is_named_on_all_hosts(self):
         hosts = self.make_hosts(3)
-        ranks = self.launch_on(hosts, [0, 1, 2], *["loop:allreduce:20000"] * 3)
+        ranks = self.launch_on(hosts, [0, 1, 2], *["loop:allreduce:20000 shrink:1:abort allreduce:1000"] * 3)
         time.sleep(0.3)
         stopped = time.monotonic()
         ranks[1].child.send_signal(19)
-        self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* gave rank . no sign of life", stopped, BOUND)
+        survivors = [ranks[0], ranks[2]]
+        self.expect(survivors, "loop", REMOTE, "rank 1 .* gave rank . no sign of life", stopped, BOUND)
+        self.expect_success(survivors, "shrink")
+        self.expect_success(survivors, "allreduce")
 
     def test_a_cut_wire_is_an_error_on_both_sides(self):
         hosts = self.make_hosts(3)
@@ -257,21 +260,27 @@ class Faults(HostCase):
         self.expect_success(ranks[:2], "allreduce")
 
     def test_a_wire_that_is_cut_one_way_is_an_error_on_both_sides(self):
-        hosts = self.make_hosts(2)
-        ranks = self.launch_on(hosts, [0, 1], *["loop:allreduce:20000"] * 2)
+        hosts = self.make_hosts(3)
+        steps = "loop:allreduce:20000 shrink:2:abort allreduce:1000"
+        ranks = self.launch_on(hosts, [0, 1, 2], steps, steps, "loop:allreduce:20000", timeout_ms=3000)
         time.sleep(0.3)
         cut = time.monotonic()
-        hosts[1].deafen()
-        self.expect(ranks, "loop", REMOTE, "rank [01]", cut, BOUND)
+        hosts[2].deafen()
+        self.expect(ranks, "loop", REMOTE, "rank [012]", cut, BOUND + 2)
+        self.expect_success(ranks[:2], "shrink")
+        self.expect_success(ranks[:2], "allreduce")
 
     def test_a_host_that_vanishes_says_no_goodbye(self):
-        hosts = self.make_hosts(2)
-        ranks = self.launch_on(hosts, [0, 1], *["loop:alltoall:20000"] * 2)
+        hosts = self.make_hosts(3)
+        ranks = self.launch_on(hosts, [0, 1, 2], *["loop:alltoall:20000 shrink:1:abort allreduce:1000"] * 3, timeout_ms=3000)
         time.sleep(0.3)
         vanished = time.monotonic()
         hosts[1].cut()
         ranks[1].child.kill()
-        self.expect([ranks[0]], "loop", REMOTE, r"rank 1 \(", vanished, BOUND)
+        survivors = [ranks[0], ranks[2]]
+        self.expect(survivors, "loop", REMOTE, r"rank 1 \(", vanished, BOUND + 2)
+        self.expect_success(survivors, "shrink")
+        self.expect_success(survivors, "allreduce")
 
     def test_a_wire_that_comes_back_in_time_is_no_fault(self):
         hosts = self.make_hosts(2)

@@ -166,7 +166,8 @@ class Wire:
         self.reset_flows = flows
 
     def flip_data(self, flows, times=1):
-        """A bit of each one's next packets with data, unseen by TCP."""
+        """A bit near the end of each one's next packets with data, unseen by TCP. (A length that became larger would be no
+        change that is seen, but a wait.)"""
         self.flipped_flows = {flow: times for flow in flows}
 
     def end(self):
@@ -207,7 +208,8 @@ class Wire:
             if packet.data_bytes > 0 and self.flipped_flows.get(flow, 0) > 0:
                 self.flipped_flows[flow] -= 1
                 self.changed += 1
-                frame = packet.with_data_flipped(self.dice[side].random.randrange(8 * packet.data_bytes))
+                bits = 8 * packet.data_bytes
+                frame = packet.with_data_flipped(self.dice[side].random.randrange(max(0, bits - 64), bits))
         harm = self.away if side == 0 else self.towards
         for leaves, each in self.dice[side].fates(frame, harm, time.monotonic()):
             heapq.heappush(self.waiting, (leaves, next(self.order), 1 - side, each))

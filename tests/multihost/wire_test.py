@@ -156,7 +156,7 @@ class ChangedBytes(WireCase):
         wire = self.make_wire(hosts, 2)
         rest = "times:5:allreduce:20000 line split:0:0"
         survivors = rest + " shrink:2:abort allreduce:1000 destroy"
-        ranks = self.launch_on(hosts, [0, 1, 2], survivors, survivors, rest)
+        ranks = self.launch_on(hosts, [0, 1, 2], survivors, survivors, rest, timeout_ms=20_000)
         self.expect_success(ranks, "times")
         wire.flip_data(wire.flows(1, 50_000), times=1000)
         changed = time.monotonic()
@@ -167,6 +167,27 @@ class ChangedBytes(WireCase):
         self.assertGreater(wire.changed, 0)
         self.expect_success(ranks[:2], "shrink")
         self.expect_success(ranks[:2], "allreduce")
+
+    def test_of_data_with_checksums(self):
+        hosts = self.make_hosts(3)
+        wire = self.make_wire(hosts, 2)
+        steps = "loop:allreduce:20000 shrink:2:abort allreduce:1000 destroy"
+        ranks = self.launch_on(hosts, [0, 1, 2], steps, steps, "loop:allreduce:20000", timeout_ms=20_000, TUTTI_NET_CHECKSUM="1")
+        self.wait_for_flows(wire, 200_000)
+        changed = time.monotonic()
+        wire.flip_data(wire.flows(200_000))
+        self.expect(ranks, "loop", REMOTE, r"(message of \d+ bytes|head of a message) from rank [012] at [\d.:]+ was changed on its way", changed, BOUND)
+        self.expect_success(ranks[:2], "shrink")
+        self.expect_success(ranks[:2], "allreduce")
+
+    def test_nothing_else_has_checksums_fail(self):
+        hosts = self.make_hosts(2)
+        wire = self.make_wire(hosts, 1)
+        wire.harm(flips=0.02, duplication=0.02, reordering=0.02)
+        steps = "allreduce:1 alltoall:3000 allreduce:30000 broadcast:9:0 destroy"
+        ranks = self.launch_on(hosts, [0, 1, 1], *[steps] * 3, timeout_ms=20_000, TUTTI_NET_CHECKSUM="1")
+        for step in steps.split():
+            self.expect_success(ranks, step)
 
 
 if __name__ == "__main__":

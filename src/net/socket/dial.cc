@@ -4,13 +4,13 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string>
 
 #include "bootstrap/interfaces.h"
 #include "bootstrap/outgoing.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
+#include "bootstrap/trouble.h"
 
 namespace tutti::net::socket {
 namespace {
@@ -54,13 +54,13 @@ class Dialer {
  private:
   UniqueFd tryOnce() {
     bootstrap::Connecting connecting = bootstrap::startConnect(options_.address);
-    if (!connecting.fd) return fail(std::strerror(connecting.errnoValue));
+    if (!connecting.fd) return fail(bootstrap::connectTrouble(connecting.errnoValue));
     UniqueFd fd = std::move(connecting.fd);
     way_ = wayOf(fd.get());
     bootstrap::setTcpOptions(fd.get(), options_.timeout);
     if (!isReady(fd.get(), POLLOUT)) return fail("no answer; is a firewall in between?");
     if (const int error = bootstrap::connectError(fd.get()); error != 0)
-      return fail(std::strerror(error));
+      return fail(bootstrap::connectTrouble(error));
     return shakeHands(std::move(fd));
   }
 

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/cache_lines.h"
+#include "base/crc32c.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "bootstrap/socket.h"
 
@@ -31,9 +33,16 @@ iovec pieceOf(std::span<std::byte> bytes) {
 
 static_assert(sizeof(Label) == 8);
 
-SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers)
+uint32_t SocketConnection::Head::sum() const {
+  return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Head, ownSum)));
+}
+
+SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers,
+                                   bool isChecked)
     : peer_(std::move(peer)),
       helpers_(pipes.size() > 1 ? helpers : nullptr),
+      isChecked_(isChecked),
+      headBytes_(isChecked ? sizeof(Head) : sizeof(Label)),
       stage_(kStageBytes),
       ahead_(kStageBytes) {
   streams_.reserve(pipes.size());
@@ -72,7 +81,12 @@ Status SocketConnection::onStreams(size_t wantedBytes, Status Stream::*fault, co
 
 Progress SocketConnection::send(const Label& label, std::span<const std::byte> payload) {
   if (takenCount_ - sentCount_ == kMaxOutgoing) return Progress::kIdle;
-  outgoing_[takenCount_ % kMaxOutgoing] = {.label = label, .payload = payload};
+  Outgoing& message = outgoing_[takenCount_ % kMaxOutgoing];
+  message = {.head = {.label = label}, .payload = payload};
+  if (isChecked_) {
+    message.head.payloadSum = crc32c(payload);
+    message.head.ownSum = message.head.sum();
+  }
   ++takenCount_;
   return Progress::kAdvanced;
 }
@@ -89,7 +103,7 @@ Result<Progress> SocketConnection::flush() {
 
 size_t SocketConnection::bytesOver(uint64_t message, size_t stream) const {
   const size_t payload = outgoing_[message % kMaxOutgoing].payload.size();
-  return (stream == 0 ? sizeof(Label) : 0) + partOf(message, payload, stream).bytes();
+  return (stream == 0 ? headBytes_ : 0) + partOf(message, payload, stream).bytes();
 }
 
 void SocketConnection::write(size_t place) {
@@ -108,7 +122,7 @@ void SocketConnection::write(size_t place) {
     for (uint64_t m = stream.message; m != takenCount_; ++m) {
       const Outgoing& message = outgoing_[m % kMaxOutgoing];
       const Part part = partOf(m, message.payload.size(), place);
-      if (place == 0) add(&message.label, sizeof message.label);
+      if (place == 0) add(&message.head, headBytes_);
       add(message.payload.data() + part.begin, part.bytes());
     }
     const bootstrap::IoResult written = stream.pipe.write(std::span(pieces).first(count));
@@ -146,17 +160,22 @@ void SocketConnection::keepCopies() {
 // ---- receiving ----------------------------------------------------------------------------------
 
 Result<Progress> SocketConnection::receiveLabel(Label& label) {
-  if (staged() < sizeof label) {
+  if (staged() < headBytes_) {
     if (std::exchange(isEmptied_, false)) return Progress::kIdle;
     const Progress filled = fill(ahead_);
     if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
-    if (filled == Progress::kIdle || staged() < sizeof label) {
+    if (filled == Progress::kIdle || staged() < headBytes_) {
       isEmptied_ = false;
       return Progress::kIdle;
     }
   }
-  std::memcpy(&label, stage_.data() + begin_, sizeof label);
-  begin_ += sizeof label;
+  Head head;
+  std::memcpy(&head, stage_.data() + begin_, headBytes_);
+  if (isChecked_ && head.sum() != head.ownSum)
+    return changed("the head of a message", head.ownSum, head.sum());
+  label = head.label;
+  payloadSum_ = head.payloadSum;
+  begin_ += headBytes_;
   ++labelCount_;
   return Progress::kDone;
 }
@@ -166,7 +185,7 @@ Result<Progress> SocketConnection::receivePayload(std::span<std::byte> payload) 
     for (Stream& stream : streams_) stream.received = 0;
     isReceiving_ = true;
     payloadBytes_ = payload.size();
-    ahead_ = payload.size() >= kLongBytes ? sizeof(Label) : kStageBytes;
+    ahead_ = payload.size() >= kLongBytes ? headBytes_ : kStageBytes;
   }
   const auto received = [this] {
     size_t sum = 0;
@@ -176,6 +195,10 @@ Result<Progress> SocketConnection::receivePayload(std::span<std::byte> payload) 
   TUTTI_TRY(onStreams(payload.size() - received(), &Stream::receiveFault,
                       [this, payload](size_t stream) { readPart(stream, payload); }));
   if (received() != payload.size()) return Progress::kIdle;
+  if (isChecked_) {
+    if (const uint32_t sum = crc32c(payload); sum != payloadSum_)
+      return changed(fmt::format("a message of {} bytes", payload.size()), payloadSum_, sum);
+  }
   isReceiving_ = false;
   return Progress::kDone;
 }
@@ -212,7 +235,7 @@ void SocketConnection::readFirst(std::span<std::byte> part, bool isLong) {
 Progress SocketConnection::readBehind(std::span<std::byte> rest) {
   Stream& stream = streams_[0];
   begin_ = end_ = 0;
-  const std::array pieces = {pieceOf(rest), pieceOf(std::span(stage_).first(sizeof(Label)))};
+  const std::array pieces = {pieceOf(rest), pieceOf(std::span(stage_).first(headBytes_))};
   const bootstrap::IoResult read = stream.pipe.read(pieces);
   if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
   if (read.state != IoState::kMoved) return Progress::kIdle;
@@ -248,6 +271,18 @@ std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness
       watched.push_back({.fd = streams_[i].pipe.fd(), .toSend = toSend});
   }
   return watched;
+}
+
+// Found again at each later look: nothing behind it is to be believed.
+Status SocketConnection::changed(std::string_view what, uint32_t wanted, uint32_t got) {
+  Status& fault = streams_[0].receiveFault;
+  if (fault.ok()) {
+    fault = remoteError(
+        "{} from {} was changed on its way: its checksum is {:08x}, sent was {:08x} "
+        "(TUTTI_NET_CHECKSUM)",
+        what, peer_, got, wanted);
+  }
+  return fault.clone();
 }
 
 // Not logged: whoever waits for the peer says what it means for the call.

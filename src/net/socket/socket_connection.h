@@ -1,6 +1,7 @@
 // Messages over TCP: label (8 bytes, little endian), payload, and so on, over a first connection;
 // a long payload is cut into parts, one over each of several connections ("streams"). Which bytes
 // go where follows from the label and the message's number, so parts carry nothing of their own.
+// With checksums the label is followed by those of the payload and of itself.
 // TCP's own flow control stands for credits: who does not read makes the sender wait.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -24,8 +26,10 @@ class SocketConnection final : public Connection {
  public:
   // All are connected, authenticated and non-blocking, in the same order on both sides; `peer` says
   // who is there, for messages. Helpers move the bytes of several streams at once; null: the caller
-  // moves all. They outlive the connection.
-  SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers = nullptr);
+  // moves all. They outlive the connection. `isChecked`, the same on both sides: bytes that changed
+  // on their way are an error.
+  SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers = nullptr,
+                   bool isChecked = false);
 
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
@@ -42,8 +46,16 @@ class SocketConnection final : public Connection {
   std::vector<Watched> toWatch(const Readiness& readiness) const;
 
  private:
-  struct Outgoing {
+  // What goes before a payload; the sums (CRC-32C) only where they are checked.
+  struct Head {
     Label label;
+    uint32_t payloadSum = 0;
+    uint32_t ownSum = 0;  // of what is before it
+
+    uint32_t sum() const;
+  };
+  struct Outgoing {
+    Head head;
     std::span<const std::byte> payload;
   };
   // Touched by one thread at a time, which may be a helper's during flush() and receivePayload().
@@ -74,10 +86,13 @@ class SocketConnection final : public Connection {
   Progress fill(size_t most);
   size_t staged() const { return end_ - begin_; }
   Status ended(int errnoValue) const;
+  Status changed(std::string_view what, uint32_t wanted, uint32_t got);
 
   static constexpr size_t kMaxOutgoing = 32;  // messages under way; a power of two
   const std::string peer_;
   Helpers* const helpers_;
+  const bool isChecked_;
+  const size_t headBytes_;  // that are sent of a head
   std::vector<Stream> streams_;
 
   std::array<Outgoing, kMaxOutgoing> outgoing_;  // message m at m % kMaxOutgoing
@@ -94,6 +109,7 @@ class SocketConnection final : public Connection {
   size_t begin_ = 0;
   size_t end_ = 0;
   uint64_t labelCount_ = 0;   // received; the present payload is of the last
+  uint32_t payloadSum_ = 0;   // that it should have
   bool isReceiving_ = false;  // a payload, of so many bytes
   size_t payloadBytes_ = 0;
 };

@@ -24,7 +24,7 @@ struct Ends {
   std::unique_ptr<SocketConnection> left, right;
   std::vector<int> leftFds, rightFds;
 };
-Ends connect(size_t streams, Helpers* helpers = nullptr) {
+Ends connect(size_t streams, Helpers* helpers = nullptr, bool isChecked = false) {
   std::vector<Pipe> left, right;
   Ends made;
   for (size_t i = 0; i < streams; ++i) {
@@ -37,8 +37,10 @@ Ends connect(size_t streams, Helpers* helpers = nullptr) {
     left.emplace_back(nonBlocking(ends[0]));
     right.emplace_back(nonBlocking(ends[1]));
   }
-  made.left = std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers);
-  made.right = std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers);
+  made.left = std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers,
+                                                 isChecked);
+  made.right = std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers,
+                                                  isChecked);
   return made;
 }
 
@@ -115,6 +117,47 @@ TEST_F(SocketConnections, AreHelpedWithSeveralStreams) {
   Helpers helpers(2);
   Ends ends = connect(4, &helpers);
   expectAllWhole(ends, messagesOf({262'144, 8, 1 << 20, 100'000}, 60));
+}
+
+TEST_F(SocketConnections, BringThemWithChecksumsToo) {
+  Helpers helpers(2);
+  for (const size_t streams : {1, 3}) {
+    SCOPED_TRACE(streams);
+    Ends ends = connect(streams, &helpers, true);
+    expectAllWhole(ends, messagesOf({0, 1, 8, 16_KiB - 16, 16_KiB, 100'003, 262'144, 3}, 60));
+  }
+}
+
+// What the right end makes of a message of which one bit was changed on its way.
+Status receiveChanged(size_t payloadBytes, size_t bit) {
+  Ends ends = connect(1, nullptr, true);
+  const auto payload = bytesOf(1, payloadBytes);
+  const Label sent{.bytes = static_cast<uint32_t>(payloadBytes), .signature = 5};
+  EXPECT_EQ(ends.left->send(sent, payload), Progress::kAdvanced);
+  EXPECT_TRUE(ends.left->flush().ok());
+  std::vector<std::byte> wire(payloadBytes + 16);
+  EXPECT_EQ(::read(ends.rightFds[0], wire.data(), wire.size()), ssize_t(wire.size()));
+  wire[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+  EXPECT_EQ(::write(ends.leftFds[0], wire.data(), wire.size()), ssize_t(wire.size()));
+  Label label;
+  TUTTI_TRY(ends.right->receiveLabel(label).takeStatus());
+  std::vector<std::byte> into(label.bytes);
+  TUTTI_TRY(ends.right->receivePayload(into).takeStatus());
+  return {};
+}
+
+TEST_F(SocketConnections, FindAnyChangedBitByChecksums) {
+  for (const size_t bytes : {0, 5, 40, 1000}) {
+    for (size_t bit = 0; bit < 8 * (bytes + 16); ++bit) {
+      const Status found = receiveChanged(bytes, bit);
+      ASSERT_FALSE(found.ok()) << bytes << " bytes, bit " << bit;
+      EXPECT_EQ(found.code(), Code::kRemoteError);
+      const std::string what =
+          bit < 128 ? "the head of a message" : fmt::format("a message of {} bytes", bytes);
+      EXPECT_TRUE(found.message().starts_with(what + " from rank 0 at nowhere:0 was changed"))
+          << found.message();
+    }
+  }
 }
 
 TEST_F(SocketConnections, WaitAtTheStreamsThatStillOweSomething) {

@@ -142,9 +142,10 @@ Status SocketProvider::chooseWays() {
                           .interfaceCount = interfaces_.size(),
                           .cpuCount = affinityCpus().size()});
   if (spread_.threads > 1) helpers_ = std::make_unique<Helpers>(spread_.threads - 1);
-  log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}; {}", choice.reason,
+  log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}; {}{}", choice.reason,
             spread_.reason,
-            options_.isEncrypted ? "encrypted (TUTTI_SECURE=encrypt)" : "not encrypted");
+            options_.isEncrypted ? "encrypted (TUTTI_SECURE=encrypt)" : "not encrypted",
+            options_.isChecked ? "; messages have checksums" : "");
   return {};
 }
 
@@ -154,7 +155,7 @@ Status SocketProvider::listen() {
   options_.rng->fill(secret_);
   std::vector<std::unique_ptr<Acceptor>> acceptors;
   for (const bootstrap::Interface& each : interfaces_) {
-    TUTTI_TRY_ASSIGN(UniqueFd listener, bootstrap::listenOn(each.address));
+    TUTTI_TRY_ASSIGN(UniqueFd listener, bootstrap::listenOn(each.address, *options_.clock));
     TUTTI_TRY_ASSIGN(auto acceptor,
                      Acceptor::open(std::move(listener),
                                     {.key = keyOf(secret_),
@@ -250,7 +251,7 @@ void SocketProvider::deliver(bootstrap::Accepted accepted) {
   for (std::optional<Pipe>& each : whole.pipes) pipes.push_back(*std::move(each));
   whole.worker->arrived(std::make_unique<SocketConnection>(
       std::move(pipes), fmt::format("rank {} at {}", index(who.rank), accepted.from.text()),
-      helpers_.get()));
+      helpers_.get(), options_.isChecked));
 }
 
 // Under mutex_. False: no such connection is wanted.
@@ -332,7 +333,7 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(
       std::move(pipes),
       fmt::format("rank {} at {}", index(caller.peer), addresses[first % addresses.size()].text()),
-      helpers_.get());
+      helpers_.get(), options_.isChecked);
   return connection;
 }
 

@@ -1,0 +1,159 @@
+"""Interfaces that go down, change or are the wrong ones, and hosts without a free port: errors say what was tried and why not."""
+
+import sys
+import tempfile
+import time
+import unittest
+
+import bed
+from host_case import BOUND, REMOTE, SYSTEM, HostCase, T
+
+# Takes all TCP ports of an address in the range, says so, and keeps them until its input ends.
+TAKE_PORTS = """
+import socket, sys
+address, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+taken = []
+for port in range(first, last + 1):
+    taken.append(socket.socket())
+    taken[-1].bind((address, port))
+    taken[-1].listen()
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+class Interfaces(HostCase):
+    def lose(self, change, pattern):
+        """Three ranks on a host each; `change` the third host while they run. The others go on without it."""
+        hosts = self.make_hosts(3)
+        steps = "loop:allreduce:20000 shrink:2:abort allreduce:1000 destroy"
+        ranks = self.launch_on(hosts, [0, 1, 2], steps, steps, "loop:allreduce:20000 solo", timeout_ms=3000)
+        self.expect_success(ranks, "underway")
+        changed = time.monotonic()
+        change(hosts[2])
+        # The survivors notice one after the other, and the first one's shrink waits for the second.
+        self.expect(ranks[:2], "loop", REMOTE, r"rank 2 \(", changed, BOUND + 2)
+        self.expect([ranks[2]], "loop", REMOTE, pattern, changed, BOUND + 2, f"{self.id().split('.test_')[-1]}, as the host itself sees it")
+        self.expect_success(ranks[:2], "shrink")
+        self.expect_success(ranks[:2], "allreduce")
+        self.expect_success(ranks[2:], "solo")
+
+    def test_one_that_goes_down(self):
+        self.lose(lambda host: host.inside("ip", "link", "set", "eth0", "down"), r"rank [01] \(")
+
+    def test_one_whose_address_changes(self):
+        def change(host):
+            host.inside("ip", "addr", "del", f"{host.address}/24", "dev", "eth0")
+            host.inside("ip", "addr", "add", "10.77.0.99/24", "dev", "eth0")
+
+        self.lose(change, r"rank [01] \(")
+
+    def fail_init(self, hosts, code, pattern, missing, **settings):
+        """Rank 1 fails so; rank 0 hears of it, or misses it. Their processes are well."""
+        began = time.monotonic()
+        ranks = self.launch_on(hosts, [0, 1], *["init solo"] * 2, expect_init=False, **settings)
+        self.expect([ranks[1]], "init", code, pattern, began, BOUND)
+        self.expect([ranks[0]], "init", REMOTE, missing, began, BOUND, f"{self.id().split('.test_')[-1]}, as the other sees it")
+        self.expect_success(ranks, "solo")
+
+    def test_one_that_is_down_before_init(self):
+        hosts = self.make_hosts(2)
+        hosts[1].inside("ip", "link", "set", "eth0", "down")
+        self.fail_init(hosts, REMOTE, r"rank 1 cannot connect to 10\.77\.0\.1:\d+.*eth0 \(10\.77\.0\.2\) is down", "rank.* 1")
+
+
+class Ports(HostCase):
+    FIRST, LAST = 40_000, 40_015
+
+    def narrow(self, host):
+        """The system gives out these few ports only."""
+        host.inside("sh", "-c", f"echo {self.FIRST} {self.LAST} > /proc/sys/net/ipv4/ip_local_port_range")
+
+    def take_all(self, host):
+        taker = bed.subprocess.Popen([*host.prefix, sys.executable, "-c", TAKE_PORTS, host.address, str(self.FIRST), str(self.LAST)],
+                                     stdin=bed.subprocess.PIPE, stdout=bed.subprocess.PIPE, text=True)  # fmt: skip
+        self.addCleanup(lambda: (taker.kill(), taker.communicate()))
+        self.assertEqual(taker.stdout.readline().strip(), "taken")
+        return taker
+
+    def test_none_is_free(self):
+        hosts = self.make_hosts(2)
+        self.narrow(hosts[1])
+        self.take_all(hosts[1])
+        began = time.monotonic()
+        ranks = self.launch_on(hosts, [0, 1], *["init solo"] * 2, expect_init=False)
+        code, moment, message = ranks[1].result("init")
+        self.assertIn(code, (REMOTE, SYSTEM))
+        self.assertRegex(message, r"no free port.*net\.ipv4\.ip_local_port_range, 40000 to 40015")
+        self.keep_time(moment - began, BOUND)
+        self.expect([ranks[0]], "init", REMOTE, "rank.* 1", began, BOUND, "none is free, as the other host sees it")
+        self.expect_success(ranks, "solo")
+
+    def test_some_are_free_in_time(self):
+        hosts = self.make_hosts(2)
+        self.narrow(hosts[1])
+        taker = self.take_all(hosts[1])
+        ranks = self.launch_on(hosts, [0, 1], *["allreduce:1000 destroy"] * 2, expect_init=False, timeout_ms=20_000)
+        time.sleep(0.1)  # half a second is waited for one
+        taker.communicate()
+        self.expect_success(ranks, "allreduce")
+        self.expect_success(ranks, "destroy")
+
+    def test_those_of_jobs_before_still_wait(self):
+        """Ports that TCP keeps back for a minute (TIME_WAIT) are none the less enough, of few, for job after job."""
+        hosts = self.make_hosts(2)
+        for host in hosts.all:
+            self.narrow(host)
+        with tempfile.NamedTemporaryFile("w") as secret:
+            secret.write("a secret that the ranks of this test share")
+            secret.flush()
+            for _ in range(4):
+                settings = {"NCCL_COMM_ID": f"{hosts[0].address}:{self.FIRST}", "TUTTI_SECRET_FILE": secret.name}
+                ranks = self.launch_on(hosts, [0, 1], *["allreduce:1000 destroy"] * 2, timeout_ms=20_000, **settings)
+                self.expect_success(ranks, "allreduce")
+                self.expect_success(ranks, "destroy")
+                for rank in ranks:
+                    rank.child.wait(30)
+        self.assertGreater(sum(host.count_waiting() for host in hosts.all), 0)
+
+
+class Strangers(HostCase):
+    def test_one_with_another_secret(self):
+        hosts = self.make_hosts(3)
+        with tempfile.NamedTemporaryFile("w") as ours, tempfile.NamedTemporaryFile("w") as other:
+            ours.write("a secret that the ranks of this test share")
+            other.write("a secret that nobody else knows, as long")
+            for file in (ours, other):
+                file.flush()
+            began = time.monotonic()
+            each = [{"TUTTI_SECRET_FILE": name} for name in (ours.name, ours.name, other.name)]
+            ranks = self.launch_on(hosts, [0, 1, 2], *["init solo"] * 3, expect_init=False, each=each)
+            self.expect([ranks[2]], "init", REMOTE, "turned rank 2 away: .*TUTTI_SECRET_FILE", began, BOUND)
+            self.expect(ranks[:2], "init", REMOTE, r"rank.* 2\b", began, BOUND, "one with another secret, as the others see it")
+            self.expect_success(ranks, "solo")
+
+
+class Partitions(HostCase):
+    def test_both_sides_go_on_by_themselves_and_do_not_mix(self):
+        hosts = self.make_hosts(4)
+        goes_on = "allreduce:1000 line allreduce:3000 destroy"
+        left, right = (f"loop:allreduce:20000 shrink:{other}:abort {goes_on}" for other in ("2,3", "0,1"))
+        ranks = self.launch_on(hosts, [0, 1, 2, 3], left, left, right, right, timeout_ms=3000)
+        self.expect_success(ranks, "underway")
+        cut = time.monotonic()
+        hosts.part([2, 3])
+        self.expect(ranks[:2], "loop", REMOTE, r"rank [23] \(", cut, BOUND + 2)
+        self.expect(ranks[2:], "loop", REMOTE, r"rank [01] \(", cut, BOUND + 2)
+        self.expect_success(ranks, "shrink")
+        # Sums show who takes part: each side of its own two ranks alone, before the wire is whole again and after.
+        self.expect_success(ranks, "allreduce:1000")
+        hosts.join([2, 3])
+        for rank in ranks:
+            rank.say("go")
+        self.expect_success(ranks, "allreduce:3000")
+        self.expect_success(ranks, "destroy")
+
+
+if __name__ == "__main__":
+    bed.enter()
+    unittest.main(verbosity=1)

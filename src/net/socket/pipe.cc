@@ -134,7 +134,11 @@ bool isKnown(Cipher cipher) {
          (cipher == Cipher::kAes256Gcm && hasAes());
 }
 
-bool hasAes() { return crypto_aead_aes256gcm_is_available() == 1; }
+bool hasAes() {
+  // libsodium looks at the processor when it is initialised, and says no before.
+  static const bool has = sodium_init() >= 0 && crypto_aead_aes256gcm_is_available() == 1;
+  return has;
+}
 
 class Pipe::Seal {
  public:

@@ -180,8 +180,8 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
       return {};
     }
     if (const std::string* why = whyClosed(slot)) {
-      return remoteError("{}; rank {} still waited for it in {}", *why, index(slot.self),
-                         wait.what);
+      return remoteError("{}; rank {} still waited for it in {}{}", *why, index(slot.self),
+                         wait.what, unreachedBy(slot.self));
     }
     if (isAborted(wait.abort)) {
       return remoteError("rank {} was aborted while it waited for {} in {}", index(slot.self),
@@ -190,9 +190,10 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
     const Nanoseconds left = deadline - options_.clock->now();
     if (left.count() <= 0) {
       return remoteError(
-          "{} sent nothing to rank {} within {} ms in {}; TUTTI_TIMEOUT_MS changes "
+          "{} sent nothing to rank {} within {} ms in {}{}; TUTTI_TIMEOUT_MS changes "
           "this limit",
-          name(slot.peer), index(slot.self), wait.timeout.count(), wait.what);
+          name(slot.peer), index(slot.self), wait.timeout.count(), wait.what,
+          unreachedBy(slot.self));
     }
     mailbox.changed.wait_for(lock, std::min<Nanoseconds>(left, kAbortCheck));
   }
@@ -374,6 +375,17 @@ bool Endpoint::mayStillHear(Rank self, Rank peer) const {
     const Introduction& who = entry.second.introduction;
     return who.rank == peer && who.target == self;
   });
+}
+
+// A peer that our messages do not reach may fail for want of them. "; rank 1 (...) could not be
+// reached at ...", or "" where all take what the rank sends.
+std::string Endpoint::unreachedBy(Rank self) const {
+  for (const auto& [pair, outgoing] : outgoing_) {
+    if (pair.first != self) continue;
+    if (const std::string why = outgoing->whyUnreached(); !why.empty())
+      return fmt::format("; {} {}", name(pair.second), why);
+  }
+  return "";
 }
 
 // A peer that takes no more is not waited for either, unless its own connection will tell its end.

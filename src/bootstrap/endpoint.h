@@ -118,6 +118,7 @@ class Endpoint {
   void hearFarewell(const Incoming& from, std::span<const std::byte> text);
   void closeFor(Mailbox& mailbox, Rank leaver, const std::string& cause);
   const std::string* whyClosed(const Slot& slot);
+  std::string unreachedBy(Rank self) const;
   bool isFlushed(Rank rank) const;
   std::string name(Rank rank) const;
 

@@ -81,6 +81,13 @@ std::optional<Instant> Outgoing::nextTime() const {
   return std::nullopt;
 }
 
+std::string Outgoing::whyUnreached() const {
+  if (encoder_) return "";
+  if (stage_ == Stage::kBroken) return fault_;
+  return fmt::format("has not been reached at {} yet{}{}", options_.address.text(),
+                     lastTrouble_.empty() ? "" : ": ", lastTrouble_);
+}
+
 void Outgoing::begin() {
   Connecting connecting = startConnect(options_.address);
   if (!connecting.fd) return retry(connectTrouble(connecting.errnoValue));

@@ -47,6 +47,8 @@ class Outgoing {
   // Why nothing more can be sent; "" while all is well. "closed its connection", "could not be
   // reached at ...".
   const std::string& fault() const { return fault_; }
+  // Why it has never been open; "" when it was. "has not been reached at ... yet: ...".
+  std::string whyUnreached() const;
 
  private:
   enum class Stage : uint8_t { kPausing, kConnecting, kReply, kOpen, kBroken };

@@ -61,6 +61,22 @@ class Interfaces(HostCase):
         hosts[1].inside("ip", "link", "set", "eth0", "down")
         self.fail_init(hosts, REMOTE, r"rank 1 cannot connect to 10\.77\.0\.1:\d+.*eth0 \(10\.77\.0\.2\) is down", "rank.* 1")
 
+    def test_a_wrong_one(self):
+        """The others have no way to the interface that one host is told to use."""
+        hosts = self.make_hosts(2)
+        hosts[1].inside("ip", "link", "add", "wrong0", "type", "veth", "peer", "name", "wrong1")
+        for name in ("wrong0", "wrong1"):
+            hosts[1].inside("ip", "addr", "add", f"10.99.{name[-1]}.1/24", "dev", name)
+            hosts[1].inside("ip", "link", "set", name, "up")
+        for name in ("wrong0", "wrong1"):
+            hosts[1].set_up(name)
+        began = time.monotonic()
+        ranks = self.launch_on(hosts, [0, 1], *["init allreduce:64 solo"] * 2, expect_init=False, each=[{}, {"NCCL_SOCKET_IFNAME": "=wrong0"}])
+        pattern = r"10\.99\.0\.1:\d+ .*(Network is unreachable|No route to host); here .*eth0 \(10\.77\.0\.1\) is up"
+        self.expect([ranks[0]], "init", REMOTE, pattern, began, BOUND)
+        self.assertNotEqual(ranks[1].result("init")[0], 0)
+        self.expect_success(ranks, "solo")
+
 
 class Ports(HostCase):
     FIRST, LAST = 40_000, 40_015

@@ -183,6 +183,8 @@ class Pipe::Seal {
     return closed(EBADMSG);
   }
 
+  bool hasMore() const { return plainBegin_ != plainEnd_ || hasRecord(); }
+
  private:
   // A batch of records of what is to be sent.
   void sealSome(std::span<const iovec> pieces) {
@@ -292,6 +294,8 @@ IoResult Pipe::write(std::span<const iovec> pieces) {
     if (errno != EINTR) return closed(errno);
   }
 }
+
+bool Pipe::hasMore() const { return seal_ && seal_->hasMore(); }
 
 IoResult Pipe::read(std::span<const iovec> pieces) {
   if (seal_) return seal_->read(fd_.get(), pieces);

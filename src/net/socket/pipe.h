@@ -51,6 +51,8 @@ class Pipe {
   // kClosed with EBADMSG: a record was not the other side's next. A count below the pieces' bytes
   // says that no more is there now.
   bootstrap::IoResult read(std::span<const iovec> pieces);
+  // Bytes that read() gives without the descriptor, which says nothing of them.
+  bool hasMore() const;
 
  private:
   class Seal;

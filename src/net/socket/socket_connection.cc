@@ -266,9 +266,12 @@ std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness
     const bool isAwaited =
         isReceiving_ ? streams_[i].received != partOf(labelCount_ - 1, payloadBytes_, i).bytes()
                      : i == 0;
-    const bool toSend = readiness.toSend && hasUnsent(i);
-    if (toSend || (readiness.toReceive && isAwaited))
-      watched.push_back({.fd = streams_[i].pipe.fd(), .toSend = toSend});
+    const bool toReceive = readiness.toReceive && isAwaited;
+    // What lies in the pipe already makes no descriptor readable; room to send there is nearly
+    // always, and says so at once.
+    const bool toSend =
+        (readiness.toSend && hasUnsent(i)) || (toReceive && streams_[i].pipe.hasMore());
+    if (toSend || toReceive) watched.push_back({.fd = streams_[i].pipe.fd(), .toSend = toSend});
   }
   return watched;
 }

@@ -175,6 +175,29 @@ TEST_F(SocketConnections, WaitAtTheStreamsThatStillOweSomething) {
   EXPECT_EQ(ends.right->toWatch({.toReceive = true}).size(), 2u);
 }
 
+// The pipe has read further than the label: no more will come to wake the reader.
+TEST(SealedConnections, AreReadyWhileTheirPipeHasMore) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const auto made = [](int fd) {
+    std::vector<Pipe> pipes;
+    pipes.emplace_back(nonBlocking(fd), Cipher::kChaCha20Poly1305, PipeKeys{});
+    return SocketConnection(std::move(pipes), "a peer", nullptr, false);
+  };
+  SocketConnection left = made(ends[0]);
+  SocketConnection right = made(ends[1]);
+  const auto sent = bytesOf(7, 20'000);
+  ASSERT_EQ(left.send({.bytes = 20'000, .signature = 1}, sent), Progress::kAdvanced);
+  ASSERT_EQ(left.flush().value(), Progress::kDone);
+  Label label;
+  ASSERT_EQ(right.receiveLabel(label).value(), Progress::kDone);
+  EXPECT_TRUE(right.toWatch({.toReceive = true}).at(0).toSend);
+  std::vector<std::byte> received(sent.size());
+  ASSERT_EQ(right.receivePayload(received).value(), Progress::kDone);
+  EXPECT_EQ(received, sent);
+  EXPECT_FALSE(right.toWatch({.toReceive = true}).at(0).toSend);
+}
+
 TEST_F(SocketConnections, LoadEachStreamAlike) {
   Ends ends = connect(4);
   std::array<size_t, 4> bytes{};

@@ -75,9 +75,8 @@ constexpr SettingInfo kTable[] = {
      "the interfaces' speed. Of ranks that differ the larger number holds."},
     {"TUTTI_NET_CHECKSUM", kInteger, "", "0", "0..1",
      "1: messages between hosts over sockets have a checksum (CRC-32C), and one that was changed "
-     "on "
-     "its way is an error that names the link, where TCP's own lets one in 65536 pass. Must agree "
-     "on all ranks."},
+     "on its way is an error that names the link, where TCP's own lets one in 65536 pass. Must "
+     "agree on all ranks."},
     {"NCCL_SOCKET_FAMILY", kChoice, "", "", "AF_INET|AF_INET6",
      "Use IPv4 or IPv6 only; unset: either."},
     {"NCCL_COMM_ID", kText, "", "", "",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,20 @@ T loadLittle(const std::byte* at) {
   uint64_t bits = 0;
   for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(at[i]) << (8 * i);
   return static_cast<T>(bits);
+}
+
+// As libsodium takes bytes.
+inline unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+inline const unsigned char* raw(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+// Of what is encrypted as number `number` under a key, which sees none twice (RFC 8439).
+inline constexpr size_t kCounterNonceBytes = 12;
+inline std::array<unsigned char, kCounterNonceBytes> nonceOf(uint64_t number) {
+  std::array<unsigned char, kCounterNonceBytes> nonce{};
+  storeLittle(reinterpret_cast<std::byte*>(nonce.data()), number);
+  return nonce;
 }
 
 class ByteWriter {

@@ -17,15 +17,7 @@ constexpr size_t kCounterAt = 8;
 
 static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == kFrameMacBytes);
 static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == sizeof(Key));
-
-// The frame's counter: no key sees one twice.
-std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonceOf(uint64_t counter) {
-  std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES> nonce{};
-  storeLittle(reinterpret_cast<std::byte*>(nonce.data()), counter);
-  return nonce;
-}
-
-unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == kCounterNonceBytes);
 
 }  // namespace
 

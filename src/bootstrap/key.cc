@@ -50,7 +50,7 @@ void keyedHash(const Key& key, std::string_view label,
   for (std::span<const std::byte> part : parts) {
     crypto_generichash_update(&state, raw(part.data()), part.size());
   }
-  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(out.data()), out.size());
+  crypto_generichash_final(&state, raw(out.data()), out.size());
   sodium_memzero(&state, sizeof state);
 }
 

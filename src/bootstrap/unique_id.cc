@@ -27,8 +27,8 @@ static_assert(kChecksumAt + kChecksumBytes == kUniqueIdBytes);
 
 std::array<std::byte, kChecksumBytes> checksumOf(const std::array<std::byte, kUniqueIdBytes>& id) {
   std::array<std::byte, kChecksumBytes> checksum;
-  crypto_generichash(reinterpret_cast<unsigned char*>(checksum.data()), checksum.size(),
-                     reinterpret_cast<const unsigned char*>(id.data()), kChecksumAt, nullptr, 0);
+  crypto_generichash(raw(checksum.data()), checksum.size(), raw(id.data()), kChecksumAt, nullptr,
+                     0);
   return checksum;
 }
 

@@ -182,6 +182,20 @@ wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
   return isOneHost(records) ? geometry : plan::acrossHosts(geometry);
 }
 
+template <size_t kSize>
+std::string quoted(const std::array<char, kSize>& text) {
+  return fmt::format("\"{}\"", text.data());
+}
+
+// A setting that all ranks must have alike, with the two values.
+Status differs(std::string_view setting, const InitRecord& other, std::string_view others,
+               const InitRecord& own, std::string_view owns) {
+  return invalidUsage(
+      "{} differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; set it alike on all",
+      setting, other.peer.rank, other.peer.hostName.data(), others, own.peer.rank,
+      own.peer.hostName.data(), owns);
+}
+
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
   for (size_t i = 0; i < records.size(); ++i) {
     const InitRecord& other = records[i];
@@ -206,33 +220,19 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
           "wants the same ids in the same order on all ranks",
           i, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
     }
-    if (other.algorithmsHash != own.algorithmsHash) {
-      return invalidUsage(
-          "NCCL_ALGO differs between ranks: rank {} ({}) has \"{}\", rank {} ({}) has \"{}\"; set "
-          "it alike on all",
-          i, other.peer.hostName.data(), other.algorithms.data(), own.peer.rank,
-          own.peer.hostName.data(), own.algorithms.data());
-    }
-    if (own.gpuHash != 0 && other.protocols != own.protocols) {
-      return invalidUsage(
-          "NCCL_PROTO differs between ranks: rank {} ({}) has \"{}\", rank {} ({}) has \"{}\"; set "
-          "it alike on all",
-          i, other.peer.hostName.data(), other.protocols.data(), own.peer.rank,
-          own.peer.hostName.data(), own.protocols.data());
-    }
+    if (other.algorithmsHash != own.algorithmsHash)
+      return differs("NCCL_ALGO", other, quoted(other.algorithms), own, quoted(own.algorithms));
+    if (own.gpuHash != 0 && other.protocols != own.protocols)
+      return differs("NCCL_PROTO", other, quoted(other.protocols), own, quoted(own.protocols));
     if (other.isEncrypted != own.isEncrypted) {
-      return invalidUsage(
-          "TUTTI_SECURE differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; set it "
-          "alike on all",
-          i, other.peer.hostName.data(), other.isEncrypted != 0 ? "encrypt" : "auth", own.peer.rank,
-          own.peer.hostName.data(), own.isEncrypted != 0 ? "encrypt" : "auth");
+      const auto mode = [](const InitRecord& of) {
+        return of.isEncrypted != 0 ? "encrypt" : "auth";
+      };
+      return differs("TUTTI_SECURE", other, mode(other), own, mode(own));
     }
     if (other.checksNetwork != own.checksNetwork) {
-      return invalidUsage(
-          "TUTTI_NET_CHECKSUM differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; set "
-          "it alike on all",
-          i, other.peer.hostName.data(), other.checksNetwork, own.peer.rank,
-          own.peer.hostName.data(), own.checksNetwork);
+      return differs("TUTTI_NET_CHECKSUM", other, std::to_string(other.checksNetwork), own,
+                     std::to_string(own.checksNetwork));
     }
     if (other.tuningHash != own.tuningHash) {
       return invalidUsage(

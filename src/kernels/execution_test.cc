@@ -101,7 +101,7 @@ TEST(Execution, BothEndsAgreeWhetherALinkIsUsed) {
 }
 
 TEST(Execution, EachSenderRefersOrCopiesAsItLikes) {
-  if (!readsThroughKernel()) GTEST_SKIP() << "no process may read another's memory here";
+  if (!readsThroughKernel()) GTEST_SKIP() << kNotThroughKernel;
   SeededRng rng(20261121);
   for (int c = 0; c < kCollectiveCount; ++c) {
     for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
@@ -121,7 +121,7 @@ TEST(Execution, EachSenderRefersOrCopiesAsItLikes) {
 }
 
 TEST(Execution, BothEndsCopyLongReferences) {
-  if (!readsThroughKernel()) GTEST_SKIP() << "no process may read another's memory here";
+  if (!readsThroughKernel()) GTEST_SKIP() << kNotThroughKernel;
   SeededRng rng(20261123);
   for (int c = 0; c < kCollectiveCount; ++c) {
     for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {

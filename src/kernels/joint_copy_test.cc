@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kBytes = 300'001;
 constexpr uint64_t kGuard = 64;
-constexpr const char* kNotThroughKernel = "no process may read another's memory here";
 
 // How the ends of a link reach each other's memory.
 enum class Way { kKernel, kOneProcess, kMapped };

@@ -13,4 +13,6 @@ inline bool readsThroughKernel() {
   return canReadProcess(::getpid(), &word, word);
 }
 
+inline constexpr const char* kNotThroughKernel = "no process may read another's memory here";
+
 }  // namespace tutti::kernels

@@ -25,3 +25,8 @@ class HostCase(FaultCase):
         prefixes = [hosts[place].prefix for place in places]
         settings.setdefault("timeout_ms", int(T * 1000))
         return self.launch(*steps_by_rank, prefixes=prefixes, **settings)
+
+    def expect_survivors(self, ranks):
+        """They leave the dead out, and the new communicator works: steps `shrink:... allreduce:...`."""
+        self.expect_success(ranks, "shrink")
+        self.expect_success(ranks, "allreduce")

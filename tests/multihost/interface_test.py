@@ -34,8 +34,7 @@ class Interfaces(HostCase):
         # The survivors notice one after the other, and the first one's shrink waits for the second.
         self.expect(ranks[:2], "loop", REMOTE, r"rank 2 \(", changed, BOUND + 2)
         self.expect([ranks[2]], "loop", REMOTE, pattern, changed, BOUND + 2, f"{self.id().split('.test_')[-1]}, as the host itself sees it")
-        self.expect_success(ranks[:2], "shrink")
-        self.expect_success(ranks[:2], "allreduce")
+        self.expect_survivors(ranks[:2])
         self.expect_success(ranks[2:], "solo")
 
     def test_one_that_goes_down(self):

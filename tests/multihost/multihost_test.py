@@ -232,8 +232,7 @@ class Faults(HostCase):
         ranks[1].child.kill()
         survivors = [ranks[0], ranks[2], ranks[3]]
         self.expect(survivors, "loop", REMOTE, r"rank 1 \(.*\) (died|ended)", killed, BOUND)
-        self.expect_success(survivors, "shrink")
-        self.expect_success(survivors, "allreduce")
+        self.expect_survivors(survivors)
 
     def test_a_frozen_rank_is_named_on_all_hosts(self):
         hosts = self.make_hosts(3)
@@ -243,8 +242,7 @@ class Faults(HostCase):
         ranks[1].child.send_signal(19)
         survivors = [ranks[0], ranks[2]]
         self.expect(survivors, "loop", REMOTE, "rank 1 .* gave rank . no sign of life", stopped, BOUND)
-        self.expect_success(survivors, "shrink")
-        self.expect_success(survivors, "allreduce")
+        self.expect_survivors(survivors)
 
     def test_a_cut_wire_is_an_error_on_both_sides(self):
         hosts = self.make_hosts(3)
@@ -256,8 +254,7 @@ class Faults(HostCase):
         hosts[2].cut()
         self.expect(ranks[:2], "loop", REMOTE, r"rank 2 \(", cut, BOUND + 2)
         self.expect([ranks[2]], "loop", REMOTE, r"rank [01] \(", cut, BOUND + 2, "a cut wire as the lonely host sees it")
-        self.expect_success(ranks[:2], "shrink")
-        self.expect_success(ranks[:2], "allreduce")
+        self.expect_survivors(ranks[:2])
 
     def test_a_wire_that_is_cut_one_way_is_an_error_on_both_sides(self):
         hosts = self.make_hosts(3)
@@ -267,8 +264,7 @@ class Faults(HostCase):
         cut = time.monotonic()
         hosts[2].deafen()
         self.expect(ranks, "loop", REMOTE, "rank [012]", cut, BOUND + 2)
-        self.expect_success(ranks[:2], "shrink")
-        self.expect_success(ranks[:2], "allreduce")
+        self.expect_survivors(ranks[:2])
 
     def test_a_host_that_vanishes_says_no_goodbye(self):
         hosts = self.make_hosts(3)
@@ -279,8 +275,7 @@ class Faults(HostCase):
         ranks[1].child.kill()
         survivors = [ranks[0], ranks[2]]
         self.expect(survivors, "loop", REMOTE, r"rank 1 \(", vanished, BOUND + 2)
-        self.expect_success(survivors, "shrink")
-        self.expect_success(survivors, "allreduce")
+        self.expect_survivors(survivors)
 
     def test_a_wire_that_comes_back_in_time_is_no_fault(self):
         hosts = self.make_hosts(2)

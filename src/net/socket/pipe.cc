@@ -18,6 +18,8 @@ namespace {
 
 using bootstrap::IoResult;
 using bootstrap::IoState;
+using bootstrap::nonceOf;
+using bootstrap::raw;
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kTagBytes = 16;
@@ -29,13 +31,10 @@ constexpr size_t kBatch = 4;
 
 static_assert(crypto_aead_aes256gcm_ABYTES == kTagBytes);
 static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == kTagBytes);
+static_assert(crypto_aead_aes256gcm_NPUBBYTES == bootstrap::kCounterNonceBytes);
+static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == bootstrap::kCounterNonceBytes);
 static_assert(crypto_aead_aes256gcm_KEYBYTES == sizeof(bootstrap::Key));
 static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == sizeof(bootstrap::Key));
-
-unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
-const unsigned char* raw(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
 
 IoResult again() { return {.state = IoState::kWouldBlock, .count = 0, .errnoValue = 0}; }
 IoResult moved(size_t count) { return {.state = IoState::kMoved, .count = count, .errnoValue = 0}; }
@@ -76,7 +75,7 @@ class Box {
   // the length.
   void seal(std::span<const std::byte> plain, std::byte* sealed) {
     bootstrap::storeLittle(sealed, static_cast<uint32_t>(plain.size()));
-    const auto nonce = nextNonce();
+    const auto nonce = nonceOf(number_++);
     unsigned char* into = raw(sealed + kLengthBytes);
     if (cipher_ == Cipher::kAes256Gcm) {
       crypto_aead_aes256gcm_encrypt_afternm(into, nullptr, raw(plain.data()), plain.size(),
@@ -91,7 +90,7 @@ class Box {
 
   // False: it is not the next record.
   bool open(std::span<const std::byte> sealed, std::byte* plain) {
-    const auto nonce = nextNonce();
+    const auto nonce = nonceOf(number_++);
     const unsigned char* from = raw(sealed.data() + kLengthBytes);
     const size_t bytes = sealed.size() - kLengthBytes;
     if (cipher_ == Cipher::kAes256Gcm) {
@@ -105,18 +104,11 @@ class Box {
   }
 
  private:
-  std::array<unsigned char, crypto_aead_aes256gcm_NPUBBYTES> nextNonce() {
-    std::array<unsigned char, crypto_aead_aes256gcm_NPUBBYTES> nonce{};
-    bootstrap::storeLittle(reinterpret_cast<std::byte*>(nonce.data()), number_++);
-    return nonce;
-  }
-
   const Cipher cipher_;
   const bootstrap::Key key_;
   uint64_t number_ = 0;  // wraps after more bytes than any wire carries
   crypto_aead_aes256gcm_state aes_{};
 };
-static_assert(crypto_aead_chacha20poly1305_ietf_NPUBBYTES == crypto_aead_aes256gcm_NPUBBYTES);
 
 }  // namespace
 

@@ -158,6 +158,8 @@ class VirtualLink {
   }
   wire::LinkControl& senderSide() { return *sender_.port.view.control; }
   wire::LinkControl& receiverSide() { return *receiver_.port.view.control; }
+  template <typename End, typename Leave, typename Wakes>
+  std::optional<bool> turnOf(End& end, bool mayClose, const Leave& leave, const Wakes& wakes);
   bool senderWakes() {
     return senderSide().receiverFault.load() != 0 ||
            (sender_.port.next < count_ ? wire::hasFreeSlot(sender_.port, 0)
@@ -228,22 +230,32 @@ bool VirtualLink::befall() {
   return true;
 }
 
-bool VirtualLink::sendingRank(bool mayClose) {
-  End<SendPump>& end = sender_;
+// The turn of a rank that is busy, through or asleep: whether it did anything. Nothing: it is awake
+// and has calls to make.
+template <typename End, typename Leave, typename Wakes>
+std::optional<bool> VirtualLink::turnOf(End& end, bool mayClose, const Leave& leave,
+                                        const Wakes& wakes) {
   if (end.isBusy()) return false;
   if (end.isThrough) {
     if (!end.hasLeft) {
-      leaveSender(wire::LinkFault::kDestroyed);
+      leave();
     } else if (mayClose && rng_.below(3) == 0) {
       end.close(clock_);
     }
     return true;
   }
-  if (end.isAsleep && !senderWakes()) {
+  if (end.isAsleep && !wakes()) {
     if (looksIn()) end.sleep();
     return false;
   }
   end.isAsleep = false;
+  return std::nullopt;
+}
+
+bool VirtualLink::sendingRank(bool mayClose) {
+  End<SendPump>& end = sender_;
+  const auto leave = [this] { leaveSender(wire::LinkFault::kDestroyed); };
+  if (const auto had = turnOf(end, mayClose, leave, [this] { return senderWakes(); })) return *had;
   if (const uint32_t fault = senderSide().receiverFault.load(); fault != 0) {
     senderSaw_ = fault;
     leaveSender(wire::LinkFault::kAborted);
@@ -292,20 +304,9 @@ void VirtualLink::leaveSender(wire::LinkFault fault) {
 
 bool VirtualLink::receivingRank(bool mayClose) {
   End<ReceivePump>& end = receiver_;
-  if (end.isBusy()) return false;
-  if (end.isThrough) {
-    if (!end.hasLeft) {
-      leaveReceiver(wire::LinkFault::kDestroyed);
-    } else if (mayClose && rng_.below(3) == 0) {
-      end.close(clock_);
-    }
-    return true;
-  }
-  if (end.isAsleep && !receiverWakes()) {
-    if (looksIn()) end.sleep();
-    return false;
-  }
-  end.isAsleep = false;
+  const auto leave = [this] { leaveReceiver(wire::LinkFault::kDestroyed); };
+  if (const auto had = turnOf(end, mayClose, leave, [this] { return receiverWakes(); }))
+    return *had;
   if (wire::hasMessage(end.port)) {
     if (rng_.below(4) != 0) takeOne();
     return true;

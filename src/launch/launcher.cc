@@ -18,10 +18,31 @@ namespace {
 // Where the kernel cannot fence other threads, a wake-up may be missed (base/futex.h).
 constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
 
+// Looks at a network at most, when a call is run at once: each is a system call.
+constexpr uint32_t kNetworkLooks = 32;
+
+Result<Progress> pollWithMotors(kernels::Execution& execution, channel::LinkSet& links,
+                                uint32_t looks) {
+  for (uint32_t look = 0; look < std::min(looks, kNetworkLooks); ++look) {
+    TUTTI_TRY_ASSIGN(const Progress progress, execution.poll());
+    if (progress == Progress::kDone) {
+      links.settleMotors();
+      return Progress::kDone;
+    }
+    if (progress == Progress::kIdle) {
+      links.runMotors();
+    } else {
+      links.runSenders();
+    }
+  }
+  return Progress::kIdle;
+}
+
 // An error is left to the operation, which comes upon it again and tells it.
-bool endsWithin(kernels::Execution& execution, uint32_t looks) {
+bool endsWithin(kernels::Execution& execution, channel::LinkSet& links, uint32_t looks) {
   try {
-    Result<Progress> progress = execution.poll(looks);
+    Result<Progress> progress =
+        links.hasMotors() ? pollWithMotors(execution, links, looks) : execution.poll(looks);
     return progress.ok() && *progress == Progress::kDone;
   } catch (const std::bad_alloc&) {
     return false;
@@ -194,10 +215,11 @@ BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
       spare_.load(std::memory_order_acquire) != nullptr || freeOperations_ != nullptr;
   const bool isNext = completed_.load(std::memory_order_acquire) == preparedCount();
   if (!isFree || !isNext || !failure_.ok()) return nullptr;
-  if (parts_.links.hasMotors()) return nullptr;
   BoundPlan* plan = recentPlans_[ShapeHash{}(call.shape) % kRecentPlans];
   const bool isKnown = plan != nullptr && plan->mayRunAtOnce && plan->shape == call.shape;
   if (!isKnown) return nullptr;
+  // What a network sends from the program's memory, and puts there.
+  if (plan->mayShare && parts_.links.hasMotors()) return nullptr;
   if (!plan->mayShare || !parts_.segments.hasAny()) return plan;
   // The trial has found that copies are faster.
   return plan->forms.keepsCopies() ? plan : nullptr;
@@ -222,7 +244,7 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   kernels::Execution execution;
   bind(call, *plan, plan->own, mark.signature, execution.binding());
   execution.start();
-  if (endsWithin(execution, looks)) {
+  if (endsWithin(execution, parts_.links, looks)) {
     parts_.recorder->end(recorded, observe::EntryState::kDone);
     watch_.advanced();
     markDone(number);

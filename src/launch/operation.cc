@@ -256,7 +256,7 @@ bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
   const bool isOwn = plan.lane == channel::Lane::kPointToPoint &&
                      shape.peer == launcher_.parts_.planner.agreement().rank;
   return !profile_ && !isOwn && !plan.other && plan.own.plan.layout.pieceCount == 1 &&
-         !plan.own.plan.isDirect && !plan.own.plan.mayRefer;
+         !plan.own.plan.isDirect && !plan.own.plan.mayRefer && !plan.own.plan.networkOp;
 }
 
 // Whether any message is long enough to name memory instead of bringing it.

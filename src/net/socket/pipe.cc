@@ -1,5 +1,7 @@
 #include "net/socket/pipe.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sodium.h>
 #include <sys/socket.h>
 
@@ -285,6 +287,13 @@ IoResult Pipe::write(std::span<const iovec> pieces) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return again();
     if (errno != EINTR) return closed(errno);
   }
+}
+
+void Pipe::holdAcks() {
+  const int isQuick = 0;
+  // Without it messages are later, not lost.
+  [[maybe_unused]] const int ignored =
+      ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_QUICKACK, &isQuick, sizeof isQuick);
 }
 
 bool Pipe::hasMore() const { return seal_ && seal_->hasMore(); }

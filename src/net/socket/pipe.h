@@ -51,6 +51,9 @@ class Pipe {
   // kClosed with EBADMSG: a record was not the other side's next. A count below the pieces' bytes
   // says that no more is there now.
   bootstrap::IoResult read(std::span<const iovec> pieces);
+  // Acknowledges what comes with what goes out, or after two segments, or 40 ms; until the system
+  // finds the connection idle. TCP alone would answer each short message with a packet of its own.
+  void holdAcks();
   // Bytes that read() gives without the descriptor, which says nothing of them.
   bool hasMore() const;
 

@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +13,8 @@
 
 #include "base/rng.h"
 #include "base/units.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/socket_address.h"
 
 namespace tutti::net::socket {
 namespace {
@@ -245,6 +250,44 @@ TEST_F(SocketConnections, TakeOnlySoManyMessagesAtATime) {
   EXPECT_LT(taken, 1000);
   EXPECT_EQ(left_->flush().value(), Progress::kIdle);
   EXPECT_EQ(left_->sentCount(), 0u);
+}
+
+// Packets that the receiver's end of a TCP connection has sent.
+uint32_t segmentsFrom(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+  return info.tcpi_segs_out;
+}
+
+TEST(SocketConnectionsOverTcp, AnswerShortMessagesWithFewerPacketsThanMessages) {
+  const UniqueFd listener =
+      bootstrap::listenOn(bootstrap::SocketAddress::parse("127.0.0.1:0").value()).value();
+  UniqueFd out = bootstrap::startConnect(bootstrap::localAddress(listener.get())).fd;
+  pollfd coming{.fd = listener.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&coming, 1, 10'000), 1);
+  UniqueFd in(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  ASSERT_TRUE(out && in);
+  bootstrap::setTcpOptions(out.get(), std::chrono::seconds(10));
+  const int receiver = in.get();
+  std::vector<Pipe> left, right;
+  left.emplace_back(std::move(out));
+  right.emplace_back(std::move(in));
+  SocketConnection sending(std::move(left), "rank 1 at nowhere:1");
+  SocketConnection receiving(std::move(right), "rank 0 at nowhere:0");
+  constexpr uint32_t kMessages = 32;
+  const std::vector<std::byte> payload = bytesOf(1, 8);
+  const uint32_t before = segmentsFrom(receiver);
+  for (uint32_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(sending.send({.bytes = 8, .signature = i}, payload), Progress::kAdvanced);
+    ASSERT_EQ(sending.flush().value(), Progress::kDone);
+    Label label;
+    while (receiving.receiveLabel(label).value() != Progress::kDone) {
+    }
+    std::array<std::byte, 8> into{};
+    ASSERT_EQ(receiving.receivePayload(into).value(), Progress::kDone);
+  }
+  EXPECT_LE(segmentsFrom(receiver) - before, kMessages / 2 + 2);
 }
 
 TEST_F(SocketConnections, SayWhoseConnectionEnded) {

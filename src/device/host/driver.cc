@@ -1,6 +1,7 @@
 #include "device/host/driver.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::device::host {
 namespace {
@@ -92,6 +93,24 @@ class Pending {
   Task* first_;
 };
 
+// Whether another thread had this one's CPU while it yielded. Asked only where a wait has outlasted
+// its spins.
+class Rivals {
+ public:
+  explicit Rivals(const Waiting& waiting) : waiting_(waiting) {}
+  void watch() {
+    if (before_ < 0) before_ = waiting_.switches();
+  }
+  bool cameBy() {
+    const int64_t before = std::exchange(before_, -1);
+    return before < 0 || waiting_.switches() != before;
+  }
+
+ private:
+  const Waiting& waiting_;
+  int64_t before_ = -1;  // -1: not watching
+};
+
 // Most short operations end here, in one poll. False: it is still to be driven.
 bool endsAtOnce(Task& task) {
   task.looks = kFirstLooks;
@@ -120,14 +139,17 @@ void drive(Task* first, Waiting& waiting) {
   if (first != nullptr && first->next == nullptr && policy.spins > 0 && endsAtOnce(*first)) return;
   Pending pending(first);
   Waiter waiter(waiting.patience.limit(policy));
+  Rivals rivals(waiting);
   while (!pending.isEmpty()) {
     if (pending.poll()) {
       if (waiter.hasWaited()) {
-        waiting.patience.learn(waiter.wasShort());
+        const bool wasShort = waiter.wasShort();
+        waiting.patience.learn(wasShort || !rivals.cameBy());
         waiter.reset(waiting.patience.limit(policy));
       }
       continue;
     }
+    if (policy.spins > 0 && waiter.isDoneSpinning()) rivals.watch();
     const Waiter::Next next = waiter.next(pending.pollCost());
     if (waiter.isYielding()) pending.noteYields(1);
     if (next == Waiter::Next::kPoll) continue;

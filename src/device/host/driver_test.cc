@@ -139,6 +139,38 @@ TEST_F(DriverTest, LetsATaskBeReusedOrFreedFromInsideComplete) {
   EXPECT_EQ(freed, 3);
 }
 
+class DriverPatienceTest : public DriverTest {
+ protected:
+  static constexpr WaitPolicy kOwn{.spins = 512, .yields = 64};
+  // Waits, each longer than the spins.
+  void waitLong(int times) {
+    waiting_.setPolicy(kOwn);
+    for (int i = 0; i < times; ++i) {
+      std::deque<Progress> script(kOwn.spins + 8, Progress::kIdle);
+      script.push_back(Progress::kDone);
+      ScriptedTask task(std::move(script));
+      run({&task});
+      EXPECT_EQ(task.completions, 1);
+    }
+  }
+  uint32_t spins() const { return waiting_.patience.limit(kOwn).spins; }
+};
+
+TEST_F(DriverPatienceTest, StaysWhileNobodyElseWantsTheCpu) {
+  waiting_.switches = [] { return int64_t{7}; };
+  waitLong(6);
+  EXPECT_EQ(spins(), kOwn.spins);
+}
+
+TEST_F(DriverPatienceTest, EndsWhereOthersRunMeanwhile) {
+  waiting_.switches = [] {
+    static int64_t count = 0;
+    return ++count;
+  };
+  waitLong(6);
+  EXPECT_LT(spins(), kOwn.spins / 4);
+}
+
 TEST_F(DriverTest, TakesAThreadThatYieldsHome) {
   const std::vector<int32_t> all = affinityCpus();
   std::thread([&] {

@@ -1,6 +1,7 @@
 #include "device/host/waiter.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -59,6 +60,11 @@ WaitPolicy makeWaitPolicy(int32_t ranksOnHost, int32_t usableCpus) {
   if (ranks <= cpus) return {.spins = 8192, .yields = 1024};
   if (ranks <= 8 * cpus) return {.spins = 0, .yields = 256};
   return {.spins = 0, .yields = 32};
+}
+
+int64_t countSwitches() {
+  rusage usage{};
+  return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
 void sleepOnWaits(const WaitSet& waits, Nanoseconds bound, Waiting& waiting) {

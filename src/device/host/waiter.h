@@ -32,8 +32,10 @@ WaitPolicy makeWaitPolicy(int32_t ranksOnHost, int32_t usableCpus);
 // threads, and keeps them there while other work keeps the other CPUs. Whoever spins then spins
 // away the very time in which its partner could answer, 230 µs a message; and between sessions a
 // yield yields nothing. Each rank for itself sees the same sign: waits do not end before it yields
-// or sleeps. One such wait is no sign, as a partner may be late; so two in a row count. Figures:
-// docs/results/notes.md, 2026-11-21.
+// or sleeps, and others run on its CPU then. One such wait is no sign, as a partner may be late; so
+// two in a row count. A partner that works for 100 us on a CPU of its own is none: who went to
+// sleep for it took 430 us for a round trip of 64 KiB, encrypted, where 193 to 223 are enough.
+// Figures: docs/results/notes.md, 2026-11-21 and -23.
 class Patience {
  public:
   WaitPolicy limit(const WaitPolicy& policy) const {
@@ -42,7 +44,8 @@ class Patience {
     return {.spins = policy.spins >> halvings,
             .yields = std::min(policy.yields, std::max(policy.yields >> halvings, kLeastYields))};
   }
-  // After each wait: whether it ended within what was hoped for (Waiter::wasShort).
+  // After each wait: whether it ended within what was hoped for (Waiter::wasShort), or disturbed
+  // nobody on this CPU.
   void learn(bool wasShort) {
     const uint32_t state = state_.load(std::memory_order_relaxed);
     if (state == 0 && wasShort) return;  // the usual case writes no shared line
@@ -60,6 +63,10 @@ class Patience {
   // hint.
   std::atomic<uint32_t> state_{0};
 };
+
+// How often another thread has taken the calling thread's CPU, by its yields too: one that finds
+// nobody to run does not count. 0 where the kernel does not tell. A system call.
+int64_t countSwitches();
 
 // What all waiting threads of the device share. Any thread.
 class Waiting {
@@ -82,6 +89,7 @@ class Waiting {
 
   Clock& clock;
   const Nanoseconds longestSleep;
+  int64_t (*switches)() = countSwitches;  // tests count otherwise
   Patience patience;
   // Turns false, for good, when the kernel refuses to sleep on several words. Relaxed: only saves
   // the next try.
@@ -124,6 +132,8 @@ class Waiter {
     step_ = 0;
   }
   bool hasWaited() const { return step_ != 0; }
+  // Whether next() will give the CPU away, or want a sleep.
+  bool isDoneSpinning() const { return step_ >= policy_.spins; }
   // Whether it is past spinning: the last next() gave the CPU away, or wants a sleep.
   bool isYielding() const { return step_ > policy_.spins; }
   // Whether the wait ended in the phase that is to catch it: spinning where there is any, else

@@ -90,7 +90,8 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const SettingValue& collnet = settings.get("NCCL_COLLNET_ENABLE");
   result.reducesInNetwork =
       collnet.source != "default" ? collnet.integer != 0 : config.collnetEnable == 1;
-  const int64_t limit = settings.integer("NCCL_MAX_CTAS");
+  int64_t limit = settings.integer("NCCL_MAX_CTAS");
+  if (limit == 0) limit = settings.integer("NCCL_MAX_NCHANNELS");
   if (limit > 0) {
     result.maxBlocks = static_cast<int32_t>(std::min<int64_t>(limit, wire::kGpuMaxBlocks));
   } else if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) {

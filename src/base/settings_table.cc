@@ -115,6 +115,8 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_MAX_CTAS", kInteger, "", "0", "0..2147483647",
      "Most thread blocks a GPU kernel uses; 0: as the communicator's config says, or as many as "
      "pay. The smallest of all ranks counts."},
+    {"NCCL_MAX_NCHANNELS", kInteger, "", "0", "0..2147483647",
+     "Old name of NCCL_MAX_CTAS, which counts where both are set."},
     {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",
      "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
     {"NCCL_GRAPH_REGISTER", kInteger, "", "0", "0..1",
@@ -263,13 +265,9 @@ constexpr SettingInfo kTable[] = {
 
     // Known but without effect. NCCL's: accepted, so that scripts written for it run without
     // complaint.
-    {"TUTTI_SPIN_COUNT", kInteger, "", "auto", "auto|0..1000000000",
-     "how often a waiting rank looks before it yields its core",
-     "the number of ranks and cores decides by itself"},
     idle("NCCL_SET_THREAD_NAME", "threads carry names", kAlways),
     idle("NCCL_MIN_CTAS", "fewest thread blocks a GPU kernel uses", kNoGpu),
     idle("NCCL_MIN_NCHANNELS", "old name of NCCL_MIN_CTAS", kNoGpu),
-    idle("NCCL_MAX_NCHANNELS", "old name of NCCL_MAX_CTAS", kNoGpu),
     idle("NCCL_MIN_P2P_NCHANNELS", "fewest channels of send and receive", kNoGpu),
     idle("NCCL_MAX_P2P_NCHANNELS", "most channels of send and receive", kNoGpu),
     idle("NCCL_NTHREADS", "threads of a thread block", kNoGpu),

@@ -60,7 +60,6 @@ TEST(Settings, EmptyInputGivesTheDefaultsWithoutComplaint) {
   EXPECT_EQ(settings.text("NCCL_DEBUG"), "NONE");
   EXPECT_EQ(settings.integer("NCCL_BUFFSIZE"), 524288);
   EXPECT_EQ(settings.integer("TUTTI_TIMEOUT_MS"), 10000);
-  EXPECT_EQ(settings.integer("TUTTI_SPIN_COUNT"), -1);
   EXPECT_EQ(settings.integer("NCCL_COMM_BLOCKING"), -1);
   EXPECT_EQ(settings.text("NCCL_SOCKET_IFNAME"), "");
   EXPECT_FALSE(settings.get("NCCL_DEBUG").isSet());

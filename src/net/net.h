@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 
@@ -22,6 +25,17 @@ struct Label {
 };
 inline constexpr uint32_t kNotice = 1u << 31;
 inline constexpr uint32_t kMaxNoticeBytes = 2048;
+
+// What a connection's bytes go over, for who finds it slow.
+struct Way {
+  std::string text;             // "eth0 (10.0.1.5) to rank 3 at 10.0.2.7:41234"
+  uint64_t bytesPerSecond = 0;  // by its interfaces, or supposed where they do not tell
+  bool isSupposed = false;
+  uint64_t interfaceBytes = 0;     // that they have sent so far, everybody's; 0: not known
+  uint64_t measuredPerSecond = 0;  // bytes that arrived at the other side, lately
+  Nanoseconds roundTrip{0};        // the shortest seen
+  Nanoseconds receiverLimited{0};  // how long the other side has had no room for more
+};
 
 // One end of a connection. One thread at a time; nothing blocks. Errors are final.
 class Connection {
@@ -36,6 +50,9 @@ class Connection {
   // All payloads are the caller's again: copies of what is not handed over go out in their place.
   // With Caps::takesAnyMemory.
   virtual void keepCopies() {}
+
+  // Some system calls. Empty where there is no wire, or nothing is known of it.
+  virtual std::optional<Way> way() const { return std::nullopt; }
 
   // kDone: the next message's label, whose payload, also an empty one, is to be received next.
   virtual Result<Progress> receiveLabel(Label& label) = 0;

@@ -303,12 +303,24 @@ class Faults(HostCase):
         self.assertIn(USAGE, codes)
         self.assertTrue(set(codes) <= {USAGE, REMOTE}, codes)
 
-    def test_a_slow_wire_is_only_slow(self):
-        hosts = self.make_hosts(2)
+    def test_a_slow_wire_is_only_slow_and_named_with_its_rate(self):
+        """Host 1's wire is held to 50 Mbit/s both ways; host 2's is not, and nobody says so of it."""
+        hosts = self.make_hosts(3)
         hosts[1].slow_down("50mbit")
-        ranks = self.launch_on(hosts, [0, 1], *["allreduce:4000000 destroy"] * 2)
-        self.expect_success(ranks, "allreduce")
-        self.expect_success(ranks, "destroy")
+        steps = ["allreduce:4000000 destroy"] * 2
+        for places in ([0, 1], [0, 2]):
+            ranks = self.launch_on(hosts, places, *steps)
+            self.expect_success(ranks, "allreduce")
+            self.expect_success(ranks, "destroy")
+            for number, rank in enumerate(ranks):
+                found = re.search(r"a slow link: eth0 \(([\d.]+)\) to rank (\d) at [\d.:]+ carries [\d.]+ MB/s \(([\d.]+) Mbit/s; TCP measures [\d.]+ at best\), of an "
+                                  r"interface that .* 10000 Mbit/s; the cable", rank.log)  # fmt: skip
+                if places == [0, 2]:
+                    self.assertNotIn("a slow link", rank.log)
+                    continue
+                self.assertTrue(found, rank.log)
+                self.assertEqual((found[1], int(found[2])), (hosts[number].address, 1 - number))
+                self.assertTrue(20 < float(found[3]) < 60, found[0])
 
     def test_abort_does_not_wait_for_a_peer_that_takes_nothing(self):
         hosts = self.make_hosts(2)

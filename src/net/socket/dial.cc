@@ -6,27 +6,16 @@
 #include <cerrno>
 #include <string>
 
-#include "bootstrap/interfaces.h"
 #include "bootstrap/outgoing.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/trouble.h"
+#include "net/socket/way.h"
 
 namespace tutti::net::socket {
 namespace {
 
 using bootstrap::IoState;
-
-// "eth1 (10.0.1.5)": what the system's routes have chosen for this socket; empty: nothing yet.
-std::string wayOf(int fd) {
-  const bootstrap::SocketAddress own = bootstrap::localAddress(fd);
-  auto all = bootstrap::listInterfaces();
-  if (own.port() == 0 || !all.ok()) return {};
-  for (const bootstrap::Interface& each : *all) {
-    if (each.address.isSameHost(own)) return fmt::format("{} ({})", each.name, own.hostText());
-  }
-  return own.hostText();
-}
 
 class Dialer {
  public:
@@ -56,7 +45,7 @@ class Dialer {
     bootstrap::Connecting connecting = bootstrap::startConnect(options_.address);
     if (!connecting.fd) return fail(bootstrap::connectTrouble(connecting.errnoValue));
     UniqueFd fd = std::move(connecting.fd);
-    way_ = wayOf(fd.get());
+    way_ = ownEnd(fd.get()).text;
     bootstrap::setTcpOptions(fd.get(), options_.timeout);
     if (!isReady(fd.get(), POLLOUT)) return fail("no answer; is a firewall in between?");
     if (const int error = bootstrap::connectError(fd.get()); error != 0)

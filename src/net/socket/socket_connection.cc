@@ -1,9 +1,14 @@
 #include "net/socket/socket_connection.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "base/cache_lines.h"
@@ -11,6 +16,8 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "bootstrap/socket.h"
+#include "net/socket/spread.h"
+#include "net/socket/way.h"
 
 namespace tutti::net::socket {
 namespace {
@@ -161,6 +168,34 @@ void SocketConnection::keepCopies() {
     at += copy.size();
   }
   copies_ = std::move(copies);
+}
+
+// Of all streams' interfaces, each once.
+std::optional<Way> SocketConnection::way() const {
+  constexpr size_t kSupposedMbit = 10'000;  // as the planner's prices do
+  constexpr uint64_t kBytesPerMbit = 1'000'000 / 8;
+  using std::chrono::microseconds;
+  Way way;
+  std::set<std::string> counted;
+  for (const Stream& stream : streams_) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(stream.pipe.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+    way.measuredPerSecond += info.tcpi_delivery_rate;
+    way.roundTrip = std::max<Nanoseconds>(way.roundTrip, microseconds(info.tcpi_min_rtt));
+    way.receiverLimited =
+        std::max<Nanoseconds>(way.receiverLimited, microseconds(info.tcpi_rwnd_limited));
+    const OwnEnd own = ownEnd(stream.pipe.fd());
+    if (own.interface.empty() || own.isLoopback) return {};
+    if (!counted.insert(own.interface).second) continue;
+    const size_t mbit = linkSpeed(own.interface);
+    way.isSupposed |= mbit == 0;
+    way.bytesPerSecond += (mbit > 0 ? mbit : kSupposedMbit) * kBytesPerMbit;
+    way.interfaceBytes += sentBytesOf(own.interface);
+    way.text += (way.text.empty() ? "" : ", ") + own.text;
+  }
+  way.text += " to " + peer_;
+  return way;
 }
 
 // ---- receiving ----------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class SocketConnection final : public Connection {
   Result<Progress> flush() override;
   uint64_t sentCount() const override { return sentCount_; }
   void keepCopies() override;
+  std::optional<Way> way() const override;
   Result<Progress> receiveLabel(Label& label) override;
   Result<Progress> receivePayload(std::span<std::byte> payload) override;
 

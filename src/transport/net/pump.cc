@@ -198,6 +198,7 @@ bool SendPump::move() {
   if (moved) {
     if (log() != nullptr) log()->passed(port_.next);
     idleRuns_ = 0;
+    slowWay_.sent(carried(), clock(), connection());
     takeMessages();
   } else if (++idleRuns_ % kRunsBetweenLooks == 0) {
     listen();

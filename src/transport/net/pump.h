@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "net/net.h"
+#include "transport/net/slow_way.h"
 #include "transport/net/transfer_log.h"
 #include "transport/transport.h"
 #include "wire/link.h"
@@ -81,6 +82,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
   bool hasEnded() const { return hasEnded_; }
+  Clock& clock() { return options_.clock; }
   TransferLog* log() { return log_.get(); }  // null: nobody asked
   bool isAttended() const { return isAttended_; }
 
@@ -132,6 +134,7 @@ class SendPump final : public Pump {
 
   uint64_t taken_ = 0;  // messages that the connection has been given
   uint32_t idleRuns_ = 0;
+  SlowWay slowWay_;
   tutti::net::Label label_;  // of the receiver's notice
   bool hasLabel_ = false;
 };

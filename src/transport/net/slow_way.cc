@@ -1,0 +1,73 @@
+#include "transport/net/slow_way.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tutti::transport::net {
+namespace {
+
+using tutti::net::Way;
+
+constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(250);
+constexpr int kLooks = 4;
+// What shorter messages reach is the round trip's doing, not the wire's; and so is what any reach
+// on a way that is longer than this.
+constexpr uint64_t kLongBytes = 64_KiB;
+constexpr Nanoseconds kLongestWay = std::chrono::milliseconds(2);
+// Less than this part of what the interface has is no sharing: so many senders may share a
+// receiver's wire, or a switch's.
+constexpr double kPart = 1.0 / 16;
+
+double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent) {
+  const auto speed = static_cast<double>(after.bytesPerSecond);
+  const auto rate = static_cast<double>(after.measuredPerSecond);
+  const double all =
+      static_cast<double>(after.interfaceBytes - before.interfaceBytes) / seconds(sent.time);
+  const bool isReceivers = after.receiverLimited - before.receiverLimited > sent.time / 4;
+  const bool isUsed = rate >= speed * kPart || all >= speed * kPart;
+  if (rate == 0 || isUsed || isReceivers || after.roundTrip > kLongestWay) return {};
+  constexpr double kMegabyte = 1e6;
+  constexpr double kMbit = 1e6 / 8;
+  // TCP's figure is that of its best moments, bursts of a queue among them.
+  const double carried = std::min(rate, static_cast<double>(sent.bytes) / seconds(sent.time));
+  return fmt::format(
+      "a slow link: {} carries {:.2f} MB/s ({:.1f} Mbit/s; TCP measures {:.1f} at best), of an "
+      "interface that {} {:.0f} Mbit/s; the cable, a switch or the route is slower than that, "
+      "loses "
+      "packets, or is full of others'",
+      after.text, carried / kMegabyte, carried / kMbit, rate / kMbit,
+      after.isSupposed ? "tells no speed and is supposed to have" : "has", speed / kMbit);
+}
+
+void SlowWay::look(const Motor::Carried& carried, Instant now,
+                   const tutti::net::Connection& connection) {
+  const Nanoseconds passed = now - lookedAt_;
+  if (passed < kBetweenLooks) return;
+  const uint64_t bytes = carried.bytes - seen_.bytes;
+  const uint64_t messages = carried.messages - seen_.messages;
+  seen_ = carried;
+  lookedAt_ = now;
+  std::optional<Way> way;
+  if (bytes >= messages * kLongBytes) {
+    way = connection.way();
+    isOver_ = !way;
+  }
+  const std::string found =
+      way && before_ ? judge(*before_, *way, {.bytes = bytes, .time = passed}) : "";
+  slowLooks_ = found.empty() ? 0 : slowLooks_ + 1;
+  before_ = std::move(way);
+  if (slowLooks_ < kLooks) return;
+  log::warn("{}", found);
+  isOver_ = true;
+}
+
+}  // namespace tutti::transport::net

@@ -62,6 +62,9 @@ types() {
   NCCL_GRAPH_REGISTER=1 step "$1 graphs that register" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
   step "$1 registered" 60 "$build/bin/tutti" perf all_gather "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
   step "$1 windows" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
+  step "$1 long" 60 "$build/bin/tutti" perf reduce "${@:2}" -b 32M -e 128M -f 4 --min-time 0.002 -T 50
+  step "$1 long windows" 60 "$build/bin/tutti" perf all_gather "${@:2}" -R 2 -b 16M -e 256M -f 4 --min-time 0.002 -T 50
+  NCCL_CTA_POLICY=2 step "$1 copy engines" 60 "$build/bin/tutti" perf alltoall "${@:2}" -R 2 -b 64 -e 64M -f 64 --min-time 0.002 -T 50
   step "$1 groups" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -m 50 -b 8 -e 256K -f 64 --min-time 0.002 -T 50
 }
 

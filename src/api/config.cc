@@ -97,6 +97,10 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   } else if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) {
     result.maxBlocks = std::min(config.maxCTAs, wire::kGpuMaxBlocks);
   }
+  const SettingValue& policy = settings.get("NCCL_CTA_POLICY");
+  const int64_t policies = policy.source != "default" ? policy.integer : config.CTAPolicy;
+  result.prefersEngines =
+      policies != NCCL_CONFIG_UNDEF_INT && (policies & NCCL_CTA_POLICY_ZERO) != 0;
   return result;
 }
 

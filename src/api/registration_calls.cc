@@ -51,7 +51,8 @@ TUTTI_EXPORT ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, s
     TUTTI_TRY(checkPointer(win, "win"));
     TUTTI_TRY(checkWindow(buff, size, winFlags));
     TUTTI_TRY(communicator->checkReady());
-    TUTTI_TRY_ASSIGN(void* handle, communicator->addWindow(buff, size));
+    TUTTI_TRY_ASSIGN(void* handle,
+                     communicator->addWindow(buff, size, winFlags == NCCL_WIN_COLL_SYMMETRIC));
     *win = static_cast<ncclWindow_t>(handle);
     return {};
   });

@@ -117,6 +117,9 @@ constexpr SettingInfo kTable[] = {
      "pay. The smallest of all ranks counts."},
     {"NCCL_MAX_NCHANNELS", kInteger, "", "0", "0..2147483647",
      "Old name of NCCL_MAX_CTAS, which counts where both are set."},
+    {"NCCL_CTA_POLICY", kInteger, "", "0", "0..3",
+     "2 or 3, on all ranks: all-gathers and all-to-alls of two GPU ranks whose outputs are in "
+     "symmetric windows go by copy engines at all lengths; instead of the config's CTAPolicy"},
     {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",
      "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
     {"NCCL_GRAPH_REGISTER", kInteger, "", "0", "0..1",
@@ -272,7 +275,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_MAX_P2P_NCHANNELS", "most channels of send and receive", kNoGpu),
     idle("NCCL_NTHREADS", "threads of a thread block", kNoGpu),
     idle("NCCL_LL128_NTHREADS", "threads of a thread block, LL128", kNoGpu),
-    idle("NCCL_CTA_POLICY", "fewer thread blocks or more speed", kNoGpu),
     idle("NCCL_CGA_CLUSTER_SIZE", "thread blocks of a cluster", kNoGpu),
     idle("NCCL_P2P_LEVEL", "how far apart GPUs may access each other", kNoGpu),
     idle("NCCL_P2P_DIRECT_DISABLE", "no direct access within a process", kNoGpu),

@@ -15,17 +15,17 @@ constexpr bootstrap::Tag kBufferTag{uint64_t{0x42'55'46'46} << 32};
 constexpr uint32_t kNoWord = ~0u;
 constexpr Nanoseconds kPause = std::chrono::microseconds(50);
 
-enum class Kind : uint32_t { kOffer = 1, kAnswer = 2, kWithdrawal = 3 };
+enum class News : uint32_t { kOffer = 1, kAnswer = 2, kWithdrawal = 3, kWindow = 4 };
 
 }  // namespace
 
 struct PeerBuffers::Message {
-  Kind kind = Kind::kOffer;
+  News kind = News::kOffer;
   uint32_t number = 0;   // the owner's
-  uint64_t address = 0;  // offer: the owner's; answer: the peer's, 0: it cannot
+  uint64_t address = 0;  // offer: the owner's; answer: the peer's, 0: it cannot; window: offset
   uint64_t bytes = 0;
   uint32_t isLegacy = 0;
-  uint32_t padding = 0;
+  uint32_t window = 0;  // which
   bootstrap::HandoffToken token{};
   std::array<std::byte, 64> legacy{};
 };
@@ -35,13 +35,30 @@ PeerBuffers::~PeerBuffers() {
   for (const Own& own : own_) {
     if (own.isOffered) parts_.handoff.withdraw(own.token);
   }
+  for (auto& [key, mapped] : mapped_) {
+    // Copies of a graph may come when nobody is there to hold them back.
+    if (mapped.isKept) [[maybe_unused]]
+      const auto* forGood = mapped.memory.release();
+  }
 }
 
-Status PeerBuffers::add(const void* handle, const void* memory, size_t bytes) {
+Status PeerBuffers::add(const void* handle, const void* memory, size_t bytes, Kind kind) {
   std::lock_guard lock(mutex_);
+  const uint32_t window = kind == Kind::kWindow ? ++windowCount_ : 0;
   TUTTI_TRY_ASSIGN(Own* const own, ownFor(memory, bytes));
   ++own->registrations;
-  ranges_[handle] = {reinterpret_cast<uintptr_t>(memory), bytes, own->number};
+  const auto first = reinterpret_cast<uintptr_t>(memory);
+  ranges_[handle] = {first, bytes, own->number, window};
+  if (window == 0) return {};
+  for (size_t peer = 0; peer < parts_.peers.size(); ++peer) {
+    if (static_cast<int32_t>(peer) == self()) continue;
+    send(static_cast<int32_t>(peer),
+         {.kind = News::kWindow,
+          .number = own->number,
+          .address = first - reinterpret_cast<uintptr_t>(own->memory.base),
+          .bytes = bytes,
+          .window = window});
+  }
   return {};
 }
 
@@ -146,7 +163,7 @@ void PeerBuffers::releaseWithdrawn(uint64_t finished) {
     if (!own.isWithdrawn || own.lastUse > finished) return false;
     for (size_t peer = 0; peer < parts_.peers.size(); ++peer) {
       if (static_cast<int32_t>(peer) != self())
-        send(static_cast<int32_t>(peer), {.kind = Kind::kWithdrawal, .number = own.number});
+        send(static_cast<int32_t>(peer), {.kind = News::kWithdrawal, .number = own.number});
     }
     return true;
   });
@@ -219,6 +236,33 @@ bool PeerBuffers::find(const Use& use, wire::GpuReach& reach) {
   return false;
 }
 
+bool PeerBuffers::findInWindow(const Use& use, Places& theirs) {
+  std::lock_guard lock(mutex_);
+  const auto first = reinterpret_cast<uintptr_t>(use.buffer);
+  const auto holds = [&](const auto& entry) {
+    const Range& range = entry.second;
+    return range.window != 0 && first >= range.first && use.bytes <= range.bytes &&
+           first - range.first <= range.bytes - use.bytes;
+  };
+  const auto found = std::ranges::find_if(ranges_, holds);
+  if (found == ranges_.end()) return false;
+  const Own* const own = find(found->second.number);
+  if (own == nullptr || own->isWithdrawn) return false;
+  const size_t offset = first - found->second.first;
+  for (size_t peer = 0; peer < parts_.peers.size(); ++peer) {
+    const auto key = static_cast<int32_t>(peer);
+    theirs[peer] = nullptr;
+    const auto window = windows_.find({key, found->second.window});
+    if (window == windows_.end()) continue;
+    const auto& [number, start, bytes] = window->second;
+    const auto mapped = mapped_.find({key, number});
+    if (mapped == mapped_.end() || use.bytes > bytes || offset > bytes - use.bytes) continue;
+    mapped->second.isKept |= use.isCaptured;
+    theirs[peer] = mapped->second.base + start + offset;
+  }
+  return true;
+}
+
 PeerBuffers::Own* PeerBuffers::find(uint32_t number) {
   const auto found = std::ranges::find(own_, number, &Own::number);
   return found == own_.end() ? nullptr : &*found;
@@ -248,12 +292,12 @@ void PeerBuffers::receiveFrom(int32_t peer) {
 
 void PeerBuffers::handle(int32_t peer, const Message& message) {
   switch (message.kind) {
-    case Kind::kOffer:
-      send(peer, {.kind = Kind::kAnswer,
+    case News::kOffer:
+      send(peer, {.kind = News::kAnswer,
                   .number = message.number,
                   .address = reinterpret_cast<uint64_t>(map(peer, message))});
       return;
-    case Kind::kAnswer:
+    case News::kAnswer:
       if (Own* own = find(message.number); own != nullptr && own->answers > 0) {
         --own->answers;
         own->isRefused |= message.address == 0;
@@ -265,7 +309,17 @@ void PeerBuffers::handle(int32_t peer, const Message& message) {
         }
       }
       return;
-    case Kind::kWithdrawal: mapped_.erase({peer, message.number}); return;
+    case News::kWithdrawal:
+      if (const auto found = mapped_.find({peer, message.number});
+          found != mapped_.end() && !found->second.isKept)
+        mapped_.erase(found);
+      std::erase_if(windows_, [&](const auto& entry) {
+        return entry.first.first == peer && entry.second.number == message.number;
+      });
+      return;
+    case News::kWindow:
+      windows_[{peer, message.window}] = {message.number, message.address, message.bytes};
+      return;
   }
 }
 
@@ -287,8 +341,9 @@ Result<std::byte*> PeerBuffers::tryMap(int32_t peer, const Message& message) {
   device::Accelerator& accelerator = parts_.accelerator;
   if (message.isLegacy != 0 && own.processHash == other.processHash) {
     TUTTI_TRY(accelerator.reachDevice(other.deviceIndex));
-    mapped_[{peer, message.number}] = nullptr;
-    return reinterpret_cast<std::byte*>(message.address);
+    auto* base = reinterpret_cast<std::byte*>(message.address);
+    mapped_[{peer, message.number}] = {.memory = nullptr, .base = base};
+    return base;
   }
   std::unique_ptr<device::DeviceMemory> memory;
   if (message.isLegacy != 0) {
@@ -299,7 +354,7 @@ Result<std::byte*> PeerBuffers::tryMap(int32_t peer, const Message& message) {
     TUTTI_TRY_ASSIGN(memory, accelerator.importMemory(std::move(fd), message.bytes));
   }
   auto* address = static_cast<std::byte*>(memory->address());
-  mapped_[{peer, message.number}] = std::move(memory);
+  mapped_[{peer, message.number}] = {.memory = std::move(memory), .base = address};
   return address;
 }
 

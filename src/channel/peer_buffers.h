@@ -46,9 +46,11 @@ class PeerBuffers {
   PeerBuffers(const PeerBuffers&) = delete;
   PeerBuffers& operator=(const PeerBuffers&) = delete;
 
+  enum class Kind : uint8_t { kBuffer, kWindow };
   // A range of device memory under a handle of the caller's. kInvalidUsage, not logged, where peers
-  // cannot map it: not within one allocation of this device, or one that cannot be shared.
-  Status add(const void* handle, const void* memory, size_t bytes);
+  // cannot map it: not within one allocation of this device, or one that cannot be shared. A window
+  // is known to the peers by how many were added before it: all ranks add theirs in one order.
+  Status add(const void* handle, const void* memory, size_t bytes, Kind kind = Kind::kBuffer);
   // The peers give their mappings back once calls up to the last that used them have ended.
   void remove(const void* handle);
 
@@ -65,6 +67,11 @@ class PeerBuffers {
   };
   // Where each peer has the buffer. False: not reached, or not registered. Allocates nothing.
   bool find(const Use& use, wire::GpuReach& reach);
+  // Where this rank has what the peers have at the same place of theirs, of a buffer in a window.
+  // False: it is in none. Null of a peer whose window is not mapped here. What a graph uses stays
+  // mapped for good.
+  using Places = std::array<std::byte*, wire::kGpuMaxRanks>;
+  bool findInWindow(const Use& use, Places& theirs);
   // Registers the whole allocation of a buffer for as long as it exists: what a graph holds has no
   // other owner here. True when peers have just been offered it.
   bool addForGraph(const void* buffer, size_t bytes);
@@ -92,6 +99,18 @@ class PeerBuffers {
     uintptr_t first = 0;
     size_t bytes = 0;
     uint32_t number = 0;  // of the allocation
+    uint32_t window = 0;  // 0: none
+  };
+  // A peer's allocation, as this rank has it; no memory where it is used as it is.
+  struct Mapped {
+    std::unique_ptr<device::DeviceMemory> memory;
+    std::byte* base = nullptr;
+    bool isKept = false;  // a graph may write there
+  };
+  struct TheirWindow {
+    uint32_t number = 0;  // of the allocation
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
   };
 
   int32_t self() const { return index(parts_.bootstrap.rank()); }
@@ -114,10 +133,12 @@ class PeerBuffers {
   std::mutex mutex_;  // guards all below
   uint32_t lastNumber_ = 0;
   uint32_t nextWord_ = 0;
+  uint32_t windowCount_ = 0;
   std::list<Own> own_;
   std::map<const void*, Range> ranges_;  // by handle
-  // Peers' allocations that this rank has mapped, by peer and number; null: used as they are.
-  std::map<std::pair<int32_t, uint32_t>, std::unique_ptr<device::DeviceMemory>> mapped_;
+  // By peer, and the number of the allocation or window.
+  std::map<std::pair<int32_t, uint32_t>, Mapped> mapped_;
+  std::map<std::pair<int32_t, uint32_t>, TheirWindow> windows_;
 };
 
 }  // namespace tutti::channel

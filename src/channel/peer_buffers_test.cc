@@ -251,6 +251,38 @@ TEST_F(PeerBuffersTest, AGraphsCallLearnsThatItsBufferIsGone) {
   EXPECT_EQ(*reach->alive, 0u);
 }
 
+TEST_F(PeerBuffersTest, ARankKnowsWhereItHasTheSamePlaceOfItsPeersWindows) {
+  constexpr size_t kOffset = 8192;
+  PeerBuffers::Places theirs{};
+  const auto findOf2 = [&](size_t offset, size_t bytes, bool isCaptured = false) {
+    return at(2).findInWindow(
+        {.buffer = baseOf(2) + kOffset + offset, .bytes = bytes, .isCaptured = isCaptured}, theirs);
+  };
+  ASSERT_TRUE(at(2).add(&handle_, baseOf(2), 4096).ok());
+  EXPECT_FALSE(findOf2(0, 4096)) << "registered, but in no window";
+  const auto kind = PeerBuffers::Kind::kWindow;
+  const int window = 0;
+  ASSERT_TRUE(at(2).add(&window, baseOf(2) + kOffset, 4096, kind).ok());
+  ASSERT_TRUE(findOf2(16, 4080));
+  EXPECT_EQ(theirs[0], nullptr) << "it has told of none yet";
+  for (const int32_t rank : {0, 1})
+    ASSERT_TRUE(at(rank).add(&window, baseOf(rank), 2048, kind).ok());
+  ASSERT_TRUE(
+      pollUntil([&] { return findOf2(16, 2032) && theirs[0] != nullptr && theirs[1] != nullptr; }));
+  EXPECT_EQ(theirs[0], baseOf(0) + kShift + 16);
+  EXPECT_EQ(theirs[1], baseOf(1) + kShift + 16);
+  ASSERT_TRUE(findOf2(16, 2033));
+  EXPECT_EQ(theirs[0], nullptr) << "its window is shorter";
+  EXPECT_FALSE(findOf2(16, 4081));
+
+  EXPECT_TRUE(findOf2(0, 16, true));
+  for (const int32_t rank : {0, 1}) at(rank).remove(&window);
+  EXPECT_TRUE(pollUntil([&] { return findOf2(0, 16) && theirs[0] == nullptr; }));
+  EXPECT_EQ(gpu(2).mappings.load(), 2) << "graphs may write there";
+  at(2).remove(&window);
+  EXPECT_FALSE(findOf2(0, 16));
+}
+
 TEST_F(PeerBuffersTest, RefusesWhatPeersCouldNotMap) {
   EXPECT_EQ(at(0).add(&handle_, baseOf(0) + 4096, kBytes).code(), Code::kInvalidUsage);
   gpu(0).canExport = false;

@@ -38,6 +38,7 @@ struct InitRecord {
   uint64_t tuningHash = 0;             // of the tuning file; 0: none
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
+  int32_t prefersEngines = 0;
   Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
   uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
@@ -53,7 +54,9 @@ struct InitRecord {
   plan::Relays relays{};  // of which the least holds
 };
 
-void noteSettings(InitRecord& own, const Settings& settings) {
+void noteWishes(InitRecord& own, const Config& config, const Settings& settings) {
+  own.maxBlocks = config.maxBlocks;
+  own.prefersEngines = config.prefersEngines ? 1 : 0;
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
@@ -127,6 +130,8 @@ std::string obstacleToPeers(const std::vector<InitRecord>& records) {
 // All ranks find the same: kernels of different shapes would wait for each other.
 launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
+  limits.prefersEngines = std::ranges::all_of(
+      records, [](const InitRecord& record) { return record.prefersEngines != 0; });
   for (const InitRecord& record : records) {
     const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
     limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
@@ -287,8 +292,7 @@ Status Communicator::agree() {
   Result<TuningFile> tuning = readTuningFile(process_.settings().text("TUTTI_TUNING_FILE"));
   own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
   own.idsHash = idsHash_;
-  own.maxBlocks = config_.maxBlocks;
-  noteSettings(own, process_.settings());
+  noteWishes(own, config_, process_.settings());
   own.wantsMachine = wantsMachine(process_.settings());
   own.cpuNode = device_.cpuNode();
   nameAccelerator(own, device_);

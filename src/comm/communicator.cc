@@ -334,11 +334,13 @@ Status Communicator::removeBuffer(Registrations::Kind kind, const void* handle) 
 }
 
 // Of GPU ranks: the peers register theirs at the same time, so that the first call finds them.
-Result<void*> Communicator::addGpuWindow(const void* buffer, size_t bytes) {
+Result<void*> Communicator::addGpuWindow(const void* buffer, size_t bytes, bool isSymmetric) {
   if (process_.settings().integer("NCCL_WIN_ENABLE") == 0) return static_cast<void*>(nullptr);
   TUTTI_TRY_ASSIGN(void* const handle,
                    registrations_.add(Registrations::Kind::kWindow, buffer, bytes));
-  const Status status = gpuLauncher_->addBuffer(handle, buffer, bytes);
+  using Kind = channel::PeerBuffers::Kind;
+  const Status status =
+      gpuLauncher_->addBuffer(handle, buffer, bytes, isSymmetric ? Kind::kWindow : Kind::kBuffer);
   if (status.ok()) {
     gpuLauncher_->settleBuffers();
     return handle;
@@ -349,8 +351,8 @@ Result<void*> Communicator::addGpuWindow(const void* buffer, size_t bytes) {
   return static_cast<void*>(nullptr);
 }
 
-Result<void*> Communicator::addWindow(const void* buffer, size_t bytes) {
-  if (gpuLauncher_ != nullptr) return addGpuWindow(buffer, bytes);
+Result<void*> Communicator::addWindow(const void* buffer, size_t bytes, bool isSymmetric) {
+  if (gpuLauncher_ != nullptr) return addGpuWindow(buffer, bytes, isSymmetric);
   device::SharedMemory* shared = sharedMemory();
   if (shared != nullptr && shared->find(buffer, bytes).serial != 0)
     return registrations_.add(Registrations::Kind::kWindow, buffer, bytes);

@@ -47,6 +47,7 @@ struct Config {
   bool isBlocking = true;
   std::string name;
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // of a kernel
+  bool prefersEngines = false;              // copy engines instead of thread blocks
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
   bool reducesInNetwork = false;            // where that can be done
 };
@@ -128,7 +129,8 @@ class Communicator {
   Result<void*> addBuffer(const void* buffer, size_t bytes);
   // A window's handle; null, logged, for memory that peers of this rank cannot use in place, where
   // a window would promise what it does not hold.
-  Result<void*> addWindow(const void* buffer, size_t bytes);
+  // `isSymmetric`: of all ranks, each of which uses it at the same place in the same calls.
+  Result<void*> addWindow(const void* buffer, size_t bytes, bool isSymmetric);
   Status removeBuffer(Registrations::Kind kind, const void* handle);
 
   // The tag for the next split, or the next shrink to these ranks: equal on all ranks that have
@@ -171,7 +173,7 @@ class Communicator {
     kOutside
   };
 
-  Result<void*> addGpuWindow(const void* buffer, size_t bytes);
+  Result<void*> addGpuWindow(const void* buffer, size_t bytes, bool isSymmetric);
   Status startInitThread();
   Status runInitialiseSafely();
   Status runInitialise();

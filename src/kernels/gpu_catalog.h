@@ -24,6 +24,7 @@ struct GpuRequest {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
+  bool prefersEngines = false;              // to its thread blocks, at any length
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
   int64_t transferBytes = -1;               // from here on as transfers; -1: the same
@@ -89,10 +90,14 @@ struct TransferShape {
   int32_t blocks;
   bool goesByLines;
   bool tellsPlace;  // the receiver first tells whether the sender can write to its buffer
-  bool isWide;      // wire::GpuTransfer
+  bool isPulled;    // wire::GpuTransfer
 };
 // Of a collective that goesAsTransfers(), too.
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request);
+// Whether a collective goes as transfers that copy engines carry (wire::GpuEngine), where the
+// output is in a window of all ranks; and their shape.
+bool goesByEngines(const GpuRequest& request);
+TransferShape engineShape(const GpuRequest& request);
 GpuChoice transferKernel();
 GpuChoice transferKernelOf(const GpuRequest& request);
 // What a kernel takes as its parameter: GpuTransfers, else GpuLaunch.

@@ -5,11 +5,14 @@
 #include <cstring>
 
 #include "base/fnv.h"
+#include "base/log.h"
 
 namespace tutti::launch {
 namespace {
 
 constexpr uintptr_t kVectorBytes = 16;  // of a kernel's store
+// In the signature of calls that go by copy engines, which are cut up otherwise.
+constexpr uint32_t kOfEngines = 0x2a5a'3c96;
 
 // Equal on all ranks that call the same; a send and its receive have that of the transfer.
 uint32_t signatureOf(const Call& call) {
@@ -28,11 +31,13 @@ uint32_t signatureOf(const Call& call) {
 GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits)
     : limits_(limits), chooser_(limits) {
   launch_.view = view;
-  transfers_.view = view;
+  transfers_.view = engines_.gate.view = engines_.own.view = view;
 }
 
-Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, const Emit& emit) {
+Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, const Emit& emit,
+                         const FindInWindow& findInWindow) {
   find_ = &find;
+  findInWindow_ = &findInWindow;
   launch_.callCount = launch_.reachCount = 0;
   bool hasTransfers = false;
   for (const StreamCall& item : calls) {
@@ -74,6 +79,10 @@ bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   const auto request = chooser_.requestFor(call.shape);
+  if (kernels::cuda::goesByEngines(request)) {
+    TUTTI_TRY_ASSIGN(const bool isTaken, addByEngines(call, request, emit));
+    if (isTaken) return {};
+  }
   if (kernels::cuda::goesAsTransfers(request)) return addParts(call, request, emit);
   auto choice = kernels::cuda::choose(request);
   if (!choice) {
@@ -139,20 +148,92 @@ Status GpuBatcher::addParts(const Call& call, const kernels::cuda::GpuRequest& r
                                                            .output = call.output,
                                                            .self = launch_.view.rank,
                                                            .root = index(call.shape.peer)});
-  for (int32_t i = 0; i < list.count; ++i) addPart(call, list.parts[static_cast<size_t>(i)]);
+  const auto shape = kernels::cuda::shapeTransfer(bytesOf(call), request);
+  for (int32_t i = 0; i < list.count; ++i) addPart(call, list.parts[static_cast<size_t>(i)], shape);
   return emitTransfers(emit, kernels::cuda::transferKernelOf(request));
+}
+
+// A collective of two ranks whose output is in a window of both. While the peer's is not mapped
+// here, kernels send, in as many blocks. False: not so, which all ranks find alike.
+Result<bool> GpuBatcher::addByEngines(const Call& call, const kernels::cuda::GpuRequest& request,
+                                      const Emit& emit) {
+  const int32_t self = launch_.view.rank;
+  const auto list = kernels::cuda::transferParts(
+      request, {.input = call.input, .output = call.output, .self = self, .root = 0});
+  const auto parts = std::span(list.parts).first(static_cast<size_t>(list.count));
+  if (std::ranges::any_of(parts, &kernels::cuda::TransferPart::isInPlace)) return false;
+  const uint64_t bytes = bytesOf(call);
+  Places theirs{};
+  const uint64_t vectorBytes = bytes * static_cast<uint64_t>(limits_.rankCount);
+  if (!*findInWindow_ || !(*findInWindow_)(call.output, vectorBytes, theirs)) return false;
+  TUTTI_TRY(flush(emit));
+  transfers_.transferCount = 0;
+  blocks_ = engines_.ownBlocks = 0;
+  engines_.toPeer = engines_.ownByEngine = {};
+  for (const kernels::cuda::TransferPart& part : parts) {
+    if (part.peer == self) {
+      copyBeside(part, request, bytes);
+    } else {
+      addPart(call, part, kernels::cuda::engineShape(request));
+      transfers_.transfers[transfers_.transferCount - 1].signature ^= kOfEngines;
+    }
+  }
+  std::byte* const there = theirs[static_cast<size_t>(1 - self)];
+  // This rank's block of the peer's output.
+  if (there != nullptr) carryByEngines(there + static_cast<size_t>(self) * bytes);
+  log::info(log::Subsystem::kColl, "rank {}: {} of {} bytes to the peer by {}", self,
+            name(call.shape.collective), bytes,
+            there != nullptr ? "copy engines" : "few blocks, since its window is not mapped yet");
+  TUTTI_TRY(emit({.collectives = nullptr,
+                  .transfers = &transfers_,
+                  .engines = &engines_,
+                  .choice = kernels::cuda::transferKernel(),
+                  .blocks = blocks_}));
+  return true;
+}
+
+// What transfers_ holds, a send and a receive, becomes a gate, a copy, and what is told afterwards.
+void GpuBatcher::carryByEngines(std::byte* there) {
+  const auto pair = std::span(transfers_.transfers).first(2);
+  for (wire::GpuTransfer& transfer : pair) {
+    transfer.engine = wire::GpuEngine::kGate;
+    if (!transfer.isSend) continue;
+    transfer.source = there;
+    engines_.toPeer = {there, transfer.buffer, transfer.bytes};
+  }
+  engines_.gate = transfers_;
+  for (wire::GpuTransfer& transfer : pair) transfer.engine = wire::GpuEngine::kTell;
+}
+
+void GpuBatcher::copyBeside(const kernels::cuda::TransferPart& part,
+                            const kernels::cuda::GpuRequest& request, uint64_t bytes) {
+  if (request.prefersEngines) {
+    engines_.ownByEngine = {part.buffer, part.source, bytes};
+    return;
+  }
+  engines_.ownBlocks = kernels::cuda::shapeTransfer(bytes, request).blocks;
+  engines_.own.transferCount = 1;
+  wire::GpuTransfer& own = engines_.own.transfers[0];
+  own.buffer = part.buffer;
+  own.source = part.source;
+  own.bytes = bytes;
+  own.peer = static_cast<int16_t>(part.peer);
+  own.blocks = static_cast<int16_t>(engines_.ownBlocks);
 }
 
 void GpuBatcher::addTransfer(const Call& call, const std::byte* source) {
   const bool isSend = call.shape.collective == Collective::kSend && source == nullptr;
   void* buffer = isSend ? const_cast<void*>(call.input) : call.output;
-  addPart(call, {.isSend = isSend,
-                 .buffer = static_cast<std::byte*>(buffer),
-                 .source = source,
-                 .peer = index(call.shape.peer)});
+  addPart(call,
+          {.isSend = isSend,
+           .buffer = static_cast<std::byte*>(buffer),
+           .source = source,
+           .peer = index(call.shape.peer)},
+          kernels::cuda::shapeTransfer(bytesOf(call), chooser_.requestFor(call.shape)));
 }
 
-void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& part) {
+void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& part,
+                         const kernels::cuda::TransferShape& shape) {
   wire::GpuTransfer& next = transfers_.transfers[transfers_.transferCount++];
   next = {};
   next.buffer = part.buffer;
@@ -161,14 +242,13 @@ void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& pa
   next.signature = signatureOf(call);
   next.peer = static_cast<int16_t>(part.peer);
   next.firstBlock = static_cast<int16_t>(blocks_);
-  const auto shape = kernels::cuda::shapeTransfer(next.bytes, chooser_.requestFor(call.shape));
   next.blocks = static_cast<int16_t>(shape.blocks);
   const bool isMove = part.source == nullptr && !isReduction(call.shape.collective);
   next.goesByLines = shape.goesByLines && isMove;
   next.isSend = part.isSend;
   next.tellsPlace = shape.tellsPlace && isMove;
   next.isInPlace = part.isInPlace;
-  next.isWide = shape.isWide;
+  next.isPulled = shape.isPulled;
   wire::GpuReach reach{};
   // In place, the peer would write what is still to be sent.
   if (next.tellsPlace && !part.isSend && !part.isInPlace &&

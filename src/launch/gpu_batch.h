@@ -5,6 +5,8 @@
 // the k-th launch, so that any order of sends and receives inside a group completes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -17,11 +19,27 @@
 
 namespace tutti::launch {
 
-// Where one launch of a batch goes: exactly one of the two is set.
+// What goes before a launch: a kernel of as many blocks, then a copy by an engine. Beside all of it
+// the rank's own block is copied, by a kernel or an engine, where there is one to copy.
+struct EngineWork {
+  struct Copy {
+    void* to = nullptr;
+    const void* from = nullptr;
+    size_t bytes = 0;
+  };
+  wire::GpuTransfers gate{};
+  Copy toPeer;
+  wire::GpuTransfers own{};
+  int32_t ownBlocks = 0;  // 0: none, or by an engine
+  Copy ownByEngine;
+};
+
+// Where one launch of a batch goes: exactly one of the first two is set.
 struct GpuBatch {
   const wire::GpuLaunch* collectives = nullptr;
   const wire::GpuTransfers* transfers = nullptr;
-  kernels::cuda::GpuChoice choice{};  // kernel and image
+  const EngineWork* engines = nullptr;  // before the transfers, or null
+  kernels::cuda::GpuChoice choice{};    // kernel and image
   int32_t blocks = 0;
 };
 
@@ -35,7 +53,11 @@ class GpuBatcher {
   using Emit = std::function<Status(const GpuBatch&)>;
   // Fills `reach` for a buffer that all peers have mapped. Asked for calls that can gain from it.
   using Find = std::function<bool(const void* buffer, size_t bytes, wire::GpuReach& reach)>;
-  Status build(std::span<const StreamCall> calls, const Find& find, const Emit& emit);
+  // As PeerBuffers::findInWindow(). Asked for calls that copy engines could carry; may be empty.
+  using Places = std::array<std::byte*, wire::kGpuMaxRanks>;
+  using FindInWindow = std::function<bool(const void* buffer, size_t bytes, Places& theirs)>;
+  Status build(std::span<const StreamCall> calls, const Find& find, const Emit& emit,
+               const FindInWindow& findInWindow = {});
 
  private:
   Status addCollective(const Call& call, const Emit& emit);
@@ -44,13 +66,21 @@ class GpuBatcher {
   Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
   Status emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice);
   Status addParts(const Call& call, const kernels::cuda::GpuRequest& request, const Emit& emit);
+  Result<bool> addByEngines(const Call& call, const kernels::cuda::GpuRequest& request,
+                            const Emit& emit);
+  void carryByEngines(std::byte* there);
+  void copyBeside(const kernels::cuda::TransferPart& part, const kernels::cuda::GpuRequest& request,
+                  uint64_t bytes);
   void addTransfer(const Call& call, const std::byte* source);
-  void addPart(const Call& call, const kernels::cuda::TransferPart& part);
+  void addPart(const Call& call, const kernels::cuda::TransferPart& part,
+               const kernels::cuda::TransferShape& shape);
   const Limits limits_;
   GpuChooser chooser_;
-  const Find* find_ = nullptr;  // during build()
+  const Find* find_ = nullptr;  // these two during build()
+  const FindInWindow* findInWindow_ = nullptr;
   wire::GpuLaunch launch_{};
   wire::GpuTransfers transfers_{};
+  EngineWork engines_{};
   kernels::cuda::GpuChoice choice_{};  // of the calls in launch_
   int32_t blocks_ = 0;
   int32_t nextBlock_ = 0;  // of launch_, where the next call may go

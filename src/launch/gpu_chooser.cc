@@ -67,7 +67,8 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .count = shape.count,
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
-          .maxBlocks = limits_.maxBlocks};
+          .maxBlocks = limits_.maxBlocks,
+          .prefersEngines = limits_.prefersEngines};
 }
 
 GpuRequest GpuChooser::requestFor(const plan::CallShape& shape) {

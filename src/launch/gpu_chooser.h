@@ -21,7 +21,8 @@ struct GpuLimits {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;
   int32_t maxBlocks = wire::kGpuMaxBlocks;
-  std::string algorithms{};  // NCCL_ALGO, NCCL_PROTO; what leaves no kernel is ignored
+  bool prefersEngines = false;  // CTA policy zero
+  std::string algorithms{};     // NCCL_ALGO, NCCL_PROTO; what leaves no kernel is ignored
   std::string protocols{};
   std::shared_ptr<plan::Tuner> tuner{};  // shared by all that choose; null: none
 };

@@ -140,7 +140,12 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
       [&](const void* buffer, size_t bytes, wire::GpuReach& reach) {
         return findBuffer(buffer, bytes, capture, reach);
       },
-      [this, stream](const GpuBatch& batch) { return emit(batch, stream); });
+      [this, stream](const GpuBatch& batch) { return emit(batch, stream); },
+      [&](const void* buffer, size_t bytes, GpuBatcher::Places& theirs) {
+        pollBuffers();
+        return parts_.buffers->findInWindow(
+            {.buffer = buffer, .bytes = bytes, .isCaptured = capture.isActive}, theirs);
+      });
   if (status.ok()) status = noteEnd(stream, capture);
   if (!status.ok()) {
     // Some of the group may run, and the peers count on the rest.
@@ -198,20 +203,26 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream) {
   TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(batch.choice));
   const void* argument = batch.collectives != nullptr ? static_cast<const void*>(batch.collectives)
                                                       : static_cast<const void*>(batch.transfers);
-  return parts_.accelerator.launch({.kernel = kernel,
+  const device::KernelLaunch launch{.kernel = kernel,
                                     .blocks = static_cast<uint32_t>(batch.blocks),
                                     .threads = static_cast<uint32_t>(batch.choice.threads),
                                     .argument = argument,
-                                    .startsEarly = batch.choice.startsEarly},
-                                   stream);
+                                    .startsEarly = batch.choice.startsEarly};
+  if (batch.engines != nullptr) return engines_.launch(launch, *batch.engines, stream);
+  return parts_.accelerator.launch(launch, stream);
+}
+
+// Once a launch.
+void GpuLauncher::pollBuffers() {
+  if (!hasPolled_) parts_.buffers->poll(finished_);
+  hasPolled_ = true;
 }
 
 // Also for buffers that nobody registered: peers' mail is looked at here.
 bool GpuLauncher::findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
                              wire::GpuReach& reach) {
   channel::PeerBuffers& buffers = *parts_.buffers;
-  if (!hasPolled_) buffers.poll(finished_);
-  hasPolled_ = true;
+  pollBuffers();
   if (capture.isActive && parts_.options.registersGraphs) {
     const int mode = parts_.accelerator.relaxCapture();
     if (buffers.addForGraph(buffer, bytes)) buffers.settle(kSettlingTime, finished_);
@@ -222,8 +233,13 @@ bool GpuLauncher::findBuffer(const void* buffer, size_t bytes, const device::Cap
       reach);
 }
 
-Status GpuLauncher::addBuffer(const void* handle, const void* memory, size_t bytes) {
-  return parts_.buffers->add(handle, memory, bytes);
+Status GpuLauncher::addBuffer(const void* handle, const void* memory, size_t bytes,
+                              channel::PeerBuffers::Kind kind) {
+  if (kind == channel::PeerBuffers::Kind::kWindow) {
+    std::lock_guard lock(mutex_);
+    TUTTI_TRY(engines_.open());
+  }
+  return parts_.buffers->add(handle, memory, bytes, kind);
 }
 
 void GpuLauncher::removeBuffer(const void* handle) {

@@ -19,6 +19,7 @@
 #include "channel/peer_buffers.h"
 #include "channel/peer_segments.h"
 #include "device/accelerator.h"
+#include "launch/copy_engines.h"
 #include "launch/gpu_batch.h"
 #include "launch/gpu_waits.h"
 #include "launch/gpu_watcher.h"
@@ -67,7 +68,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   void abort();
 
   // A buffer that peers may write to from now on, or no longer (channel::PeerBuffers).
-  Status addBuffer(const void* handle, const void* memory, size_t bytes);
+  Status addBuffer(const void* handle, const void* memory, size_t bytes,
+                   channel::PeerBuffers::Kind kind = channel::PeerBuffers::Kind::kBuffer);
   void removeBuffer(const void* handle);
   // Waits until the peers have what was added, for as long as peers that do the same now need.
   void settleBuffers();
@@ -92,6 +94,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   explicit GpuLauncher(Parts parts)
       : parts_(std::move(parts)),
         order_(parts_.accelerator),
+        engines_(parts_.accelerator),
         watch_({.recorder = *parts_.recorder,
                 .clock = parts_.clock,
                 .timeout = parts_.options.timeout}) {}
@@ -101,6 +104,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
   Status emit(const GpuBatch& batch, void* stream);
+  void pollBuffers();
   bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
                   wire::GpuReach& reach);
   Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
@@ -116,8 +120,9 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   DeathTest deathTest() const;
 
   Parts parts_;
-  StreamOrder order_;  // guarded by mutex_
-  Watch watch_;        // the watcher's thread only
+  StreamOrder order_;  // guarded by mutex_, as the next
+  CopyEngines engines_;
+  Watch watch_;  // the watcher's thread only
   std::unique_ptr<device::SharedWords> words_;
   // Kernels found so far, by image and then in the order of first use.
   struct Known {

@@ -29,8 +29,8 @@ inline constexpr int32_t kGpuMaxRanks = 8;
 inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in collectives
 inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
 inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
-inline constexpr int32_t kGpuWideSlots = 3;  // of a ring of a wide transfer (GpuTransfer)
-inline constexpr int32_t kGpuMaxCalls = 16;  // collectives in one launch
+inline constexpr int32_t kGpuPulledSlots = 3;  // of a ring of a pulled transfer (GpuTransfer)
+inline constexpr int32_t kGpuMaxCalls = 16;    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
                                                 // life
@@ -58,7 +58,7 @@ inline constexpr uint32_t kGpuShares = uint32_t{1} << 31;
 struct alignas(128) GpuControl {
   // entered[set][b][p], written by rank p's block b as it begins collective number e of that block
   // (set = e & 1): low 32 bits of e, and the call's signature above them. See kernels' stories.
-  uint64_t entered[2][kGpuMaxBlocks][kGpuMaxRanks];
+  uint64_t entered[2][kGpuMaxRings][kGpuMaxRanks];
   // mark[r][p][slot] of ring r, written by rank p after the slot's data: message number + 1 (32
   // bits), and above it the signature.
   uint64_t mark[kGpuMaxRings][kGpuMaxRanks][kGpuMaxSlots];
@@ -73,13 +73,15 @@ struct alignas(128) GpuControl {
   GpuLine places[kGpuMaxBlocks][kGpuMaxRanks];
   // From here on this rank only.
   GpuCounters counters[kGpuMaxRings][kGpuMaxRanks];
-  uint64_t epoch[kGpuMaxBlocks];  // collectives that block b has begun
+  uint64_t epoch[kGpuMaxRings];  // collectives that block b has begun
   // through[b]: messages of a transfer in place that its sending block b has read; 0 between calls.
   uint64_t through[kGpuMaxBlocks];
   uint32_t dead;  // a call failed or was aborted: every later one returns at once
   // Written by the host: which buffers of calls in graphs the peers still have mapped. Read by
   // kernels (GpuReach::alive). Not in host memory: 64 blocks that read one word there took 46 µs.
   uint32_t alive[kGpuMaxAlive];
+  // gated[b]: whether the receive whose gate block b was last named a place. From kernel to kernel.
+  uint32_t gated[kGpuMaxBlocks];
 };
 
 inline constexpr size_t kGpuControlBytes = size_t{128} << 10;
@@ -229,13 +231,21 @@ struct GpuLaunch {
   GpuReach reaches[kGpuMaxReaches];
 };
 
+// A send whose bytes a copy engine carries, and the receive of such, as their kernels see them: one
+// before the copy and one after.
+enum class GpuEngine : uint8_t {
+  kNone = 0,
+  kGate = 1,  // receive: names its place; send: ends when the receiver has
+  kTell = 2,  // send: tells the receiver that all has come, or sends it if that named no place
+};
+
 // One send, receive or local copy of a group, or part of a collective of two ranks. At most one
 // send to and one receive from each peer in a launch: the k-th of a pair goes into the k-th launch,
 // on both sides.
 struct GpuTransfer {
   std::byte* buffer;        // kSend: read; kRecv: written; local copy: written
   const std::byte* source;  // local copy (peer == own rank): read; receive that folds: the own
-                            // input
+                            // input; send by copy engines: where they write
   uint64_t bytes;
   uint32_t signature;  // of count and type
   int16_t peer;
@@ -245,10 +255,11 @@ struct GpuTransfer {
   bool goesByLines;
   bool tellsPlace;  // the receiver says first whether the sender can write to its buffer
   bool isInPlace;   // what comes goes where a send of the launch reads: GpuControl::through
-  // A reduction's, between two ranks: in twice kGpuMaxBlocks blocks. Ring j and ring j +
-  // kGpuMaxBlocks share the slots of the former (kernels/cuda/rings.cuh).
-  bool isWide;
-  uint8_t padding[1];
+  // Of a collective between two ranks, in which only one sends: the messages lie in the sender's
+  // own segment, and the receiver loads them from there (kernels/cuda/pulling.cuh). In up to
+  // kGpuMaxRings blocks.
+  bool isPulled;
+  GpuEngine engine;
   std::byte* reach;       // receive that tells: the buffer as the sender has mapped it, or null
   const uint32_t* alive;  // as GpuReach::alive
 };

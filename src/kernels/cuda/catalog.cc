@@ -20,12 +20,16 @@ constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
-// From here on a reduction, whose sender is alone on its GPU, is faster in twice as many blocks,
-// though it waits for the slots as it begins and ends: what else it waits for are fences. Eager µs
-// on 2 × H200 (2026-11-23): reduce of 64 MB 201 and 199, of 256 MB 774 and 746, of 1 GB 3040 and
-// 2927. With a receiver or a copy beside it it is slower so: all-reduce 2945 and 2980, broadcast
-// 2910 and 2967.
-constexpr uint64_t kLeastWide = 64_MiB;
+// From here on what one of two ranks sends, which then has nothing else to do, lies in its own
+// segment for the other to load (pulling.cuh).
+constexpr uint64_t kLeastPulled = 32_MiB;
+// Of copy engines' sends: they say when to begin and when all is there. Where the receiver names no
+// place they carry the bytes themselves.
+constexpr int32_t kEngineBlocks = 8;
+// From here on, of what one rank sends to the other, copy engines are faster than kernels.
+// All-gather in place on 2 × H200, µs by kernels and by engines (2026-11-23): of 16 MB 36 and 43,
+// of 64 MB 130 and 110, of 1 GB 1487 and 1394.
+constexpr uint64_t kLeastByEngines = 32_MiB;
 // A sender that first waits for its receiver's word loses a trip, some 1 µs.
 constexpr uint64_t kLeastToTell = 4_MiB;
 
@@ -323,20 +327,31 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
                       wire::kGpuLinePayload;
   if (bytes <= room)
-    return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .isWide = false};
-  const uint64_t leastWide =
-      request.transferBytes >= 0 ? static_cast<uint64_t>(request.transferBytes) : kLeastWide;
-  const bool isOneWay = request.rankCount == 2 && request.collective == kReduce;
-  if (isOneWay && bytes >= leastWide && most == wire::kGpuMaxBlocks) {
-    return {.blocks = 2 * wire::kGpuMaxBlocks,
-            .goesByLines = false,
-            .tellsPlace = false,
-            .isWide = true};
-  }
-  return {.blocks = blocksOf(8_KiB, most),
+    return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .isPulled = false};
+  const uint64_t leastPulled =
+      request.transferBytes >= 0 ? static_cast<uint64_t>(request.transferBytes) : kLeastPulled;
+  const bool isOneWay = request.collective == kReduce || request.collective == kBroadcast;
+  const bool isPulled = request.rankCount == 2 && isOneWay && bytes >= leastPulled;
+  // The receiver's loads under way are bound by its threads.
+  const bool isAlone = isPulled && most == wire::kGpuMaxBlocks;
+  return {.blocks = blocksOf(8_KiB, isAlone ? wire::kGpuMaxRings : most),
           .goesByLines = false,
-          .tellsPlace = bytes >= kLeastToTell && request.ranksPerDevice == 1,
-          .isWide = false};
+          .tellsPlace = !isPulled && bytes >= kLeastToTell && request.ranksPerDevice == 1,
+          .isPulled = isPulled};
+}
+
+bool goesByEngines(const GpuRequest& request) {
+  const bool moves = request.collective == kAllGather || request.collective == kAllToAll;
+  const uint64_t bytes = messageBytes(request);
+  return moves && request.rankCount == 2 && request.ranksPerDevice == 1 && bytes != 0 &&
+         (request.prefersEngines || bytes >= kLeastByEngines);
+}
+
+TransferShape engineShape(const GpuRequest& request) {
+  return {.blocks = std::clamp(request.maxBlocks, 1, kEngineBlocks),
+          .goesByLines = false,
+          .tellsPlace = true,
+          .isPulled = false};
 }
 
 GpuChoice transferKernelOf(const GpuRequest& request) {

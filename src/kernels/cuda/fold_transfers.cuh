@@ -22,26 +22,25 @@ class FoldKeeper {
         lane_(lane),
         awaited_{call.transfer.peer, 0, call.transfer.signature,
                  kSends ? Collective::kSend : Collective::kRecv, 0},
-        through_(call.view, call.transfer, call.block) {
+        through_(call.view, call.transfer, call.block),
+        pulling_(call.transfer) {
     if (lane != 0) return;
     if constexpr (kSends) {
-      end_ = OutRing(call.view, awaited_, call.block, call.transfer.isWide);
+      end_ = OutRing(call.view, awaited_, call.block, call.transfer.isPulled);
     } else {
-      end_ = InRing(call.view, awaited_, call.block, call.chunks, call.transfer.isWide);
+      end_ = InRing(call.view, awaited_, call.block, call.chunks, call.transfer.isPulled);
     }
   }
 
   __device__ bool prepare(int64_t step, FoldStep& table) {
     if (lane_ != 0) return true;
     const wire::GpuTransfer& transfer = call_.transfer;
+    if (step == 0) pulling_.begin(call_.view, awaited_, call_.block);
     const size_t at =
         (static_cast<size_t>(step) * transfer.blocks + call_.block) * call_.chunkBytes;
     const auto bytes =
         static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
     if constexpr (kSends) {
-      const bool isFirst = transfer.isWide && step == 0;
-      if (isFirst && !end_.awaitDrained(call_.view, call_.block % wire::kGpuMaxBlocks))
-        return false;
       std::byte* slot = end_.awaitSlot(call_.view, step);
       table.same = {transfer.buffer + at, nullptr, bytes, {reinterpret_cast<uint4*>(slot)}};
       return slot != nullptr;
@@ -66,10 +65,10 @@ class FoldKeeper {
   }
 
   // After the last step of a call that went well.
-  __device__ void save() {
+  __device__ void save() const {
     if (lane_ != 0) return;
+    if (!pulling_.end<kSends>(call_.view, awaited_, call_.block)) return;
     if constexpr (kSends) {
-      if (call_.transfer.isWide && !end_.awaitTaken(call_.view, call_.chunks)) return;
       end_.save(call_.view, call_.chunks);
     } else {
       end_.save(call_.view);
@@ -82,6 +81,7 @@ class FoldKeeper {
   const int lane_;
   const Awaited awaited_;
   const Through through_;
+  Pulling pulling_;
   std::conditional_t<kSends, OutRing, InRing> end_;
 };
 

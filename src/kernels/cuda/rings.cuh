@@ -16,31 +16,29 @@
 // counters: local, written at the end of a call; so a replayed graph goes on where the last launch
 //   stopped.
 //
-// A wide transfer lays its messages into the slots of others: rings j and j + kGpuMaxBlocks have
-// half of those of ring j. So its sender begins when all that ring j carried before has been taken
-// out, which the receiver's first credit tells, and ends when all of its own has been: whatever
-// comes after it finds the slots free, as it does after any other call.
+// A pulled transfer's messages lie in the slots of the other direction (pulling.cuh): rings j and
+// j + kGpuMaxBlocks have half of ring j's each.
 #pragma once
 
 #include "kernels/cuda/session.cuh"
 
 namespace tutti::kernels::cuda {
 
-static_assert(2 * wire::kGpuWideSlots <= wire::gpuFirstSlots(2) &&
+static_assert(2 * wire::kGpuPulledSlots <= wire::gpuFirstSlots(2) &&
               2 * wire::kGpuMaxBlocks <= wire::kGpuMaxRings);
 
 __device__ __forceinline__ bool isFirstStage(int ring) { return ring < wire::kGpuMaxBlocks; }
 
-__device__ __forceinline__ uint32_t slotCount(const GpuView& view, int ring, bool isWide) {
-  if (isWide) return wire::kGpuWideSlots;
+__device__ __forceinline__ uint32_t slotCount(const GpuView& view, int ring, bool isPulled) {
+  if (isPulled) return wire::kGpuPulledSlots;
   return isFirstStage(ring) ? wire::gpuFirstSlots(view.rankCount)
                             : wire::gpuSecondSlots(view.rankCount);
 }
 
 // By constants: a division by what is known only here takes longer than a poll.
 __device__ __forceinline__ uint64_t slotNumber(const GpuView& view, int ring, uint64_t message,
-                                               bool isWide = false) {
-  if (isWide) return message % wire::kGpuWideSlots;
+                                               bool isPulled = false) {
+  if (isPulled) return message % wire::kGpuPulledSlots;
   if (view.rankCount <= 2) return message % wire::gpuFirstSlots(2);
   const bool isFirst = isFirstStage(ring);
   if (view.rankCount <= 4) {
@@ -51,15 +49,15 @@ __device__ __forceinline__ uint64_t slotNumber(const GpuView& view, int ring, ui
 
 // Where a message lies among the slots of a pair.
 __device__ __forceinline__ size_t slotPlace(const GpuView& view, int ring, uint64_t message,
-                                            bool isWide) {
+                                            bool isPulled) {
   const auto first = static_cast<size_t>(wire::gpuFirstSlots(view.rankCount));
   const auto second = static_cast<size_t>(wire::gpuSecondSlots(view.rankCount));
   size_t ofRing = isFirstStage(ring)
                       ? ring * first
                       : wire::kGpuMaxBlocks * first + (ring - wire::kGpuMaxBlocks) * second;
-  if (isWide && !isFirstStage(ring))
-    ofRing = (ring - wire::kGpuMaxBlocks) * first + wire::kGpuWideSlots;
-  return ofRing + slotNumber(view, ring, message, isWide);
+  if (isPulled && !isFirstStage(ring))
+    ofRing = (ring - wire::kGpuMaxBlocks) * first + wire::kGpuPulledSlots;
+  return ofRing + slotNumber(view, ring, message, isPulled);
 }
 
 // Staging of a message from rank `from` in rank `at`'s segment.
@@ -73,8 +71,8 @@ __device__ __forceinline__ std::byte* slotOf(const GpuView& view, int at, int fr
 class OutRing {
  public:
   OutRing() = default;
-  __device__ OutRing(const GpuView& view, const Awaited& awaited, int ring, bool isWide = false)
-      : awaited_(awaited), ring_(ring), isWide_(isWide) {
+  __device__ OutRing(const GpuView& view, const Awaited& awaited, int ring, bool isPulled = false)
+      : awaited_(awaited), ring_(ring), isPulled_(isPulled) {
     const GpuControl* own = controlOf(view, view.rank);
     base_ = loadRelaxed(&own->counters[ring][awaited.peer].sent);
     credit_ = static_cast<uint32_t>(loadRelaxed(&own->credit[ring][awaited.peer]));
@@ -99,25 +97,16 @@ class OutRing {
       awaited_.number = number;
       if (!hasReached(credit_, least) && patience.isOver(view, awaited_)) return nullptr;
     }
-    return slotOf(view, awaited_.peer, view.rank, slotPlace(view, ring_, number, isWide_));
-  }
-
-  // Of a wide transfer, before its first message: waits until what ring `ring` of the pair carried
-  // in earlier calls has been taken out. False when that ended without.
-  __device__ bool awaitDrained(const GpuView& view, int ring) {
-    const GpuControl* own = controlOf(view, view.rank);
-    return awaitCredit(view, ring, loadRelaxed(&own->counters[ring][awaited_.peer].sent));
-  }
-  // Of a wide transfer, after its last message: the same of its own.
-  __device__ bool awaitTaken(const GpuView& view, int64_t messages) {
-    return awaitCredit(view, ring_, base_ + static_cast<uint64_t>(messages));
+    const size_t place = slotPlace(view, ring_, number, isPulled_);
+    return isPulled_ ? slotOf(view, view.rank, awaited_.peer, place)
+                     : slotOf(view, awaited_.peer, view.rank, place);
   }
 
   // After a barrier and a system-wide fence.
   __device__ void mark(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
     GpuControl* theirs = controlOf(view, awaited_.peer);
-    storeRelaxed(&theirs->mark[ring_][view.rank][slotNumber(view, ring_, number, isWide_)],
+    storeRelaxed(&theirs->mark[ring_][view.rank][slotNumber(view, ring_, number, isPulled_)],
                  stamped(awaited_.signature, number + 1));
   }
 
@@ -129,22 +118,12 @@ class OutRing {
  private:
   __device__ __forceinline__ uint32_t wanted(const GpuView& view, int64_t message) const {
     return static_cast<uint32_t>(base_ + static_cast<uint64_t>(message) + 1) -
-           slotCount(view, ring_, isWide_);
-  }
-
-  __device__ bool awaitCredit(const GpuView& view, int ring, uint64_t number) {
-    const uint64_t* word = &controlOf(view, view.rank)->credit[ring][awaited_.peer];
-    awaited_.number = number;
-    Patience patience;
-    while (!hasReached(static_cast<uint32_t>(loadRelaxed(word)), static_cast<uint32_t>(number))) {
-      if (patience.isOver(view, awaited_)) return false;
-    }
-    return true;
+           slotCount(view, ring_, isPulled_);
   }
 
   Awaited awaited_;
   int ring_;
-  bool isWide_ = false;
+  bool isPulled_ = false;
   uint64_t base_;
   uint32_t credit_;
 };
@@ -155,8 +134,8 @@ class InRing {
   InRing() = default;
   // Tells the peer what is free. `messages` will come in this call.
   __device__ InRing(const GpuView& view, const Awaited& awaited, int ring, int64_t messages,
-                    bool isWide = false)
-      : awaited_(awaited), ring_(ring), isWide_(isWide), messages_(messages) {
+                    bool isPulled = false)
+      : awaited_(awaited), ring_(ring), isPulled_(isPulled), messages_(messages) {
     base_ = loadRelaxed(&controlOf(view, view.rank)->counters[ring][awaited.peer].received);
     giveCredit(view, 0);
   }
@@ -164,7 +143,7 @@ class InRing {
   // Waits for the message; null when that ended without.
   const __device__ std::byte* await(const GpuView& view, int64_t message) {
     const uint64_t number = base_ + static_cast<uint64_t>(message);
-    const uint64_t slot = slotNumber(view, ring_, number, isWide_);
+    const uint64_t slot = slotNumber(view, ring_, number, isPulled_);
     const uint64_t* word = &controlOf(view, view.rank)->mark[ring_][awaited_.peer][slot];
     awaited_.number = number;
     Patience patience;
@@ -178,12 +157,14 @@ class InRing {
       report(view, awaited_, GpuFault::kMismatch, theirs);
       return nullptr;
     }
-    return slotOf(view, view.rank, awaited_.peer, slotPlace(view, ring_, number, isWide_));
+    const size_t place = slotPlace(view, ring_, number, isPulled_);
+    return isPulled_ ? slotOf(view, awaited_.peer, view.rank, place)
+                     : slotOf(view, view.rank, awaited_.peer, place);
   }
 
   // After a barrier: the block has read the message.
   __device__ void take(const GpuView& view, int64_t message) const {
-    if (isWide_ || message + 1 < messages_) giveCredit(view, message + 1);
+    if (message + 1 < messages_) giveCredit(view, message + 1);
   }
 
   __device__ void save(const GpuView& view) const {
@@ -199,7 +180,7 @@ class InRing {
 
   Awaited awaited_;
   int ring_;
-  bool isWide_ = false;
+  bool isPulled_ = false;
   int64_t messages_;
   uint64_t base_;
 };

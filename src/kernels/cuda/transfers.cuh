@@ -3,7 +3,7 @@
 //
 // Of a long one the receiver first tells the sender's block j where the sender can write to the
 // buffer, or that it cannot. Then the bytes go there, and the one message that the pair's ring j
-// carries says that they have.
+// carries says that they have. So they do where copy engines carry them (wire::GpuEngine).
 //
 // places[b][p]: written by rank p's block b as it begins to receive from this rank; read here by
 //   the sender's keeper, each half of the line by one store with 32 bits of the ring's next message
@@ -13,6 +13,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/pulling.cuh"
 #include "kernels/cuda/pump.cuh"
 #include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/sharing.cuh"
@@ -44,7 +45,8 @@ struct TransferCall {
         rings(wire::gpuRings(itsView.rankCount) / wire::kGpuMaxBlocks) {
     const uint64_t share = (transfer.bytes + transfer.blocks - 1) / transfer.blocks;
     constexpr uint32_t kPass = kMovers * sizeof(uint4);
-    const uint32_t longest = static_cast<uint32_t>(wire::gpuSlotBytes(view.rankCount)) / kPass;
+    uint32_t longest = static_cast<uint32_t>(wire::gpuSlotBytes(view.rankCount)) / kPass;
+    if (itsTransfer.isPulled) longest = longest / 8 * 8;  // whole batches of loads
     chunkBytes = static_cast<uint32_t>(min((share + 15) / 16 * 16, uint64_t{longest * kPass}));
     const uint64_t all = chunkBytes > 0 ? (transfer.bytes + chunkBytes - 1) / chunkBytes : 0;
     chunks = static_cast<int64_t>((all + transfer.blocks - 1 - block) / transfer.blocks);
@@ -67,28 +69,33 @@ class TransferKeeper {
         steps_(call.messages(0)),
         awaited_{call.transfer.peer, 0, call.transfer.signature,
                  kSends ? Collective::kSend : Collective::kRecv, 0},
-        through_(call.view, call.transfer, call.block) {
+        through_(call.view, call.transfer, call.block),
+        pulling_(call.transfer) {
     if (!kSends && call.transfer.tellsPlace && steps_ > 0) tellPlace();
     messages_ = lane < call.rings ? call.messages(lane) : 0;
     if (!kSends && place_ != nullptr) messages_ = lane == 0 ? 1 : 0;
     if (lane >= call.rings) return;
     const int ring = call.block + lane * wire::kGpuMaxBlocks;
     if constexpr (kSends) {
-      end_ = OutRing(call.view, awaited_, ring);
+      end_ = OutRing(call.view, awaited_, ring, call.transfer.isPulled);
     } else {
-      end_ = InRing(call.view, awaited_, ring, messages_);
+      end_ = InRing(call.view, awaited_, ring, messages_, call.transfer.isPulled);
     }
   }
 
   __device__ bool prepare(int64_t step, TransferStep& table) {
     if (kSends && step == 0 && call_.transfer.tellsPlace && !awaitPlace()) return false;
+    if (step == 0 && isOfEngine()) return false;
     if (lane_ >= kTransferRings) return true;
+    if (step == 0 && lane_ == 0) pulling_.begin(call_.view, awaited_, call_.block);
     if (!kSends && lane_ == 0 && !through_.await(call_.view, awaited_, step)) return false;
     Range& range = table.ranges[lane_];
     range.bytes = 0;
     if constexpr (!kSends) {
-      const bool isLast = lane_ == 0 && step + 1 == steps_;
-      if (place_ != nullptr) return !isLast || end_.await(call_.view, 0) != nullptr;
+      if (place_ != nullptr) {
+        isThrough_ = lane_ == 0 && end_.await(call_.view, 0) != nullptr;
+        return false;
+      }
     }
     if (lane_ >= call_.rings || step >= call_.messages(lane_)) return true;
     const wire::GpuTransfer& transfer = call_.transfer;
@@ -107,6 +114,9 @@ class TransferKeeper {
     }
   }
 
+  // All has been said without the movers, who were sent away.
+  __device__ __forceinline__ bool isThrough() const { return isThrough_; }
+
   __device__ void complete(int64_t step) {
     if constexpr (kSends) {
       if (lane_ == 0) through_.raise(step);
@@ -121,6 +131,7 @@ class TransferKeeper {
 
   __device__ void save() const {
     if (lane_ >= call_.rings) return;
+    if (lane_ == 0 && !pulling_.end<kSends>(call_.view, awaited_, call_.block)) return;
     if constexpr (kSends) {
       end_.save(call_.view, messages_);
     } else {
@@ -130,6 +141,25 @@ class TransferKeeper {
   }
 
  private:
+  // Whether copy engines carry the bytes: then they are about to, or have and the receiver is told.
+  __device__ bool isOfEngine() {
+    const wire::GpuTransfer& transfer = call_.transfer;
+    if (!kSends) return transfer.engine == wire::GpuEngine::kGate;
+    if (transfer.engine == wire::GpuEngine::kNone) return false;
+    if (place_ != nullptr && place_ != transfer.source) {
+      if (lane_ == 0) report(call_.view, awaited_, GpuFault::kMismatch, awaited_.signature);
+      return true;
+    }
+    if (transfer.engine == wire::GpuEngine::kGate) return true;
+    if (place_ == nullptr) return false;
+    if constexpr (kSends) {
+      fenceSystem();
+      if (lane_ == 0) end_.mark(call_.view, 0);
+    }
+    isThrough_ = lane_ == 0;
+    return true;
+  }
+
   // The number that the transfer's place has as its flag.
   __device__ uint64_t placeNumber() const {
     const wire::GpuCounters& counters =
@@ -140,9 +170,13 @@ class TransferKeeper {
   __device__ void tellPlace() {
     const wire::GpuTransfer& transfer = call_.transfer;
     // One lane looks, since the word may change.
-    const bool isReached = lane_ == 0 && transfer.reach != nullptr && isAlive(transfer.alive);
+    uint32_t& gated = controlOf(call_.view, call_.view.rank)->gated[call_.block];
+    const bool isTold = transfer.engine == wire::GpuEngine::kTell;
+    bool isReached = lane_ == 0 && transfer.reach != nullptr;
+    if (isReached) isReached = isTold ? gated != 0 : isAlive(transfer.alive);
     if (__shfl_sync(0xffffffff, isReached ? 1 : 0, 0) != 0) place_ = transfer.reach;
-    if (lane_ != 0) return;
+    if (lane_ != 0 || isTold) return;
+    if (transfer.engine == wire::GpuEngine::kGate) gated = isReached ? 1 : 0;
     GpuControl* theirs = controlOf(call_.view, transfer.peer);
     storeAddress(theirs->places[call_.block][call_.view.rank], place_, placeNumber());
   }
@@ -167,8 +201,10 @@ class TransferKeeper {
   const int64_t steps_;
   const Awaited awaited_;
   const Through through_;
+  Pulling pulling_;
   int64_t messages_ = 0;        // of this lane's ring
   std::byte* place_ = nullptr;  // where the sender writes: the receiver's buffer, or null
+  bool isThrough_ = false;
   std::conditional_t<kSends, OutRing, InRing> end_;
 };
 
@@ -188,7 +224,7 @@ __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::Gpu
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread >= kMovers) {
     TransferKeeper<kSends> keeper(call, thread - kMovers);
-    if (keep(keeper, tables, 1, steps)) keeper.save();
+    if (keep(keeper, tables, 1, steps) || keeper.isThrough()) keeper.save();
   } else if (call.rings == 1) {
     move([](const TransferStep& table) { copy<8, 1>(table.ranges, threadIdx.x, AsIs()); }, tables,
          1, steps);

@@ -173,6 +173,7 @@ for part in $parts; do
       ;;
     death)
       step "a killed rank" 60 python3 "$here/tests/gpu/death_check.py" "$build"
+      step "a killed rank, copy engines" 60 python3 "$here/tests/gpu/death_check.py" "$build" 2 engines
       ;;
     torch)
       if python3 -c 'import cupy' 2>/dev/null; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A GPU rank is killed (SIGKILL) amid all-reduces: every other rank's kernel ends, its communicator says which rank
-died, and its GPU serves a new communicator.
+died, and its GPU serves a new communicator. With `engines`: amid all-gathers into windows, which go by copy engines.
 
-    tests/gpu/death_check.py BUILD [RANKS]
+    tests/gpu/death_check.py BUILD [RANKS] [engines]
 """
 import ctypes
 import os
@@ -14,6 +14,8 @@ import time
 
 SECONDS = 10  # in which a survivor has to know
 COUNT = 1 << 20
+GATHERED = 16 << 20
+SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 FLOAT, SUM, REMOTE_ERROR = 7, 0, 6
 
 
@@ -32,6 +34,7 @@ class Rank:
         self.driver("cuInit", 0)
         self.driver("cuDeviceGetCount", ctypes.byref(count))
         self.driver("cuDeviceGet", ctypes.byref(device), rank % count.value)
+        self.rank, self.window = rank, None
         self.context, self.stream, self.buffer = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self.driver("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
         self.driver("cuCtxSetCurrent", self.context)
@@ -57,7 +60,18 @@ class Rank:
             raise RuntimeError(f"ncclCommInitRank: {result}: {self.error()}")
         return comm
 
+    def open_window(self, comm):
+        """From here on reduce() gathers, in place, 64 MB of each rank of two."""
+        self.window, handle = ctypes.c_void_p(), ctypes.c_void_p()
+        size = ctypes.c_size_t(8 * GATHERED)
+        if self.call("ncclMemAlloc", ctypes.byref(self.window), size) != 0 or \
+                self.call("ncclCommWindowRegister", comm, self.window, size, ctypes.byref(handle), SYMMETRIC) != 0:
+            raise RuntimeError(self.error())
+
     def reduce(self, comm):
+        if self.window is not None:
+            own = ctypes.c_void_p(self.window.value + self.rank * 4 * GATHERED)
+            return self.call("ncclAllGather", own, self.window, ctypes.c_size_t(GATHERED), FLOAT, comm, self.stream)
         return self.call("ncclAllReduce", self.buffer, self.buffer, ctypes.c_size_t(COUNT), FLOAT, SUM, comm,
                          self.stream)
 
@@ -75,11 +89,13 @@ def survive(rank, comm):
         time.sleep(0.001)
 
 
-def run_rank(build, number, count, id_text):
+def run_rank(build, number, count, id_text, has_window):
     rank = Rank(build, number)
     unique = UniqueId()
     ctypes.memmove(ctypes.byref(unique), bytes.fromhex(id_text), 128)
     comm = rank.join(count, unique, number)
+    if has_window:
+        rank.open_window(comm)
     for _ in range(50):
         if rank.reduce(comm) != 0:
             raise RuntimeError(rank.error())
@@ -96,6 +112,7 @@ def run_rank(build, number, count, id_text):
         raise RuntimeError(f"ncclCommAbort: {rank.error()}")
     rank.driver("cuStreamSynchronize", rank.stream)
     rank.call("ncclGetUniqueId", ctypes.byref(unique))
+    rank.window = None
     again = rank.join(1, unique, 0)
     if rank.reduce(again) != 0:
         raise RuntimeError(f"a new communicator: {rank.error()}")
@@ -105,8 +122,8 @@ def run_rank(build, number, count, id_text):
 
 
 def main():
-    if len(sys.argv) == 5:
-        run_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    if len(sys.argv) == 6:
+        run_rank(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5] == "engines")
         return 0
     build = sys.argv[1]
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 2
@@ -114,7 +131,8 @@ def main():
     library = ctypes.CDLL(str(pathlib.Path(build, "lib/libnccl.so.2")))
     unique = UniqueId()
     library.ncclGetUniqueId(ctypes.byref(unique))
-    ranks = [subprocess.Popen([sys.executable, __file__, build, str(rank), str(count), bytes(unique).hex()],
+    ranks = [subprocess.Popen([sys.executable, __file__, build, str(rank), str(count), bytes(unique).hex(),
+                               "engines" if "engines" in sys.argv else "kernels"],
                               stdout=subprocess.PIPE, text=True) for rank in range(count)]
     outputs = [rank.communicate(timeout=50)[0] for rank in ranks]
     died = float(outputs[-1])

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRankCount = 1000;
 constexpr int kRanksPerProcess = 8;  // as on hosts with eight GPUs
-constexpr auto kTimeout = std::chrono::seconds(60);
+constexpr auto kTimeout = std::chrono::seconds(120);
 constexpr int kMostDescriptors = kRankCount * 16;
 
 // Each rank keeps a socket to its partners of log2(n) rounds in both directions, and all of them

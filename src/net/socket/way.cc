@@ -2,8 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
-#include <string_view>
+#include <sstream>
 
 #include "base/read_file.h"
 #include "bootstrap/interfaces.h"
@@ -24,23 +23,29 @@ OwnEnd ownEnd(int fd) {
   return {.interface = {}, .text = own.hostText()};
 }
 
-// A line of /proc/net/dev, which unlike /sys is that of the thread's own network namespace: the
-// name, a colon, eight counters of what came, and the bytes sent.
-uint64_t sentBytesOf(const std::string& interface) {
+// A line is the name, a colon, eight counters of what came, and the bytes sent. Short names are
+// padded, long ones are not.
+uint64_t sentBytesIn(const std::string& table, std::string_view interface) {
   constexpr int kPlace = 8;
-  const std::string text = readFile("/proc/net/dev");
-  size_t at = text.find(" " + interface + ":");
-  if (at == std::string::npos) return 0;
-  at += interface.size() + 2;
-  for (int place = 0;; ++place) {
-    at = text.find_first_not_of(' ', at);
-    if (at == std::string::npos) return 0;
-    if (place == kPlace) break;
-    at = text.find(' ', at);
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    line[colon] = ' ';
+    std::istringstream fields(line);
+    std::string name;
+    fields >> name;
+    if (name != interface) continue;
+    uint64_t value = 0;
+    for (int place = 0; place <= kPlace; ++place) fields >> value;
+    return fields ? value : 0;
   }
-  uint64_t bytes = 0;
-  std::from_chars(text.data() + at, text.data() + text.size(), bytes);
-  return bytes;
+  return 0;
+}
+
+// The table in /proc is that of the thread's own network namespace, which /sys is not.
+uint64_t sentBytesOf(const std::string& interface) {
+  return sentBytesIn(readFile("/proc/net/dev"), interface);
 }
 
 }  // namespace tutti::net::socket

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tutti::net::socket {
 
@@ -15,5 +16,7 @@ OwnEnd ownEnd(int fd);
 
 // Bytes that an interface has sent since it came up, everybody's; 0 where the system does not tell.
 uint64_t sentBytesOf(const std::string& interface);
+// The same of a table such as /proc/net/dev.
+uint64_t sentBytesIn(const std::string& table, std::string_view interface);
 
 }  // namespace tutti::net::socket

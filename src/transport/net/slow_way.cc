@@ -42,8 +42,7 @@ std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent
   return fmt::format(
       "a slow link: {} carries {:.2f} MB/s ({:.1f} Mbit/s; TCP measures {:.1f} at best), of an "
       "interface that {} {:.0f} Mbit/s; the cable, a switch or the route is slower than that, "
-      "loses "
-      "packets, or is full of others'",
+      "loses packets, or is full of others'",
       after.text, carried / kMegabyte, carried / kMbit, rate / kMbit,
       after.isSupposed ? "tells no speed and is supposed to have" : "has", speed / kMbit);
 }

@@ -15,7 +15,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 SKIP = 77
 ALLOWED_NEEDS = re.compile(
     r"^(libc|libm|libpthread|libdl|librt|libstdc\+\+|libgcc_s|ld-linux-[\w-]+)\.so\.\d+$")
-SIZE_LIMIT_BYTES = 5 * 1024 * 1024
 STANDARD_NAME_COUNT = 53
 
 
@@ -81,8 +80,9 @@ def check_size(arguments):
         stripped = os.path.join(scratch, "libnccl.so.2")
         run("strip", "-o", stripped, arguments.library)
         size = os.path.getsize(stripped)
-    print(f"{size} bytes stripped, limit {SIZE_LIMIT_BYTES}")
-    return [] if size <= SIZE_LIMIT_BYTES else [f"{size} bytes are over the limit"]
+    limit = arguments.megabytes * 1024 * 1024
+    print(f"{size} bytes stripped, limit {limit}")
+    return [] if size <= limit else [f"{size} bytes are over the limit"]
 
 
 def check_loads(arguments):
@@ -146,6 +146,7 @@ def main():
     parser.add_argument("--library", required=True)
     parser.add_argument("--include", required=True)
     parser.add_argument("--sanitizers", default="")
+    parser.add_argument("--megabytes", type=int, default=5, help="size: the most it may have, stripped")
     parser.add_argument("--stored", default=HERE / "libnccl.so.2.abi", help="the last release's interface")
     parser.add_argument("--renew", action="store_true", help="interface: write that file instead")
     arguments = parser.parse_args()

@@ -92,6 +92,13 @@ void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts
   steps_.push_back(bound);
 }
 
+wire::LinkPort* BoundProgram::findBack(int32_t peer, const ProgramParts& parts) {
+  for (size_t link = 0; link < parts.outgoing.size(); ++link) {
+    if (index(parts.program.sendsTo[link]) == peer) return parts.outgoing[link];
+  }
+  return nullptr;
+}
+
 // REQUIRES: a step with nothing to apply to a source, and no division.
 void BoundProgram::findShape(BoundStep& step) const {
   const auto isMessage = [&](size_t source) { return step.operands[source].place == Place::kLink; };
@@ -113,6 +120,7 @@ BoundOperand BoundProgram::resolve(const Operand& operand, bool isSource,
     const auto link = static_cast<size_t>(operand.index);
     bound.port = isSource ? parts.incoming[link] : parts.outgoing[link];
     bound.peer = index(isSource ? parts.program.receivesFrom[link] : parts.program.sendsTo[link]);
+    if (isSource) bound.back = findBack(bound.peer, parts);
     return bound;
   }
   const Layout& layout = parts.layout;

@@ -18,6 +18,7 @@ struct BoundOperand {
   schedule::Place place = schedule::Place::kInput;
   int32_t peer = -1;               // of a link
   wire::LinkPort* port = nullptr;  // of a link
+  wire::LinkPort* back = nullptr;  // of an incoming link: the one to the same peer, if any
   size_t offset = 0;               // bytes from the start of the buffer to the chunk's
 };
 
@@ -94,6 +95,7 @@ class BoundProgram {
  private:
   void addStep(const schedule::Step& step, const ProgramParts& parts);
   void findShape(BoundStep& step) const;
+  static wire::LinkPort* findBack(int32_t peer, const ProgramParts& parts);
   BoundOperand resolve(const schedule::Operand& operand, bool isSource,
                        const ProgramParts& parts) const;
 

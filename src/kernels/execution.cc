@@ -53,6 +53,10 @@ void Execution::start() {
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams;
   hasCopied_ = false;
+  hasPlaces_ = false;
+  hasOffered_ = false;
+  hasForms_ = false;
+  isOutputUnmapped_ = false;
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
   joint_ = {};
@@ -95,7 +99,9 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
     }
   }
   if (done == kStepsAPoll) return Progress::kAdvanced;
-  if (hasReferred_ && !isDrained()) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+  while (hasReferred_ && !isDrained()) {
+    if (!mayLookAgain(looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+  }
   return Progress::kDone;
 }
 
@@ -277,11 +283,12 @@ void Execution::takeReference(const wire::LinkPort& port, size_t at, StepData& d
 // Where the result goes; what links get is a reference to one of the rank's own buffers where the
 // program allows it.
 void Execution::placeDestinations(const BoundStep& step, StepData& data) {
-  if (binding_.shared != nullptr && data.bytes >= binding_.shared->minBytes) {
-    if (const wire::SharedSegment* segment = sharedContent(step, data)) {
-      placeShared(step, *segment, data);
-      return;
-    }
+  const bool mayShare = binding_.shared != nullptr && data.bytes >= binding_.shared->minBytes;
+  const wire::SharedSegment* segment = mayShare ? sharedContent(step, data) : nullptr;
+  const bool hasForms = hasPlaces_ || (mayShare && binding_.shared->mapsOutput);
+  if (segment != nullptr || (hasForms && !data.refers && step.linkCount > 0)) {
+    placeByForms(step, segment, data);
+    return;
   }
   StepScratch& scratch = *binding_.scratch;
   for (const BoundOperand& output : binding_.program->outputs(step))
@@ -309,13 +316,19 @@ Status Execution::refuseMessage(const BoundStep& step, const BoundOperand& sourc
           &step - binding_.program->steps().data()));
 }
 
-// What a step sends on, peers read again, better from a cache.
+// What a step sends on, peers read again, better from a cache; but not what is put in place there.
 bool Execution::mayStream(const BoundStep& step, const StepData& data) const {
-  return binding_.streams && step.linkCount == 0 && data.localCount == 1;
+  if (!binding_.streams || data.localCount != size_t{step.outputCount} + step.linkCount)
+    return false;
+  const std::span<const MessageForm> forms =
+      std::span(binding_.scratch->forms).first(data.hasForms ? step.linkCount : 0);
+  return step.linkCount == forms.size() &&
+         std::ranges::all_of(forms, [](MessageForm form) { return form == MessageForm::kPlaced; });
 }
 
 void Execution::compute(const BoundStep& step, const StepData& data) {
   const StepScratch& scratch = *binding_.scratch;
+  if (data.localCount == 1 && step.isCopy && scratch.destinations[0] == scratch.sources[0]) return;
   const bool streams = mayStream(step, data);
   if (step.isCopy && !streams) {
     for (size_t i = 0; i < data.localCount; ++i)
@@ -387,10 +400,9 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
 // senders, who rarely do.
 void Execution::publish(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
-  const bool isPlain = data.shared == nullptr;
-  if (!isPlain) publishShared(step, data);
+  if (data.hasForms) publishByForms(step, data);
   for (const BoundOperand& link : binding_.program->links(step)) {
-    if (!isPlain) break;
+    if (data.hasForms) break;
     if (data.refers) {
       wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
     } else {

@@ -15,6 +15,7 @@
 #include "device/task.h"
 #include "kernels/bound_program.h"
 #include "kernels/joint_copy.h"
+#include "schedule/placements.h"
 
 namespace tutti::kernels {
 
@@ -24,7 +25,8 @@ enum class MessageForm : uint8_t {
   kPayloadAnnouncing,
   kReference,
   kReferenceAnnouncing,
-  kShared
+  kShared,
+  kPlaced
 };
 
 // Memory for one step at a time, shared by executions that are driven in turn. Grows, so that in
@@ -46,10 +48,13 @@ inline constexpr size_t kSharedMinBytes = 1_KiB;
 
 // The buffers of a call that peers can map, and which steps' messages may then name them.
 struct SharedBuffers {
-  wire::SharedSegment input;                // holds the whole buffer; serial 0: not shared
-  wire::SharedSegment output;               // the same
-  std::span<const uint8_t> referableSteps;  // schedule::referableSteps()
-  size_t minBytes = kSharedMinBytes;        // of a message that names them
+  wire::SharedSegment input;                         // holds the whole buffer; serial 0: not shared
+  wire::SharedSegment output;                        // the same
+  std::span<const uint8_t> referableSteps;           // schedule::referableSteps()
+  std::span<const uint8_t> answeredSteps;            // schedule::answeredSteps()
+  const schedule::Placements* placements = nullptr;  // null: no places are offered
+  bool mapsOutput = false;  // places are offered here, or by another program for such calls
+  size_t minBytes = kSharedMinBytes;  // of a message that names them
 };
 
 // What one call brings. All is borrowed until the run is done, when the buffers are the caller's
@@ -84,11 +89,16 @@ class Execution {
   // The one step that holds this execution up.
   void addWaits(device::WaitSet& waits) const;
 
-  // Of a call that fails: nobody writes into its memory any more.
+  // Of a call that fails: nobody writes into its memory any more, but who has been offered a place.
   void withdraw() { joint_.withdraw(); }
+  // Whether some rank may write into the output (wire::isBeingWritten()).
+  bool hasOffered() const { return hasOffered_; }
 
   // Once done. Its messages were references, all that could have been, and there were some.
   bool hasReferred() const { return hasReferred_ && !hasCopied_; }
+  // Once done. Whoever this rank sends to can write to its output, where the buffers say that it
+  // is to be mapped.
+  bool hasMappedOutput() const { return hasForms_ && !isOutputUnmapped_; }
   // Once done. All ranks agreed, where each rank's result depends on every other's input: each
   // message says whether all agreed that its sender had heard of, and so the answer has come
   // everywhere with the data. REQUIRES: messages between the ranks of one host only, none empty.
@@ -127,7 +137,8 @@ class Execution {
     size_t remoteCount = 0;                       // sources that lie in other processes
     bool readsPeers = false;                      // some source is named by its message
     const std::byte* reference = nullptr;         // what outgoing links get instead of a payload
-    const wire::SharedSegment* shared = nullptr;  // that holds it: each link's form is its own
+    const wire::SharedSegment* shared = nullptr;  // that holds it
+    bool hasForms = false;                        // each link's form is its own
   };
 
   // False: the looks are used up but for the one of the next poll.
@@ -160,11 +171,19 @@ class Execution {
   Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
   Status takeSources(const BoundStep& step, StepData& data);
   void placeDestinations(const BoundStep& step, StepData& data);
-  void placeShared(const BoundStep& step, const wire::SharedSegment& segment, StepData& data);
+  void placeByForms(const BoundStep& step, const wire::SharedSegment* segment, StepData& data);
   const wire::SharedSegment* sharedContent(const BoundStep& step, StepData& data) const;
-  void publishShared(const BoundStep& step, const StepData& data);
+  void publishByForms(const BoundStep& step, const StepData& data);
   Status takeOtherForm(const BoundStep& step, size_t at, StepData& data);
   Status takeShared(const BoundOperand& source, size_t at, StepData& data);
+  MessageForm chooseForm(wire::LinkPort& port, const wire::SharedSegment* segment,
+                         const StepData& data);
+  bool isPlaced(const BoundStep& step) const;
+  uint32_t offerPlace(const BoundStep& step, wire::LinkPort& port, MessageForm form);
+  uint32_t flagsOf(const BoundStep& step, wire::LinkPort& port, MessageForm form);
+  size_t numberOf(const BoundStep& step) const {
+    return static_cast<size_t>(&step - binding_.program->steps().data());
+  }
   void takeReference(const wire::LinkPort& port, size_t at, StepData& data);
   // These two: the source whose sender has failed, so that the memory it names is its caller's
   // again; null: there is none.
@@ -201,6 +220,10 @@ class Execution {
   uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
   bool hasCopied_ = false;    // what could not yet be read in place
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
+  bool hasPlaces_ = false;    // some outgoing link's receiver has offered one
+  bool hasOffered_ = false;
+  bool hasForms_ = false;  // messages have gone by forms of their own
+  bool isOutputUnmapped_ = false;
   Blockage blockage_;
   JointReceive joint_;  // open while a step's message is copied by both ends
 };

@@ -85,6 +85,7 @@ struct Wishes {
   bool refers = false;
   bool agrees = false;
   bool isJoint = false;
+  bool inPlace = false;  // of a collective whose buffers are equally long: both are the output
 };
 
 class Cluster {
@@ -109,8 +110,10 @@ class Cluster {
                  const Wishes& wishes = {}) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.isDone = false;
+    if (wishes.inPlace) state.output = state.input;
+    const auto& input = wishes.inPlace ? state.output : state.input;
     state.execution.start({.program = &state.bound,
-                           .input = reinterpret_cast<const std::byte*>(state.input.data()),
+                           .input = reinterpret_cast<const std::byte*>(input.data()),
                            .output = reinterpret_cast<std::byte*>(state.output.data()),
                            .signature = signature,
                            .scratch = &state.scratch,

@@ -43,7 +43,7 @@ struct FoldArgs {
                               // first; -1: none
   bool post = false;          // apply the average's division
   bool streams = false;       // the results will not be read soon: store them past the cache where
-                              // that can be done; one destination
+                              // that can be done
 };
 
 // Folds the sources in order into every destination. Any thread; touches nothing beyond

@@ -4,24 +4,12 @@
 #include <cstring>
 
 #include "kernels/execution.h"
+#include "wire/placed_result.h"
 
 namespace tutti::kernels {
 namespace {
 
 using schedule::Place;
-
-// By what the receiver of this link can do now; a carrier sends any memory. Asks it to map the
-// segment where that is new.
-MessageForm chooseForm(wire::LinkPort& port, const wire::SharedSegment& segment, size_t bytes,
-                       bool isDirect) {
-  if (port.isCarrierHere) return MessageForm::kReference;
-  if (segment.serial == 0) return MessageForm::kPayload;
-  if (port.isReceiverHere) return MessageForm::kReference;
-  if (wire::isMappedByReceiver(port, segment)) return MessageForm::kShared;
-  const bool announces = wire::tryAnnounce(port, segment, bytes);
-  if (isDirect) return announces ? MessageForm::kReferenceAnnouncing : MessageForm::kReference;
-  return announces ? MessageForm::kPayloadAnnouncing : MessageForm::kPayload;
-}
 
 bool bringsPayload(MessageForm form) {
   return form == MessageForm::kPayload || form == MessageForm::kPayloadAnnouncing;
@@ -33,11 +21,33 @@ bool announces(MessageForm form) {
 
 }  // namespace
 
+// By what the receiver of this link can do now; a carrier sends any memory. Asks it to map the
+// segments where they are new. Without a segment: a copy.
+MessageForm Execution::chooseForm(wire::LinkPort& port, const wire::SharedSegment* segment,
+                                  const StepData& data) {
+  if (binding_.shared != nullptr && binding_.shared->mapsOutput && !port.isReceiverHere) {
+    const wire::SharedSegment& output = binding_.shared->output;
+    if (!wire::isMappedByReceiver(port, output)) {
+      isOutputUnmapped_ = true;
+      if (!data.refers && wire::tryAnnounce(port, output, data.bytes))
+        return MessageForm::kPayloadAnnouncing;
+    }
+  }
+  if (segment == nullptr) return MessageForm::kPayload;
+  if (port.isCarrierHere) return MessageForm::kReference;
+  if (segment->serial == 0) return MessageForm::kPayload;
+  if (port.isReceiverHere) return MessageForm::kReference;
+  if (wire::isMappedByReceiver(port, *segment)) return MessageForm::kShared;
+  const bool announces = wire::tryAnnounce(port, *segment, data.bytes);
+  if (data.refers) return announces ? MessageForm::kReferenceAnnouncing : MessageForm::kReference;
+  return announces ? MessageForm::kPayloadAnnouncing : MessageForm::kPayload;
+}
+
 // The segment that holds what the step's messages say, which `data.reference` then names; null when
 // they must bring copies.
 const wire::SharedSegment* Execution::sharedContent(const BoundStep& step, StepData& data) const {
   const SharedBuffers& shared = *binding_.shared;
-  const auto number = static_cast<size_t>(&step - binding_.program->steps().data());
+  const size_t number = numberOf(step);
   if (number >= shared.referableSteps.size() || shared.referableSteps[number] == 0) return nullptr;
   if (step.linkCount == 0) return nullptr;
   const BoundOperand* content = nullptr;
@@ -56,17 +66,26 @@ const wire::SharedSegment* Execution::sharedContent(const BoundStep& step, StepD
   return &segment;
 }
 
-void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& segment,
-                            StepData& data) {
+// Without a segment: what was offered a place goes there, the rest is copied.
+void Execution::placeByForms(const BoundStep& step, const wire::SharedSegment* segment,
+                             StepData& data) {
   StepScratch& scratch = *binding_.scratch;
-  data.shared = &segment;
+  data.shared = segment;
+  data.hasForms = hasForms_ = true;
   for (const BoundOperand& output : binding_.program->outputs(step))
     scratch.destinations[data.localCount++] = outputAt(output);
   size_t at = 0;
   for (const BoundOperand& link : binding_.program->links(step)) {
     wire::LinkPort& port = *link.port;
-    const MessageForm form = chooseForm(port, segment, data.bytes, data.refers);
-    scratch.forms[at++] = form;
+    MessageForm& form = scratch.forms[at++];
+    if (hasPlaces_) {
+      if (std::byte* place = wire::beginWriting(port, data.bytes)) {
+        form = MessageForm::kPlaced;
+        scratch.destinations[data.localCount++] = place;
+        continue;
+      }
+    }
+    form = chooseForm(port, segment, data);
     if (bringsPayload(form)) {
       hasCopied_ = true;
       scratch.destinations[data.localCount++] = wire::payloadToFill(port, data.bytes);
@@ -76,30 +95,59 @@ void Execution::placeShared(const BoundStep& step, const wire::SharedSegment& se
   }
 }
 
-void Execution::publishShared(const BoundStep& step, const StepData& data) {
+// Beside the message: where the result is wanted that a later step waits for.
+uint32_t Execution::offerPlace(const BoundStep& step, wire::LinkPort& port, MessageForm form) {
+  const bool hasRoom = form == MessageForm::kPayload || form == MessageForm::kShared;
+  const schedule::Placements* placements = binding_.shared->placements;
+  if (!hasRoom || placements == nullptr) return 0;
+  const int32_t wanted = placements->offers[numberOf(step)];
+  if (wanted == schedule::Placements::kNone) return 0;
+  const BoundStep& receives = binding_.program->steps()[static_cast<size_t>(wanted)];
+  const std::byte* place = outputAt(BoundProgram::outputs(receives).front());
+  if (!wire::tryOfferPlace(port, binding_.shared->output, place)) return 0;
+  hasOffered_ = true;
+  return wire::kOffersPlace;
+}
+
+uint32_t Execution::flagsOf(const BoundStep& step, wire::LinkPort& port, MessageForm form) {
+  uint32_t flags = flags_;
+  if (announces(form)) flags |= wire::kAnnounces;
+  if (form == MessageForm::kPlaced) return flags | wire::kIsAnswered;
+  if (binding_.shared == nullptr) return flags;
+  const std::span<const uint8_t> answered = binding_.shared->answeredSteps;
+  const size_t number = numberOf(step);
+  if (form == MessageForm::kShared && number < answered.size() && answered[number] != 0)
+    flags |= wire::kIsAnswered;
+  return flags | offerPlace(step, port, form);
+}
+
+void Execution::publishByForms(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
   const uint32_t signature = binding_.signature;
-  const auto flagsOf = [this](MessageForm form) {
-    return flags_ | (announces(form) ? wire::kAnnounces : 0);
-  };
   size_t at = 0;
   for (const BoundOperand& link : binding_.program->links(step)) {
     wire::LinkPort& port = *link.port;
-    switch (const MessageForm form = binding_.scratch->forms[at++]; form) {
+    const MessageForm form = binding_.scratch->forms[at++];
+    const uint32_t flags = data.bytes > wire::kInlineBytes ? flagsOf(step, port, form) : flags_;
+    switch (form) {
       case MessageForm::kPayload:
       case MessageForm::kPayloadAnnouncing:
-        wire::publish(port, bytes, signature, wire::MessageKind::kPayload, flagsOf(form));
+        wire::publish(port, bytes, signature, wire::MessageKind::kPayload, flags);
         break;
       case MessageForm::kReference:
       case MessageForm::kReferenceAnnouncing:
-        wire::publishReference(port, data.reference, bytes, signature, flagsOf(form));
+        wire::publishReference(port, data.reference, bytes, signature, flags);
         break;
       case MessageForm::kShared:
         wire::publishShared(port,
                             {.serial = data.shared->serial,
                              .offset = static_cast<uint64_t>(data.reference - data.shared->start),
                              .address = reinterpret_cast<uint64_t>(data.reference)},
-                            bytes, signature, flagsOf(form));
+                            bytes, signature, flags);
+        break;
+      case MessageForm::kPlaced:
+        wire::endWriting(port);
+        wire::publish(port, bytes, signature, wire::MessageKind::kLanded, flags);
         break;
     }
   }
@@ -114,6 +162,10 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
   const bool fits = data.bytes > wire::kInlineBytes;
   if ((message.flags & wire::kAnnounces) != 0 && fits) wire::answerAnnouncement(port);
   if ((message.flags & wire::kAgrees) == 0) flags_ = 0;
+  if ((message.flags & wire::kOffersPlace) != 0 && fits && source.back != nullptr) {
+    wire::takeOffer(port, *source.back);
+    hasPlaces_ = true;
+  }
   switch (message.kind) {
     case wire::MessageKind::kPayload:
       if (data.bytes > port.view.geometry.slotBytes) break;
@@ -127,11 +179,22 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
       if (!fits) break;
       return takeShared(source, at, data);
     case wire::MessageKind::kLanded:
-      if (port.landing == nullptr) break;
-      binding_.scratch->sources[at] = port.landing->memory;
+      if (port.landing != nullptr) {
+        binding_.scratch->sources[at] = port.landing->memory;
+        return {};
+      }
+      if (!isPlaced(step)) break;
+      binding_.scratch->sources[at] = outputAt(BoundProgram::outputs(step).front());
       return {};
   }
   return refuseMessage(step, source, data.bytes);
+}
+
+// Whether this rank may have offered a place for the step's message.
+bool Execution::isPlaced(const BoundStep& step) const {
+  const SharedBuffers* shared = binding_.shared;
+  if (shared == nullptr || shared->placements == nullptr) return false;
+  return shared->placements->placed[numberOf(step)] != 0;
 }
 
 // The message that a step waits for, and that goes to an output as it is, may be put there at once.

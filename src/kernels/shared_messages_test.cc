@@ -17,13 +17,13 @@ class FakeMapper final : public wire::SegmentMapper {
     asked_ = announcement.serial;
     return accepts;
   }
-  const std::byte* find(const wire::SharedReference& reference, size_t bytes) const override {
+  std::byte* find(const wire::SharedReference& reference, size_t bytes) const override {
     if (reference.serial != asked_ || reference.offset > memory.size()) return nullptr;
     if (bytes > memory.size() - reference.offset) return nullptr;
     return memory.data() + reference.offset;
   }
   bool accepts = true;
-  std::vector<std::byte> memory;
+  mutable std::vector<std::byte> memory;
 
  private:
   uint64_t asked_ = 0;

@@ -11,6 +11,7 @@
 #include "base/fnv.h"
 #include "base/futex.h"
 #include "base/log.h"
+#include "wire/placed_result.h"
 
 namespace tutti::launch {
 namespace {
@@ -219,14 +220,21 @@ BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
   const bool isKnown = plan != nullptr && plan->mayRunAtOnce && plan->shape == call.shape;
   if (!isKnown) return nullptr;
   // What a network sends from the program's memory, and puts there.
-  if (plan->mayShare && parts_.links.hasMotors()) return nullptr;
-  if (!plan->mayShare || !parts_.segments.hasAny()) return plan;
+  if (parts_.links.hasMotors() && (plan->mayShare || plan->hasChoice)) return nullptr;
+  return plan;
+}
+
+// Whether the call needs no operation while it runs.
+bool Launcher::isBare(const BoundPlan& plan) const {
+  if (plan.hasChoice) return false;
+  if (!plan.mayShare || !parts_.segments.hasAny()) return true;
   // The trial has found that copies are faster.
-  return plan->forms.keepsCopies() ? plan : nullptr;
+  return plan.forms.keepsCopies();
 }
 
 Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   BoundPlan* plan = nullptr;
+  Operation* chosen = nullptr;
   Operation::Mark mark;
   uint64_t number = 0;
   if (looks > 0) {
@@ -235,10 +243,16 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
     if (plan != nullptr) {
       mark = nextMark(*plan);
       number = prepared_.load(std::memory_order_relaxed);
+      if (!isBare(*plan)) chosen = &takeOperation();
       prepared_.store(number + 1, std::memory_order_release);
     }
   }
   if (plan == nullptr) return prepare({&call, 1}, false);
+  if (chosen != nullptr) {
+    chosen->reset(number);
+    chosen->add(call, *plan, mark);
+    return runAtOnce(*chosen, looks);
+  }
   const uint64_t recorded = record(call, mark.sequence);
   plan->forms.endedAtOnce();
   kernels::Execution execution;
@@ -255,6 +269,16 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   operation.reset(number);
   operation.goOnWith(call, *plan, mark, recorded, execution);
   return static_cast<device::Task*>(&operation);
+}
+
+// What has a choice to make goes as an operation, without a device that drives it.
+device::Task* Launcher::runAtOnce(Operation& operation, uint32_t looks) {
+  operation.looks = looks;
+  Result<Progress> progress = operation.poll();
+  operation.looks = 1;
+  if (!progress.ok() || *progress != Progress::kDone) return &operation;
+  operation.complete({});
+  return nullptr;
 }
 
 uint64_t Launcher::record(const Call& call, uint64_t sequence) {
@@ -358,6 +382,33 @@ void Launcher::awaitReaders(const Operation& operation) {
   }
 }
 
+// Processes that put a result into this rank's output, which is the caller's again: until each is
+// through with its message. None begins another, since the links are marked by now. One that is
+// stopped in between writes the rest when it goes on.
+void Launcher::awaitWriters(const Operation& operation) {
+  constexpr Nanoseconds kMost = std::chrono::milliseconds(300);
+  const Instant deadline = parts_.clock.now() + kMost;
+  bool isFenced = false;
+  for (const Operation::Run& run : operation.runs_) {
+    if (run.stage != Operation::Stage::kRunning || !run.execution.hasOffered()) continue;
+    if (!std::exchange(isFenced, true)) fenceOthers();
+    for (const kernels::BoundStep& step : run.variant->program->steps()) {
+      for (const kernels::BoundOperand& source : kernels::BoundProgram::sources(step)) {
+        if (source.port == nullptr) continue;
+        while (wire::isBeingWritten(*source.port)) {
+          if (parts_.clock.now() >= deadline) {
+            log::warn(
+                "rank {} still writes to the output of a call that failed {} ms ago: it is stopped",
+                source.peer, std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
+            return;
+          }
+          ::sched_yield();
+        }
+      }
+    }
+  }
+}
+
 void Launcher::finish(Operation& operation, Status status) {
   const uint64_t number = operation.number_;
   if (!status.ok()) {
@@ -369,6 +420,7 @@ void Launcher::finish(Operation& operation, Status status) {
     watch_.advanced();
     parts_.links.markFault(wire::LinkFault::kAborted, watch_.parting());
     awaitReaders(operation);
+    awaitWriters(operation);
     retire(observe::Life::kAborted);
     fail(status);
   }

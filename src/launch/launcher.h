@@ -40,20 +40,22 @@ struct BoundVariant {
   bool isConnected = false;
   std::vector<channel::Link*> outgoing;
   std::optional<kernels::BoundProgram> program;  // once the links are made
-  // By whether the call is in place: Planner::referableSteps(), once something asks for it.
-  std::array<std::optional<std::vector<uint8_t>>, 2> referableSteps;
+  // By whether the call is in place: Planner::mappedSteps(), once something asks for it.
+  std::array<std::optional<plan::MappedSteps>, 2> mappedSteps;
 };
 
 // What is known of a shape. Cached.
 struct BoundPlan {
   plan::CallShape shape;
   channel::Lane lane = channel::Lane::kCollective;
-  bool mayRunAtOnce = false;  // connected, short, and with nothing to choose
+  bool mayRunAtOnce = false;  // connected, and short
+  bool hasChoice = true;      // of its messages' form or another algorithm, with any buffers
   bool streams = false;       // kernels::Binding::streams
   bool mayShare = true;       // long enough for messages that name mapped memory
   BoundVariant own;
   std::optional<BoundVariant> other;  // Planner::makeOther()
   FormTrial forms;                    // where there is a choice
+  Instant lastEnd{};                  // of the last call that was measured
 };
 
 class Launcher;
@@ -82,7 +84,8 @@ class Operation final : public device::Task {
     uint64_t number = 0;    // the recorder's, once it runs
     int32_t after = -1;     // the run that must be done before; -1: none
     Stage stage = Stage::kQueued;
-    bool isTried = false;  // its form is a turn of the plan's trial
+    bool isTried = false;     // its form is a turn of the plan's trial
+    bool mapsOutput = false;  // kernels::SharedBuffers
     FormTrial::Turn turn{};
     Instant start{};  // if it is measured
     kernels::Execution execution{};
@@ -109,12 +112,13 @@ class Operation final : public device::Task {
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
   bool refersByKernel(Run& run);
+  static Nanoseconds measured(BoundPlan& plan, Instant start, Instant end);
   void endTurn(Run& run);
-  const std::vector<uint8_t>& referableSteps(const BoundPlan& plan, BoundVariant& variant,
-                                             bool inPlace);
+  const plan::MappedSteps& mappedSteps(const BoundPlan& plan, BoundVariant& variant, bool inPlace);
   const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding,
                                            bool hasSegments);
   bool mayRunAtOnce(const BoundPlan& plan) const;
+  static bool hasChoice(const BoundPlan& plan);
   bool mayShare(const BoundPlan& plan) const;
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
@@ -204,6 +208,8 @@ class Launcher final : public Runner {
   void giveBack(Operation& operation);
   Operation::Mark nextMark(const BoundPlan& plan);
   BoundPlan* findRunnableAtOnce(const Call& call);
+  bool isBare(const BoundPlan& plan) const;
+  device::Task* runAtOnce(Operation& operation, uint32_t looks);
   uint64_t record(const Call& call, uint64_t sequence);
   void alignLinks(const BoundPlan& plan, const BoundVariant& variant);
   // Into a new binding.
@@ -211,6 +217,7 @@ class Launcher final : public Runner {
             uint32_t signature, kernels::Binding& binding);
   void markDone(uint64_t number);
   void awaitReaders(const Operation& operation);
+  void awaitWriters(const Operation& operation);
   void finish(Operation& operation, Status status);
 
   Parts parts_;

@@ -437,16 +437,18 @@ Result<Plan> Planner::make(const CallShape& shape) {
 // 0.33 to 0.8 of the time of two halves in two hops from 16 to 256 KiB, and 0.8 to 1.2 above
 // (buffers that peers map, 2 CPUs of an Intel Xeon VM, 2026-11-21); as copies they take longer.
 Result<std::optional<Plan>> Planner::makeOther(const CallShape& shape, const Plan& plan) {
-  constexpr std::string_view kOther = "oneshot";
+  // One-shot reads whole vectors in one hop; two-shot folds halves, and each rank puts its own into
+  // both outputs.
+  const std::string_view otherName = plan.algorithm == "oneshot" ? "twoshot" : "oneshot";
   // Every rank has a chunk of its own, so that a message comes from each.
   constexpr size_t kMinBytes = 4_KiB;
   const bool isFit = shape.collective == Collective::kAllReduce && agreement_.rankCount == 2 &&
                      agreement_.isOneHost && shape.op != ReduceOp::kPreMulSum &&
-                     plan.algorithm != kOther && vectorBytes(shape, 2) >= kMinBytes;
-  if (!isFit || !AlgorithmFilter(agreement_.algorithms).allows(shape.collective, kOther)) {
+                     vectorBytes(shape, 2) >= kMinBytes;
+  if (!isFit || !AlgorithmFilter(agreement_.algorithms).allows(shape.collective, otherName)) {
     return std::optional<Plan>();
   }
-  Plan other = bind(shape, kOther, true);
+  Plan other = bind(shape, otherName, true);
   other.reason = "tried beside " + std::string(plan.algorithm) + " where peers read the buffers";
   return std::optional<Plan>(std::move(other));
 }
@@ -488,8 +490,7 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
   return plan;
 }
 
-std::vector<uint8_t> Planner::referableSteps(const CallShape& shape, const Plan& plan,
-                                             bool inPlace) const {
+MappedSteps Planner::mappedSteps(const CallShape& shape, const Plan& plan, bool inPlace) const {
   // A pre-multiplied input is nobody's memory. Beyond so many ranks the proof would take long, and
   // not all are of one host.
   constexpr int32_t kMaxRanks = 64;
@@ -497,8 +498,10 @@ std::vector<uint8_t> Planner::referableSteps(const CallShape& shape, const Plan&
   if (agreement_.rankCount > kMaxRanks) return {};
   const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, plan.algorithm);
   if (algorithm.reducesInNetwork()) return {};  // the heads' slots are the network's
-  return schedule::referableSteps(schedule::makeSchedule(algorithm, optionsFor(shape, agreement_)),
-                                  agreement_.rank, inPlace);
+  const schedule::Schedule all = schedule::makeSchedule(algorithm, optionsFor(shape, agreement_));
+  return {.referable = schedule::referableSteps(all, agreement_.rank, inPlace),
+          .answered = schedule::answeredSteps(all, agreement_.rank),
+          .placements = schedule::placements(all, agreement_.rank, inPlace)};
 }
 
 }  // namespace tutti::plan

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "plan/tuner.h"
 #include "schedule/layout.h"
+#include "schedule/placements.h"
 #include "schedule/schedule.h"
 #include "wire/link.h"
 #include "wire/types.h"
@@ -100,6 +101,13 @@ struct Plan {
   std::string reason;  // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
 };
 
+// What a rank's steps may do with memory that ranks map of each other; all empty: nothing.
+struct MappedSteps {
+  std::vector<uint8_t> referable;   // schedule::referableSteps()
+  std::vector<uint8_t> answered;    // schedule::answeredSteps()
+  schedule::Placements placements;  // schedule::placements()
+};
+
 // Programs, and what of them goes between hosts, by algorithm and root, so that plans which differ
 // in size only share theirs.
 class ProgramCache;
@@ -116,10 +124,8 @@ class Planner {
   // which every rank learns whether all agree (kernels::Execution::isAgreed). The same on all
   // ranks.
   Result<std::optional<Plan>> makeOther(const CallShape& shape, const Plan& plan);
-  // schedule::referableSteps of a plan that make() gave for the shape: the steps whose messages may
-  // name memory that the receiver has mapped. Empty: none. Takes milliseconds where ranks are many,
-  // so ask once.
-  std::vector<uint8_t> referableSteps(const CallShape& shape, const Plan& plan, bool inPlace) const;
+  // Of a plan that make() gave for the shape. Takes milliseconds where ranks are many, so ask once.
+  MappedSteps mappedSteps(const CallShape& shape, const Plan& plan, bool inPlace) const;
 
   const Agreement& agreement() const { return agreement_; }
 

@@ -65,7 +65,22 @@ class Check {
     return std::move(ranks_[static_cast<size_t>(index(rank))].isReferable);
   }
 
+  std::vector<uint8_t> answeredSteps(Rank rank) const {
+    const RankRun& run = ranks_[static_cast<size_t>(index(rank))];
+    std::vector<uint8_t> answered(run.isReferable.size(), 0);
+    for (const ReferenceState& reference : run.references) answered[reference.sentByStep] = 1;
+    for (const ReferenceState& reference : run.references) {
+      if (!isKnownRead(run, reference)) answered[reference.sentByStep] = 0;
+    }
+    return answered;
+  }
+
  private:
+  static bool isKnownRead(const RankRun& run, const ReferenceState& reference) {
+    return reference.readAtStep >= 0 &&
+           run.clock[static_cast<size_t>(reference.reader)] >= reference.readAtStep;
+  }
+
   Cell cellOf(const Operand& operand) const {
     return {inPlace_ ? Place::kOutput : operand.place, operand.index};
   }
@@ -122,10 +137,7 @@ class Check {
     RankRun& run = ranks_[static_cast<size_t>(rank)];
     for (const ReferenceState& reference : run.references) {
       if (reference.cell != cellOf(destination)) continue;
-      const bool isKnownRead =
-          reference.readAtStep >= 0 &&
-          run.clock[static_cast<size_t>(reference.reader)] >= reference.readAtStep;
-      if (isKnownRead) continue;
+      if (isKnownRead(run, reference)) continue;
       refuse(rank, reference.sentByStep,
              fmt::format("rank {} step {} overwrites chunk {} that rank {} may still have to read",
                          rank, run.step, destination.index, reference.reader));
@@ -187,6 +199,12 @@ std::vector<uint8_t> referableSteps(const Schedule& schedule, Rank rank, bool in
   Check check(schedule, inPlace);
   check.run();
   return check.takeSteps(rank);
+}
+
+std::vector<uint8_t> answeredSteps(const Schedule& schedule, Rank rank) {
+  Check check(schedule, false);
+  check.run();
+  return check.answeredSteps(rank);
 }
 
 bool isReferable(const Algorithm& algorithm) {

@@ -27,6 +27,10 @@ std::string whyNotReferable(const Schedule& schedule, bool inPlace);
 // some and copy the rest as it likes. `inPlace` is this rank's own.
 std::vector<uint8_t> referableSteps(const Schedule& schedule, Rank rank, bool inPlace);
 
+// By step of the rank's program, 1 where later messages to the rank imply that what the step's
+// messages refer to has been read by the time the program ends: nobody needs to say so.
+std::vector<uint8_t> answeredSteps(const Schedule& schedule, Rank rank);
+
 // The catalogue's algorithms for which it holds at every rank count; a test compares. All-to-all
 // only out of place: the executor sends from a copy when a rank calls it in place.
 bool isReferable(const Algorithm& algorithm);

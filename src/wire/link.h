@@ -30,7 +30,7 @@ inline constexpr size_t kInlineBytes = 40;
 // which saves the copy into the slot; the sender leaves that memory alone until the link's head has
 // passed the message. kReference names an address of the sending process, kShared a place in memory
 // that the receiver has mapped. kLanded: what carries the link has put the payload where the
-// receiver's Landing says.
+// receiver's Landing says, or the sender where the receiver's PlaceOffer said.
 enum class MessageKind : uint32_t { kPayload = 0, kReference = 1, kShared = 2, kLanded = 3 };
 
 // The inline payload of a kReference: `MessageHead::bytes` bytes at this address of the sending
@@ -49,6 +49,10 @@ inline constexpr uint32_t kAnnounces = 1;
 // The sender, and every rank whose messages of this call it has read so far, agrees to what the
 // calls' plan proposes (launch/form_trial.h).
 inline constexpr uint32_t kAgrees = 2;
+// A PlaceOffer lies at kPlaceOfferOffset (wire/placed_result.h).
+inline constexpr uint32_t kOffersPlace = 4;
+// A message of the receiver's own will tell the sender that this one has been read.
+inline constexpr uint32_t kIsAnswered = 8;
 
 // The first line of a slot.
 struct MessageHead {
@@ -117,8 +121,17 @@ struct LinkControl {
   // hold up a sender that fails because its receiver does not move. In a line of its own, which
   // stays the receiver's.
   alignas(kCacheLineBytes) std::atomic<uint32_t> isReading;
+
+  // Nonzero while the sender writes to a place that the receiver has offered
+  // (wire/placed_result.h). Raised by the sender, which then looks at receiverFault and writes only
+  // where there is none; the receiver that fails marks receiverFault, fences all ranks' threads,
+  // then looks here, and its output is the caller's again once this is zero. With that fence
+  // (base/futex.h) one of the two sees the other, and the sender needs none. Cleared with release
+  // after the write, read with acquire. Wraps never: 0 or 1. A line of its own, which stays the
+  // sender's.
+  alignas(kCacheLineBytes) std::atomic<uint32_t> isWriting;
 };
-static_assert(sizeof(LinkControl) == 3 * kCacheLineBytes);
+static_assert(sizeof(LinkControl) == 4 * kCacheLineBytes);
 
 struct LinkGeometry {
   uint32_t slotCount = 0;  // a power of two
@@ -235,6 +248,10 @@ struct LinkPort {
   int32_t receiverProcess = 0;
   bool mayWrite = false;       // its memory, to copy long references jointly
   bool isCarrierHere = false;  // this process hands the messages to a network: it reads references
+  // Where the receiver wants the message of this number, of so many bytes; null: it has not said.
+  std::byte* place = nullptr;
+  size_t placeBytes = 0;
+  uint64_t placeNumber = 0;
   SegmentLedger* ledger = nullptr;
 
   bool isConnected() const { return view.control != nullptr; }
@@ -315,13 +332,14 @@ inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
   port.drainTo = port.next;
 }
 
-// The same into a segment that the receiver has mapped.
+// The same into a segment that the receiver has mapped. With kIsAnswered the memory stays as it is
+// until the message that tells.
 inline void publishShared(LinkPort& port, const SharedReference& reference, uint32_t bytes,
                           uint32_t signature, uint32_t flags = 0) {
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
   if (isJointLength(bytes, port.view.geometry.slotBytes)) jointOf(port.view, port.next).reset();
   publish(port, bytes, signature, MessageKind::kShared, flags);
-  port.drainTo = port.next;
+  if ((flags & kIsAnswered) == 0) port.drainTo = port.next;
 }
 
 // The receiver has mapped the segment.
@@ -446,16 +464,18 @@ inline bool isBeingRead(const LinkPort& port) {
          control.receiverFault.load(std::memory_order_acquire) == 0;
 }
 
-// Gives the slot of the message that was just read back to the sender: that of a reference at once,
-// others half a ring at a time. Each time costs the two sides an exchange of head's line: an 8-byte
-// all-reduce of 2 ranks took 0.40 us with each slot by itself, and takes 0.35 (2026-11-21).
+// Gives the slot of the message that was just read back to the sender: that of a reference whose
+// sender waits for it at once, others half a ring at a time. Each time costs the two sides an
+// exchange of head's line: an 8-byte all-reduce of 2 ranks took 0.40 us with each slot by itself,
+// and takes 0.35 (2026-11-21).
 inline void release(LinkPort& port) {
   const MessageHead& message = port.view.message(port.next);
   const bool isReference = message.kind != MessageKind::kPayload;
+  const bool isAwaited = isReference && (message.flags & kIsAnswered) == 0;
   if (!isReference && port.view.isLong(message.bytes)) releaseLong(port, message);
   ++port.next;
   if (isReference && port.isSenderHere) endReading(port);
-  if (port.next - port.known < releasedTogether(port.view.mask + 1) && !isReference) return;
+  if (port.next - port.known < releasedTogether(port.view.mask + 1) && !isAwaited) return;
   giveBack(port);
 }
 

@@ -56,8 +56,8 @@ class SegmentMapper {
   // thread.
   virtual bool map(const Announcement& announcement) = 0;
   // Where the `bytes` that a reference names lie in this process; null unless the segment is mapped
-  // and holds them all.
-  virtual const std::byte* find(const SharedReference& reference, size_t bytes) const = 0;
+  // and holds them all. Written to only where its owner has offered that (wire/placed_result.h).
+  virtual std::byte* find(const SharedReference& reference, size_t bytes) const = 0;
 
  protected:
   ~SegmentMapper() = default;

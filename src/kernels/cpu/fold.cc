@@ -67,11 +67,11 @@ class Folder {
       }
       if (streams) {
         const bool isCopy = plain && sourceCount == 1;
-        stream_(destination(0), isCopy ? source(0) : result_, count_ * elementSize_);
+        for (size_t i = 0; i < args_.destinations.size(); ++i)
+          stream_(destination(i), isCopy ? source(0) : result_, count_ * elementSize_);
       }
-      for (size_t i = 1; i < args_.destinations.size(); ++i) {
+      for (size_t i = 1; !streams && i < args_.destinations.size(); ++i)
         copyTo(destination(i), destination(0), count_ * elementSize_);
-      }
     }
     if (stream_ != nullptr) fence_();
   }
@@ -79,8 +79,13 @@ class Folder {
  private:
   // A buffer that is read here as well has its lines in the cache already.
   static bool canStream(const FoldArgs& args) {
-    return args.streams && args.destinations.size() == 1 &&
-           std::ranges::find(args.sources, args.destinations[0]) == args.sources.end();
+    const auto pastLine = [](const void* memory) {
+      return reinterpret_cast<uintptr_t>(memory) % kLineBytes;
+    };
+    return args.streams && std::ranges::all_of(args.destinations, [&](const void* to) {
+             return pastLine(to) == pastLine(args.destinations[0]) &&
+                    std::ranges::find(args.sources, to) == args.sources.end();
+           });
   }
   // How many elements bring the destination to the start of a line, if any; else no limit.
   size_t elementsToLine() const {

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kPatience{200};
 Result<UniqueMapping> fetch(const std::string& owner, const wire::Announcement& announcement) {
   TUTTI_TRY_ASSIGN(const UniqueFd fd,
                    bootstrap::Handoff::take(owner, announcement.token, kPatience));
-  return mapSegment(fd, announcement.bytes, SegmentAccess::kRead);
+  return mapSegment(fd, announcement.bytes, SegmentAccess::kReadWrite);
 }
 
 }  // namespace
@@ -38,12 +38,12 @@ bool SenderSegments::map(const wire::Announcement& announcement) {
   return true;
 }
 
-const std::byte* SenderSegments::find(const wire::SharedReference& reference, size_t bytes) const {
+std::byte* SenderSegments::find(const wire::SharedReference& reference, size_t bytes) const {
   const Place& place = places_[reference.serial % wire::kSegmentPlaces];
   const size_t size = place.memory.bytes();
   if (reference.serial == 0 || place.serial != reference.serial) return nullptr;
   if (reference.offset > size || bytes > size - reference.offset) return nullptr;
-  return static_cast<const std::byte*>(place.memory.get()) + reference.offset;
+  return static_cast<std::byte*>(place.memory.get()) + reference.offset;
 }
 
 }  // namespace tutti::transport::shm

@@ -1,4 +1,4 @@
-// Memory of one peer, mapped for reading: what it announces over a link, and messages then name.
+// Memory of one peer, mapped: what it announces over a link, and messages then name or offer.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class SenderSegments final : public wire::SegmentMapper {
  public:
   explicit SenderSegments(SegmentOwner owner) : owner_(std::move(owner)) {}
   bool map(const wire::Announcement& announcement) override;
-  const std::byte* find(const wire::SharedReference& reference, size_t bytes) const override;
+  std::byte* find(const wire::SharedReference& reference, size_t bytes) const override;
 
  private:
   struct Place {

@@ -1,0 +1,147 @@
+#include "schedule/placements.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+
+namespace tutti::schedule {
+namespace {
+
+std::span<const Operand> sourcesOf(const Program& program, const Step& step) {
+  return std::span(program.operands).subspan(step.firstOperand, step.sourceCount);
+}
+std::span<const Operand> destinationsOf(const Program& program, const Step& step) {
+  return std::span(program.operands)
+      .subspan(step.firstOperand + step.sourceCount, step.destinationCount);
+}
+
+bool sendsTo(const Program& program, const Step& step, Rank peer) {
+  return std::ranges::any_of(destinationsOf(program, step), [&](const Operand& to) {
+    return to.place == Place::kLink && program.sendsTo[static_cast<size_t>(to.index)] == peer;
+  });
+}
+bool receivesFrom(const Program& program, const Step& step, Rank peer) {
+  return std::ranges::any_of(sourcesOf(program, step), [&](const Operand& from) {
+    return from.place == Place::kLink &&
+           program.receivesFrom[static_cast<size_t>(from.index)] == peer;
+  });
+}
+
+// The step of the program that sends (receives) the number-th message to (from) the peer.
+template <typename Moves>
+std::optional<size_t> findMessage(const Program& program, Rank peer, size_t number, Moves moves) {
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (moves(program, program.steps[i], peer) && number-- == 0) return i;
+  }
+  return std::nullopt;
+}
+template <typename Moves>
+size_t countBefore(const Program& program, Rank peer, size_t step, Moves moves) {
+  size_t count = 0;
+  for (size_t i = 0; i < step; ++i) count += moves(program, program.steps[i], peer) ? 1 : 0;
+  return count;
+}
+
+class Finder {
+ public:
+  Finder(const Schedule& schedule, Rank rank, bool inPlace)
+      : schedule_(schedule), rank_(rank), inPlace_(inPlace), program_(programOf(rank)) {}
+
+  // The step whose message may offer the place of what `step` receives.
+  std::optional<size_t> offerFor(size_t step) const {
+    const Step& receives = program_.steps[step];
+    const auto from = sourcesOf(program_, receives);
+    const std::optional<int32_t> chunk = onlyOutput(receives);
+    if (from.size() != 1 || from[0].place != Place::kLink || receives.post || !chunk)
+      return std::nullopt;
+    const Rank peer = program_.receivesFrom[static_cast<size_t>(from[0].index)];
+    const std::optional<size_t> offers = lastContribution(peer, step);
+    if (!offers) return std::nullopt;
+    if (!answersNext(peer, *offers, step) || isTouched(*chunk, *offers, step)) return std::nullopt;
+    return offers;
+  }
+
+ private:
+  const Program& programOf(Rank rank) const {
+    return schedule_.programs[static_cast<size_t>(index(rank))];
+  }
+
+  // The chunk of the only output that the step writes.
+  std::optional<int32_t> onlyOutput(const Step& step) const {
+    std::optional<int32_t> chunk;
+    for (const Operand& to : destinationsOf(program_, step)) {
+      if (to.place != Place::kOutput) continue;
+      if (chunk) return std::nullopt;
+      chunk = to.index;
+    }
+    return chunk;
+  }
+
+  // The last step before that does nothing but send something of the same chunk to the peer.
+  std::optional<size_t> lastContribution(Rank peer, size_t before) const {
+    for (size_t i = before; i-- > 0;) {
+      const Step& step = program_.steps[i];
+      const bool isOfChunk = step.chunk == program_.steps[before].chunk;
+      if (isOfChunk && step.destinationCount == 1 && sendsTo(program_, step, peer)) return i;
+    }
+    return std::nullopt;
+  }
+
+  // Whether the peer's first message to this rank, once it has received that of step `offers`, is
+  // the one that step `receives` waits for.
+  bool answersNext(Rank peer, size_t offers, size_t receives) const {
+    const Program& theirs = programOf(peer);
+    const auto taken =
+        findMessage(theirs, rank_, countBefore(program_, peer, offers, sendsTo), receivesFrom);
+    const auto sent =
+        findMessage(theirs, rank_, countBefore(program_, peer, receives, receivesFrom), sendsTo);
+    if (!taken || !sent || *taken > *sent) return false;
+    return countBefore(theirs, rank_, *taken, sendsTo) ==
+           countBefore(theirs, rank_, *sent, sendsTo);
+  }
+
+  bool isPlace(const Operand& operand, int32_t chunk) const {
+    const bool isSameBuffer = operand.place == Place::kOutput || inPlace_;
+    return operand.place != Place::kLink && isSameBuffer && operand.index == chunk;
+  }
+
+  // Before `offers` a step may have left a reference to the place with a rank that still reads
+  // there; in between none may look at it.
+  bool isTouched(int32_t chunk, size_t offers, size_t receives) const {
+    for (size_t i = 0; i < receives; ++i) {
+      const Step& step = program_.steps[i];
+      const auto from = sourcesOf(program_, step);
+      const auto to = destinationsOf(program_, step);
+      const bool sends = std::ranges::any_of(
+          to, [](const Operand& operand) { return operand.place == Place::kLink; });
+      if (i == offers || (i < offers && !sends)) continue;
+      const auto touches = [&](const Operand& operand) { return isPlace(operand, chunk); };
+      if (std::ranges::any_of(from, touches) || std::ranges::any_of(to, touches)) return true;
+    }
+    return false;
+  }
+
+  const Schedule& schedule_;
+  const Rank rank_;
+  const bool inPlace_;
+  const Program& program_;
+};
+
+}  // namespace
+
+Placements placements(const Schedule& schedule, Rank rank, bool inPlace) {
+  const size_t steps = schedule.programs[static_cast<size_t>(index(rank))].steps.size();
+  Placements found{.offers = std::vector<int32_t>(steps, Placements::kNone),
+                   .placed = std::vector<uint8_t>(steps, 0)};
+  const Finder finder(schedule, rank, inPlace);
+  for (size_t step = 0; step < steps; ++step) {
+    const std::optional<size_t> offers = finder.offerFor(step);
+    // A message has room for one offer: the first step that wants one.
+    if (!offers || found.offers[*offers] != Placements::kNone) continue;
+    found.offers[*offers] = static_cast<int32_t>(step);
+    found.placed[step] = 1;
+  }
+  return found;
+}
+
+}  // namespace tutti::schedule

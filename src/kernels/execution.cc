@@ -100,7 +100,9 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
   }
   if (done == kStepsAPoll) return Progress::kAdvanced;
   while (hasReferred_ && !isDrained()) {
-    if (!mayLookAgain(looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+    // A sender that may help its receivers does so now.
+    if (binding_.isJoint || !mayLookAgain(looks))
+      return done > 0 ? Progress::kAdvanced : Progress::kIdle;
   }
   return Progress::kDone;
 }

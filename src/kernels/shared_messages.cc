@@ -29,8 +29,8 @@ MessageForm Execution::chooseForm(wire::LinkPort& port, const wire::SharedSegmen
     const wire::SharedSegment& output = binding_.shared->output;
     if (!wire::isMappedByReceiver(port, output)) {
       isOutputUnmapped_ = true;
-      if (!data.refers && wire::tryAnnounce(port, output, data.bytes))
-        return MessageForm::kPayloadAnnouncing;
+      if (wire::tryAnnounce(port, output, data.bytes))
+        return data.refers ? MessageForm::kReferenceAnnouncing : MessageForm::kPayloadAnnouncing;
     }
   }
   if (segment == nullptr) return MessageForm::kPayload;

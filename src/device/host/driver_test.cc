@@ -173,27 +173,31 @@ TEST_F(DriverPatienceTest, EndsWhereOthersRunMeanwhile) {
 
 TEST_F(DriverTest, TakesAThreadThatYieldsHome) {
   const std::vector<int32_t> all = affinityCpus();
-  std::thread([&] {
-    ASSERT_TRUE(moveThreadTo(all.front()));
-    HomeCpu home(all.back());
-    std::deque<Progress> script(600, Progress::kIdle);
-    script.push_back(Progress::kDone);
-    // A busy machine's scheduler may take the thread elsewhere again.
-    class Noting final : public ScriptedTask {
-     public:
-      using ScriptedTask::ScriptedTask;
-      Result<Progress> poll() override {
-        if (polls > 520) cpus.insert(::sched_getcpu());  // by then it has looked
-        return ScriptedTask::poll();
-      }
-      std::set<int32_t> cpus;
-    };
-    Noting task(std::move(script));
-    task.home = &home;
-    waiting_.setPolicy({.spins = 0, .yields = 1000});
-    run({&task});
-    EXPECT_TRUE(task.cpus.contains(all.back()));
-  }).join();
+  class Noting final : public ScriptedTask {
+   public:
+    using ScriptedTask::ScriptedTask;
+    Result<Progress> poll() override {
+      if (polls > 520) cpus.insert(::sched_getcpu());  // by then it has looked
+      return ScriptedTask::poll();
+    }
+    std::set<int32_t> cpus;
+  };
+  waiting_.setPolicy({.spins = 0, .yields = 1000});
+  // A busy machine's scheduler may take the thread elsewhere again.
+  bool wasHome = false;
+  for (int go = 0; go < 20 && !wasHome; ++go) {
+    std::thread([&] {
+      ASSERT_TRUE(moveThreadTo(all.front()));
+      HomeCpu home(all.back());
+      std::deque<Progress> script(600, Progress::kIdle);
+      script.push_back(Progress::kDone);
+      Noting task(std::move(script));
+      task.home = &home;
+      run({&task});
+      wasHome = task.cpus.contains(all.back());
+    }).join();
+  }
+  EXPECT_TRUE(wasHome);
 }
 
 }  // namespace

@@ -314,8 +314,7 @@ Status Execution::refuseMessage(const BoundStep& step, const BoundOperand& sourc
           "the message from rank {} belongs to another call: it carries {} bytes with signature "
           "{:08x}, this rank's call wants {} bytes with {:08x} (step {}); all ranks must make the "
           "same calls in the same order with the same count, type, operation and root",
-          source.peer, header.bytes, header.signature, bytes, binding_.signature,
-          &step - binding_.program->steps().data()));
+          source.peer, header.bytes, header.signature, bytes, binding_.signature, numberOf(step)));
 }
 
 // What a step sends on, peers read again, better from a cache; but not what is put in place there.
@@ -402,13 +401,15 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
 // senders, who rarely do.
 void Execution::publish(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
-  if (data.hasForms) publishByForms(step, data);
-  for (const BoundOperand& link : binding_.program->links(step)) {
-    if (data.hasForms) break;
-    if (data.refers) {
-      wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
-    } else {
-      wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload, flags_);
+  if (data.hasForms) {
+    publishByForms(step, data);
+  } else {
+    for (const BoundOperand& link : binding_.program->links(step)) {
+      if (data.refers) {
+        wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
+      } else {
+        wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload, flags_);
+      }
     }
   }
   for (const BoundOperand& source : binding_.program->sources(step)) {

@@ -39,6 +39,16 @@ Result<Progress> pollWithMotors(kernels::Execution& execution, channel::LinkSet&
   return Progress::kIdle;
 }
 
+// Whether what others do with a failed call's memory is over by then.
+template <typename GoesOn>
+bool endsBy(Instant deadline, Clock& clock, const GoesOn& goesOn) {
+  while (goesOn()) {
+    if (clock.now() >= deadline) return false;
+    ::sched_yield();
+  }
+  return true;
+}
+
 // An error is left to the operation, which comes upon it again and tells it.
 bool endsWithin(kernels::Execution& execution, channel::LinkSet& links, uint32_t looks) {
   try {
@@ -370,14 +380,11 @@ void Launcher::awaitReaders(const Operation& operation) {
   for (const Operation::Run& run : operation.runs_) {
     if (run.stage != Operation::Stage::kRunning || !run.variant->program) continue;
     for (const kernels::BoundOperand& link : run.variant->program->outgoing()) {
-      while (wire::isBeingRead(*link.port)) {
-        if (parts_.clock.now() >= deadline) {
-          log::warn("rank {} still reads a buffer of a call that failed {} ms ago", link.peer,
-                    std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
-          return;
-        }
-        ::sched_yield();
-      }
+      const auto isRead = [&] { return wire::isBeingRead(*link.port); };
+      if (endsBy(deadline, parts_.clock, isRead)) continue;
+      log::warn("rank {} still reads a buffer of a call that failed {} ms ago", link.peer,
+                std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
+      return;
     }
   }
 }
@@ -394,16 +401,12 @@ void Launcher::awaitWriters(const Operation& operation) {
     if (!std::exchange(isFenced, true)) fenceOthers();
     for (const kernels::BoundStep& step : run.variant->program->steps()) {
       for (const kernels::BoundOperand& source : kernels::BoundProgram::sources(step)) {
-        if (source.port == nullptr) continue;
-        while (wire::isBeingWritten(*source.port)) {
-          if (parts_.clock.now() >= deadline) {
-            log::warn(
-                "rank {} still writes to the output of a call that failed {} ms ago: it is stopped",
-                source.peer, std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
-            return;
-          }
-          ::sched_yield();
-        }
+        const auto isWritten = [&] { return wire::isBeingWritten(*source.port); };
+        if (source.port == nullptr || endsBy(deadline, parts_.clock, isWritten)) continue;
+        log::warn(
+            "rank {} still writes to the output of a call that failed {} ms ago: it is stopped",
+            source.peer, std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
+        return;
       }
     }
   }

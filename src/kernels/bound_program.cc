@@ -106,9 +106,9 @@ void BoundProgram::findShape(BoundStep& step) const {
     step.shape = StepShape::kSend;
   } else if (step.sourceCount == 1 && step.linkCount == 0 && isMessage(0)) {
     step.shape = StepShape::kReceive;
-  } else if (step.sourceCount == 2 && step.outputCount == 1 && step.linkCount == 0 &&
+  } else if (step.sourceCount == 2 && step.outputCount == 1 && step.linkCount <= 1 &&
              isMessage(0) != isMessage(1)) {
-    step.shape = StepShape::kPair;
+    step.shape = step.linkCount == 0 ? StepShape::kPair : StepShape::kPairSend;
     step.message = isMessage(0) ? 0 : 1;
   }
 }

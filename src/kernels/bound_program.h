@@ -27,7 +27,8 @@ enum class StepShape : uint8_t {
   kGeneral,
   kSend,     // a local source to one link, and perhaps to outputs; nothing to apply
   kReceive,  // a message to outputs; nothing to apply
-  kPair      // a local source and a message, folded into one output with nothing to apply before
+  kPair,     // a local source and a message, folded into one output with nothing to apply before
+  kPairSend  // the same, into one link, too
 };
 
 struct BoundStep {
@@ -38,7 +39,7 @@ struct BoundStep {
   uint16_t outputCount = 0;
   uint16_t linkCount = 0;
   StepShape shape = StepShape::kGeneral;
-  uint8_t message = 0;        // kPair: which of the two sources is the message
+  uint8_t message = 0;        // kPair, kPairSend: which of the two sources is the message
   int32_t scaledSource = -1;  // as FoldArgs
   bool post = false;
   bool isCopy = false;  // one source, and nothing to apply to it

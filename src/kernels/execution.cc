@@ -52,6 +52,8 @@ void Execution::start() {
   refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams;
+  isMapped_ = binding_.shared != nullptr && !binding_.streams &&
+              (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
   hasCopied_ = false;
   hasPlaces_ = false;
   hasOffered_ = false;
@@ -78,7 +80,12 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
     const size_t before = piece_ * program.pieceElements();
     if (before < step.elements) {
       const size_t elements = std::min(program.pieceElements(), step.elements - before);
-      Attempt attempt = isPlain_ ? tryShape(step, elements, looks) : Attempt::kUnfit;
+      Attempt attempt = Attempt::kUnfit;
+      if (isPlain_) {
+        attempt = tryShape(step, elements, looks);
+      } else if (isMapped_ && !joint_.isOpen()) {
+        attempt = tryMappedShape(step, elements, looks);
+      }
       if (attempt == Attempt::kUnfit) {
         if (!awaitReady(step, elements, looks)) {
           offerLanding(step, elements * program.elementBytes());

@@ -169,6 +169,16 @@ class Execution {
   Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
+  // The same where messages name memory that is mapped (mapped_steps.cc).
+  Attempt tryMappedShape(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryMappedMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
+                           const std::byte*& memory);
+  Attempt tryMappedSend(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryMappedReceive(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryLanded(const BoundStep& step, size_t bytes);
+  Attempt tryMappedPair(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt tryPlacedPair(const BoundStep& step, size_t elements, uint32_t& looks);
+  static Attempt endMapped(wire::LinkPort& port);
   Status takeSources(const BoundStep& step, StepData& data);
   void placeDestinations(const BoundStep& step, StepData& data);
   void placeByForms(const BoundStep& step, const wire::SharedSegment* segment, StepData& data);
@@ -217,6 +227,7 @@ class Execution {
   size_t step_ = 0;
   bool refers_ = false;       // messages longer than a line are references
   bool isPlain_ = false;      // its messages bring their payload and nothing else
+  bool isMapped_ = false;     // they may name mapped memory, and results stay in the caches
   uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
   bool hasCopied_ = false;    // what could not yet be read in place
   bool hasReferred_ = false;  // to memory that is the caller's again at the end

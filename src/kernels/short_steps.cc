@@ -11,6 +11,7 @@ Execution::Attempt Execution::tryShape(const BoundStep& step, size_t elements, u
     case StepShape::kSend: return trySend(step, elements, looks);
     case StepShape::kReceive: return tryReceive(step, elements, looks);
     case StepShape::kPair: return tryPair(step, elements, looks);
+    case StepShape::kPairSend:
     case StepShape::kGeneral: break;
   }
   return Attempt::kUnfit;
@@ -26,11 +27,12 @@ Execution::Attempt Execution::trySend(const BoundStep& step, size_t elements, ui
     return Attempt::kBlocked;
   }
   const std::byte* from = localAt(step.operands[0]);
-  for (const BoundOperand& output : BoundProgram::outputs(step))
-    copyBytes(outputAt(output), from, bytes);
-  // Last, since a receiver that looks between payload and mark takes the line away.
+  // Together, since a receiver that looks between payload and mark takes the line away. What stays
+  // here comes after: nobody waits for it.
   copyBytes(wire::payloadToFill(port, bytes), from, bytes);
   wire::publish(port, static_cast<uint32_t>(bytes), binding_.signature);
+  for (const BoundOperand& output : BoundProgram::outputs(step))
+    copyBytes(outputAt(output), from, bytes);
   return Attempt::kDone;
 }
 

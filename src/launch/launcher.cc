@@ -245,6 +245,7 @@ bool Launcher::isBare(const BoundPlan& plan) const {
 Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   BoundPlan* plan = nullptr;
   Operation* chosen = nullptr;
+  const Recall* recall = nullptr;
   Operation::Mark mark;
   uint64_t number = 0;
   if (looks > 0) {
@@ -253,7 +254,10 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
     if (plan != nullptr) {
       mark = nextMark(*plan);
       number = prepared_.load(std::memory_order_relaxed);
-      if (!isBare(*plan)) chosen = &takeOperation();
+      if (!isBare(*plan)) {
+        if (recalls(call, *plan)) recall = &plan->recall;
+        if (recall == nullptr) chosen = &takeOperation();
+      }
       prepared_.store(number + 1, std::memory_order_release);
     }
   }
@@ -264,11 +268,13 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
     return runAtOnce(*chosen, looks);
   }
   const uint64_t recorded = record(call, mark.sequence);
-  plan->forms.endedAtOnce();
   kernels::Execution execution;
-  bind(call, *plan, plan->own, mark.signature, execution.binding());
+  bind(call, *plan, recall != nullptr ? *recall->variant : plan->own, mark.signature,
+       execution.binding());
+  if (recall != nullptr) recall->applyTo(execution.binding());
   execution.start();
   if (endsWithin(execution, parts_.links, looks)) {
+    endedAtOnce(*plan, recall, execution);
     parts_.recorder->end(recorded, observe::EntryState::kDone);
     watch_.advanced();
     markDone(number);
@@ -277,7 +283,13 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   std::lock_guard lock(mutex_);
   Operation& operation = takeOperation();
   operation.reset(number);
-  operation.goOnWith(call, *plan, mark, recorded, execution);
+  if (recall == nullptr) plan->forms.endedAtOnce();
+  operation.goOnWith({.call = call,
+                      .plan = *plan,
+                      .mark = mark,
+                      .number = recorded,
+                      .recall = recall,
+                      .execution = execution});
   return static_cast<device::Task*>(&operation);
 }
 
@@ -324,7 +336,8 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
   binding.input = static_cast<const std::byte*>(call.input);
   binding.output = static_cast<std::byte*>(call.output);
   binding.preScale = call.preScale;
-  binding.signature = signature;
+  // All ranks take the same variant.
+  binding.signature = &variant == &plan.own ? signature : signature ^ variant.plan.signature;
   binding.scratch = &scratch_;
   binding.streams = plan.streams;
   if (call.preScaleAddress != nullptr)

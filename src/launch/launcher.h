@@ -23,8 +23,8 @@
 #include "channel/link_set.h"
 #include "device/task.h"
 #include "kernels/execution.h"
+#include "launch/bound_plan.h"
 #include "launch/call.h"
-#include "launch/form_trial.h"
 #include "launch/operation_profile.h"
 #include "launch/runner.h"
 #include "launch/segment_cache.h"
@@ -33,30 +33,6 @@
 #include "plan/plan.h"
 
 namespace tutti::launch {
-
-// A plan with the links it runs over; they are resolved by the first operation that uses it.
-struct BoundVariant {
-  plan::Plan plan;
-  bool isConnected = false;
-  std::vector<channel::Link*> outgoing;
-  std::optional<kernels::BoundProgram> program;  // once the links are made
-  // By whether the call is in place: Planner::mappedSteps(), once something asks for it.
-  std::array<std::optional<plan::MappedSteps>, 2> mappedSteps;
-};
-
-// What is known of a shape. Cached.
-struct BoundPlan {
-  plan::CallShape shape;
-  channel::Lane lane = channel::Lane::kCollective;
-  bool mayRunAtOnce = false;  // connected, and short
-  bool hasChoice = true;      // of its messages' form or another algorithm, with any buffers
-  bool streams = false;       // kernels::Binding::streams
-  bool mayShare = true;       // long enough for messages that name mapped memory
-  BoundVariant own;
-  std::optional<BoundVariant> other;  // Planner::makeOther()
-  FormTrial forms;                    // where there is a choice
-  Instant lastEnd{};                  // of the last call that was measured
-};
 
 class Launcher;
 
@@ -101,8 +77,15 @@ class Operation final : public device::Task {
   };
   void add(const Call& call, BoundPlan& plan, const Mark& mark);
   // The only run, begun elsewhere. Allocates nothing.
-  void goOnWith(const Call& call, BoundPlan& plan, const Mark& mark, uint64_t number,
-                const kernels::Execution& execution);
+  struct Begun {
+    const Call& call;
+    BoundPlan& plan;
+    Mark mark;
+    uint64_t number = 0;             // the recorder's
+    const Recall* recall = nullptr;  // what it goes by; null: a bare call of the plan's own variant
+    const kernels::Execution& execution;
+  };
+  void goOnWith(const Begun& begun);
   int32_t runBefore(const Call& call) const;
   Result<Progress> pollRuns();
   Result<Progress> pollRun(Run& run);
@@ -113,7 +96,8 @@ class Operation final : public device::Task {
   void begin(Run& run);
   bool refersByKernel(Run& run);
   static Nanoseconds measured(BoundPlan& plan, Instant start, Instant end);
-  void endTurn(Run& run);
+  FormTrial::Outcome endTurn(Run& run);
+  void keepRecall(Run& run, bool couldRefer);
   const plan::MappedSteps& mappedSteps(const BoundPlan& plan, BoundVariant& variant, bool inPlace);
   const kernels::SharedBuffers* findShared(Run& run, const kernels::Binding& binding,
                                            bool hasSegments);
@@ -210,6 +194,9 @@ class Launcher final : public Runner {
   BoundPlan* findRunnableAtOnce(const Call& call);
   bool isBare(const BoundPlan& plan) const;
   device::Task* runAtOnce(Operation& operation, uint32_t looks);
+  bool recalls(const Call& call, const BoundPlan& plan) const;
+  static void endedAtOnce(BoundPlan& plan, const Recall* recall,
+                          const kernels::Execution& execution);
   uint64_t record(const Call& call, uint64_t sequence);
   void alignLinks(const BoundPlan& plan, const BoundVariant& variant);
   // Into a new binding.

@@ -102,14 +102,19 @@ void Operation::add(const Call& call, BoundPlan& plan, const Mark& mark) {
   run.after = after;
 }
 
-void Operation::goOnWith(const Call& call, BoundPlan& plan, const Mark& mark, uint64_t number,
-                         const kernels::Execution& execution) {
-  add(call, plan, mark);
+void Operation::goOnWith(const Begun& begun) {
+  add(begun.call, begun.plan, begun.mark);
   Run& run = runs_.back();
-  run.variant = &plan.own;
-  run.number = number;
+  run.variant = &begun.plan.own;
+  run.number = begun.number;
   run.stage = Stage::kRunning;
-  run.execution = execution;
+  run.execution = begun.execution;
+  const Recall* recall = begun.recall;
+  if (recall == nullptr) return;
+  run.variant = recall->variant;
+  run.isTried = recall->isTried;
+  run.turn = recall->turn;
+  run.mapsOutput = recall->isShared && recall->shared.mapsOutput;
 }
 
 void Operation::beginProfile(bool isUsersGroup) {
@@ -192,7 +197,8 @@ Result<Progress> Operation::pollRun(Run& run) {
 
 Progress Operation::finishRun(Run& run) {
   run.stage = Stage::kDone;
-  if (run.isTried) endTurn(run);
+  const bool couldRefer = run.isTried && endTurn(run).couldRefer;
+  if (runs_.size() == 1) keepRecall(run, couldRefer);
   if (profile_) [[unlikely]]
     profile_->end(numberOf(run));
   launcher_.parts_.recorder->end(run.number, observe::EntryState::kDone);
@@ -310,7 +316,6 @@ void Operation::begin(Run& run) {
   kernels::Binding binding;
   launcher_.bind(call, *run.plan, variant, run.signature, binding);
   binding.agrees = run.turn.agrees;
-  if (&variant != &run.plan->own) binding.signature ^= variant.plan.signature;
   if (variant.plan.isDirect && call.shape.collective == Collective::kAllToAll &&
       call.input == call.output) {
     // In place, a partner could find its chunk overwritten before it has read it: send from a copy.
@@ -329,7 +334,8 @@ void Operation::begin(Run& run) {
   run.mapsOutput = binding.shared != nullptr && binding.shared->mapsOutput;
   // Where all have as much to receive, each is better off with its own: all-gather of 1 MiB by 2
   // ranks took 1.25 times as long when both copied everything, broadcast takes half (2026-11-21).
-  binding.isJoint = !isAmongAll(call.shape.collective);
+  const size_t longest = longestMessage(variant.plan.layout) * sizeOf(call.shape.type);
+  binding.isJoint = !isAmongAll(call.shape.collective) && longest >= wire::kJointMinBytes;
   binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run);
   if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
   if (variant.plan.networkOp)
@@ -359,7 +365,7 @@ Nanoseconds Operation::measured(BoundPlan& plan, Instant start, Instant end) {
   return isAmongAll(plan.shape.collective) && start - before <= own ? end - before : own;
 }
 
-void Operation::endTurn(Run& run) {
+FormTrial::Outcome Operation::endTurn(Run& run) {
   BoundPlan& plan = *run.plan;
   FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
                              .isAgreed = run.execution.isAgreed()};
@@ -379,6 +385,7 @@ void Operation::endTurn(Run& run) {
     outcome.couldRefer = refersByKernel(run);
   }
   plan.forms.ended(outcome);
+  return outcome;
 }
 
 const plan::MappedSteps& Operation::mappedSteps(const BoundPlan& plan, BoundVariant& variant,

@@ -18,7 +18,9 @@ class SegmentCache {
   explicit SegmentCache(device::SharedMemory* memory) : memory_(memory) {}
 
   // False: find() would find nothing.
-  bool hasAny() const { return memory_ != nullptr && memory_->generation() != 0; }
+  bool hasAny() const { return generation() != 0; }
+  // While it stays, find() finds the same. 0: nothing.
+  uint64_t generation() const { return memory_ == nullptr ? 0 : memory_->generation(); }
   // The segment that holds the whole buffer; serial 0: none.
   wire::SharedSegment find(const void* buffer, size_t bytes);
 

@@ -35,8 +35,9 @@ struct JointCopy {
 static_assert(sizeof(JointCopy) == 128);
 
 // Both ends know of each message whether it is one.
+inline constexpr size_t kJointMinBytes = 64_KiB;
 constexpr bool isJointLength(size_t bytes, size_t slotBytes) {
-  return bytes >= 64_KiB && slotBytes >= sizeof(JointCopy);
+  return bytes >= kJointMinBytes && slotBytes >= sizeof(JointCopy);
 }
 
 // The blocks of a message. At least two; of a length at which a system call's 0.4 us do not show.

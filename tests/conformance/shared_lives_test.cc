@@ -1,6 +1,7 @@
 // Memory that peers map, over time: freed and allocated again between calls, more of it than a link
 // keeps, on several communicators at once, its owner killed; and windows.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -104,6 +105,46 @@ std::vector<std::string> mappingAtOnce(int) { return {"TUTTI_MAP_AFTER_BYTES=0"}
 
 TEST(SharedLives, MappedFreedAndAllocatedAgainBetweenCalls) {
   EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_Churn", 2, mappingAtOnce), allFine(2));
+}
+
+// ---- calls that go as the last one with the same buffers did
+// ---------------------------------------------------------------------------------------------
+
+// The rank's block of `from` comes to all, at its place, checked.
+void gatherOnce(ncclComm_t comm, const ProcessRank& self, int64_t* from, int64_t* to, int round) {
+  constexpr size_t kCount = 300;
+  for (size_t i = 0; i < kCount; ++i) from[i] = valueOf(self.rank + round, i);
+  EXPECT_NCCL(ncclAllGather(from, to, kCount, ncclInt64, comm, nullptr));
+  for (size_t i = 0; i < kCount * static_cast<size_t>(self.count); ++i)
+    ASSERT_EQ(to[i], valueOf(static_cast<int>(i / kCount) + round, i % kCount)) << round;
+}
+
+TEST(SharedLivesRanks, DISABLED_SameBuffers) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = join(self);
+  constexpr size_t kCount = 1800;
+  std::unique_ptr<Memory> input, output;
+  std::vector<int64_t> ownInput(kCount), ownOutput(kCount);
+  for (int round = 0; round < 600 && !testing::Test::HasFatalFailure(); ++round) {
+    if (round % 150 == 0) {  // mostly to find the same addresses
+      input.reset();
+      output.reset();
+      input = std::make_unique<Memory>(kCount);
+      output = std::make_unique<Memory>(kCount);
+    }
+    const bool isOwn = round % 13 == 12;
+    int64_t* from = isOwn ? ownInput.data() : input->data();
+    int64_t* to = isOwn ? ownOutput.data() : output->data();
+    reduceOnce(comm, from, round % 70 > 50 ? from : to, kCount, round);
+    gatherOnce(comm, self, from, to, round);
+    if (round % 3 == self.rank) ::sched_yield();
+  }
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+TEST(SharedLives, CallsThatGoAsTheLastOneDidAreRightWithOtherBuffersToo) {
+  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_SameBuffers", 2, mappingAtOnce), allFine(2));
+  EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_SameBuffers", 3, mappingAtOnce), allFine(3));
 }
 
 TEST(SharedLivesRanks, DISABLED_ManyAtOnce) {

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -139,6 +140,11 @@ class CommandLine(unittest.TestCase):
         for words in (["--peers", "nobody"], ["--sizes", "7"], ["--sizes", "x"], ["--ranks", "1"], ["--rounds", "-1"]):
             done = subprocess.run([sys.executable, HERE / "run.py", *words], capture_output=True, check=False)
             self.assertEqual(done.returncode, 2, words)
+
+    def test_a_machine_without_git_or_a_name_is_unknown(self):
+        with unittest.mock.patch.dict("os.environ", {"PATH": ""}):
+            self.assertEqual(run.commit(), "unknown")
+        self.assertEqual(run.first_match("/nowhere/os-release", "PRETTY_NAME"), "unknown")
 
     def test_without_our_library_it_says_where_it_looked(self):
         with tempfile.TemporaryDirectory() as folder:

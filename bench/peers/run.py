@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,13 +199,16 @@ class Campaign:
 
 
 def first_match(path, prefix):
-    for line in pathlib.Path(path).read_text().splitlines():
-        if line.startswith(prefix):
-            return line.split(":" if ":" in line else "=", 1)[1].strip().strip('"')
+    with contextlib.suppress(FileNotFoundError):
+        for line in pathlib.Path(path).read_text().splitlines():
+            if line.startswith(prefix):
+                return line.split(":" if ":" in line else "=", 1)[1].strip().strip('"')
     return "unknown"
 
 
 def commit():
+    if shutil.which("git") is None:
+        return "unknown"
     done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 
@@ -230,7 +234,7 @@ def write(path, text):
 
 def main(words):
     options = parse_arguments(words)
-    machine = describe_machine()
+    machine, source = describe_machine(), commit()
     peers, skipped = find_peers(options.peers, options.work.resolve(), options.library.resolve())
     if "tutti" in skipped:
         print(f"run.py: {skipped['tutti']}", file=sys.stderr)
@@ -248,7 +252,7 @@ def main(words):
         "date": started.isoformat(timespec="seconds"),
         "seconds": round((datetime.datetime.now().astimezone() - started).total_seconds(), 1),
         "command": "bench/peers/run.py " + " ".join(words),
-        "commit": commit(),
+        "commit": source,
         "machine": machine | {"load_at_end": os.getloadavg()[0]},
         "settings": {"rounds": options.rounds, "seconds_per_cell": options.seconds},
         "titles": {key: peer.title for key, peer in peers.items()},

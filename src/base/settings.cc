@@ -474,4 +474,6 @@ std::optional<std::string> environmentVariable(const std::string& name) {
   return value;
 }
 
+void presetEnvironmentVariable(const char* name, const char* value) { ::setenv(name, value, 0); }
+
 }  // namespace tutti

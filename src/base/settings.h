@@ -95,4 +95,8 @@ bool listAllows(std::string_view list, std::string_view item);
 // One variable of this process that is no setting (NO_COLOR, RANK), for the tools.
 std::optional<std::string> environmentVariable(const std::string& name);
 
+// One that another library of this process reads, unless it is set. Before that library's first
+// call, and not beside a thread that reads the environment.
+void presetEnvironmentVariable(const char* name, const char* value);
+
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../../src/base/process_counts_testing.h"
 #include "network_ranks.h"
 
 namespace tutti::conformance {
@@ -39,6 +40,16 @@ TEST(NetworkRanks, DISABLED_AllReduce) {
   ncclComm_t comm = nullptr;
   ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
   EXPECT_EQ(allReduceOften(comm, self.count, self.rank), ncclSuccess) << ncclGetLastError(comm);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+TEST(NetworkRanks, DISABLED_AllReduceInLittleMemory) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  const size_t before = residentBytes();
+  EXPECT_EQ(allReduceOften(comm, self.count, self.rank), ncclSuccess) << ncclGetLastError(comm);
+  EXPECT_LT(residentBytes() - before, size_t{64} << 20);
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
@@ -172,6 +183,13 @@ TEST_P(Libfabric, CarriesAllCollectives) {
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
   EXPECT_EQ(outcome.count("links to other hosts over ofi: libfabric's tcp"), GetParam().size())
       << outcome.log;
+}
+
+TEST(LibfabricProvider, TakesLittleMemory) {
+  if (!hasLibfabric()) GTEST_SKIP() << "there is no libfabric.so.1";
+  const Outcome outcome = run("NetworkRanks.DISABLED_AllReduceInLittleMemory", "01",
+                              {"NCCL_NET=ofi", "TUTTI_OFI_PROVIDER=tcp"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
 }
 
 TEST(LibfabricProvider, ThatIsAskedForAndMissingIsAnError) {

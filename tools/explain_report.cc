@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "plan/cost_model.h"
+#include "plan/send_relay.h"
 #include "plan/tuning.h"
 #include "tools/terminal.h"
 
@@ -231,6 +232,25 @@ std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
   return entries;
 }
 
+// Over whose process a send to another host goes; its sender's own where nobody relays.
+Rank carrierOf(const ExplainedCall& call) {
+  return plan::carrierOf(agreementOf(call, false), senderOf(call), call.root);
+}
+
+std::string wayText(const ExplainedCall& call) {
+  const int32_t sender = index(senderOf(call));
+  const int32_t carrier = index(carrierOf(call));
+  const plan::Agreement agreement = agreementOf(call, false);
+  const auto hostOf = [&](int32_t rank) { return agreement.hostOf[static_cast<size_t>(rank)]; };
+  if (hostOf(sender) == hostOf(index(call.root)))
+    return fmt::format("rank {} -> rank {}, inside host {}", sender, index(call.root),
+                       hostOf(sender));
+  const std::string ends = fmt::format("rank {} on host {} -> rank {} on host {}", sender,
+                                       hostOf(sender), index(call.root), hostOf(index(call.root)));
+  if (carrier != sender) return fmt::format("{}, by way of rank {}'s process", ends, carrier);
+  return ends + ", directly";
+}
+
 std::string_view kindOf(bool readsPeers) { return readsPeers ? "threads" : "processes"; }
 
 ordered_json jsonOf(const std::vector<plan::Switch>& switches) {
@@ -266,6 +286,7 @@ void printText(const Explanation& explanation) {
              call.bytes, schedule::blockCount(call.collective, call.rankCount), explanation.count,
              call.rankCount, isOneHost ? "" : fmt::format(" of {} hosts", call.hostCount));
   if (!isOneHost) fmt::print("  network {}\n", call.network);
+  if (!isOneHost && isPointToPoint(call.collective)) fmt::print("  way     {}\n", wayText(call));
   if (!call.inNetwork.obstacle.empty())
     fmt::print("  none reduces there: {}\n", call.inNetwork.obstacle);
   if (call.inNetwork.headCount > 0)
@@ -305,6 +326,10 @@ void printJson(const Explanation& explanation) {
                       {"reads_senders", explanation.plan.isDirect},
                       {"threads", jsonOf(explanation.switches)},
                       {"processes", jsonOf(explanation.slotSwitches)}};
+  if (isPointToPoint(call.collective)) {
+    output["sender"] = index(senderOf(call));
+    output["carrier"] = index(carrierOf(call));
+  }
   output["algorithms"] = ordered_json::array();
   for (const AlgorithmFacts& facts : explanation.algorithms) {
     output["algorithms"].push_back({{"name", facts.algorithm->name},

@@ -168,9 +168,11 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_PXN_DISABLE", kInteger, "", "0", "0..1",
      "1: no message goes to another host by way of a rank of the own one. tutti topo: nor a path."},
     {"NCCL_P2P_PXN_LEVEL", kInteger, "", "1", "0..2",
-     "Whether all-to-all does so (algorithm rail), over the rank of the own host in the receiver's "
-     "seat: 0: never; 1: where it is the cheapest; 2: always, where hosts hold several ranks "
-     "each, equally many. The least of all ranks' holds."},
+     "Whether messages do so, over the rank of the own host that has the receiver's adapters, or "
+     "its seat. 0: never. 1: all-to-all (algorithm rail) where it is the cheapest, sends where "
+     "the network is not TCP and only that rank names the receiver's adapters "
+     "(NCCL_SOCKET_IFNAME and NCCL_IB_HCA alike). 2: always, all-to-all where hosts hold several "
+     "ranks each, equally many. The least of all ranks' holds."},
     {"TUTTI_OFI_PROVIDER", kText, "", "", "",
      "With NCCL_NET=ofi: which of libfabric's providers, as fi_info names them (tcp, efa, psm3, "
      "verbs); unset: libfabric's first choice."},

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "bootstrap/bytes.h"
@@ -160,7 +161,7 @@ struct Handoff::Impl {
   bool isStopping = false;
   std::string socketName;
   std::list<Offer> offers;
-  Source otherSource;  // of what is in no offer; constant once the service runs
+  std::vector<Source> otherSources;  // of what is in no offer; constant once the service runs
   std::array<Connection, kMaxConnections> connections;
   std::optional<Instant> resumeAt;  // set while not accepting
   UniqueFd listener;
@@ -283,7 +284,8 @@ void Handoff::Impl::handOver(Connection& connection) {
   if (found == offers.end()) {
     HandoffToken wanted;
     std::copy(token.begin(), token.end(), wanted.begin());
-    const UniqueFd fd = otherSource ? otherSource(wanted) : UniqueFd();
+    UniqueFd fd;
+    for (size_t i = 0; i < otherSources.size() && !fd; ++i) fd = otherSources[i](wanted);
     const bool isDone = fd && sendDescriptor(connection.fd.get(), fd.get());
     if (!isDone) log::info(log::Subsystem::kShm, "refused to hand over memory: no such offer");
     return;
@@ -315,9 +317,9 @@ Result<HandoffToken> Handoff::offer(int fd, int maxTakes) {
   return token;
 }
 
-void Handoff::setSource(Source source) {
+void Handoff::addSource(Source source) {
   std::lock_guard lock(impl_->mutex);
-  impl_->otherSource = std::move(source);
+  impl_->otherSources.push_back(std::move(source));
 }
 
 void Handoff::withdraw(const HandoffToken& token) {

@@ -41,10 +41,10 @@ class Handoff {
   // Forgets the offer; unknown or used-up tokens are fine.
   void withdraw(const HandoffToken& token);
 
-  // Where descriptors come from that no offer names: asked with the token, it answers with a
-  // descriptor or an empty one. Called by the service thread; outlives it. Once, before name().
+  // Where descriptors come from that no offer names: asked with the token, each answers with a
+  // descriptor or an empty one. Called by the service thread; outlives it. Before name().
   using Source = std::function<UniqueFd(const HandoffToken& token)>;
-  void setSource(Source source);
+  void addSource(Source source);
 
   // The abstract socket's name without its leading zero byte: random, at most 63 characters. ""
   // when the service cannot start (logged once).

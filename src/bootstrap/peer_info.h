@@ -20,10 +20,13 @@ struct PeerInfo {
   uint64_t settingsHash = 0;  // of the settings that must agree on all ranks
   uint32_t userId = 0;
   int32_t usableCpus = 0;
-  std::array<char, 64> hostName{};     // zero-terminated, truncated
+  uint64_t rail = 0;  // of the settings that name its adapters: equal where they name the same
+  std::array<std::byte, 16> relayToken{};  // whose holder may have the process carry its links;
+                                           // zeros: it carries none
+  std::array<char, 64> hostName{};         // zero-terminated, truncated
   std::array<char, 64> handoffName{};  // Unix socket of the process that hands over memory; empty
                                        // when it has none
 };
-static_assert(sizeof(PeerInfo) == 48 + 128);
+static_assert(sizeof(PeerInfo) == 72 + 128);
 
 }  // namespace tutti::bootstrap

@@ -28,6 +28,10 @@ constexpr bootstrap::Tag kMemberTag{uint64_t{0x4e4554} << 32};
 constexpr size_t kMaxPartingBytes = 2048;
 // With this one, how much a member that waits for long has handed in.
 constexpr bootstrap::Tag kPostedTag{(uint64_t{0x4e4554} << 32) | 1};
+// With this one, whose process carries a link: a rank's number, from the sender.
+bootstrap::Tag carrierTag(Lane lane) {
+  return bootstrap::Tag{(uint64_t{0x4c4e43} << 32) | static_cast<uint64_t>(lane)};
+}
 // Who never waits for long hears them at times, so that they do not pile up.
 constexpr uint32_t kReductionsBetweenDrains = 1024;
 
@@ -228,6 +232,44 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   return &link;
 }
 
+// Who may carry a link: another process of this user, which hands memory over.
+const bootstrap::PeerInfo* LinkSet::findCarrier(const Link& link) const {
+  if (parts_.carriers.empty() || link.lane_ != Lane::kPointToPoint) return nullptr;
+  const Rank carrier = parts_.carriers[static_cast<size_t>(index(link.peer_))];
+  const auto& own = parts_.peers[static_cast<size_t>(index(parts_.bootstrap.rank()))];
+  const auto& other = parts_.peers[static_cast<size_t>(index(carrier))];
+  const bool isFit = other.processHash != own.processHash && other.userId == own.userId &&
+                     other.handoffName.front() != 0 && own.handoffName.front() != 0;
+  return isFit ? &other : nullptr;
+}
+
+Result<std::unique_ptr<transport::LinkEnd>> LinkSet::connect(const Link& link,
+                                                             transport::Transport& transport,
+                                                             const transport::Offer& offer) {
+  const auto& self = parts_.peers[static_cast<size_t>(index(parts_.bootstrap.rank()))];
+  const auto& peer = parts_.peers[static_cast<size_t>(index(link.peer_))];
+  const wire::LinkGeometry geometry = geometryFor(transport, parts_.geometry);
+  const bootstrap::PeerInfo* carrier = findCarrier(link);
+  if (carrier == nullptr) return transport.connect(self, peer, geometry, offer);
+  return transport.connectOver({.carrier = *carrier, .isForced = parts_.isDetourForced}, self, peer,
+                               geometry, offer);
+}
+
+std::optional<Rank> LinkSet::carrier(Rank peer, Lane lane, bool isOutgoing) {
+  const auto found = links_.find(linkKey(peer, lane, isOutgoing));
+  if (found == links_.end()) return std::nullopt;
+  Link& link = found->second;
+  if (link.carrier_ || isOutgoing || link.motor() == nullptr) return link.carrier_;
+  std::vector<std::byte> bytes;
+  Result<Progress> heard = parts_.bootstrap.tryReceive(peer, carrierTag(lane), bytes);
+  int32_t carrier = -1;
+  if (!heard.ok() || *heard == Progress::kIdle || bytes.size() != sizeof carrier) return {};
+  std::memcpy(&carrier, bytes.data(), sizeof carrier);
+  if (carrier >= 0 && static_cast<size_t>(carrier) < parts_.peers.size())
+    link.carrier_ = Rank{carrier};
+  return link.carrier_;
+}
+
 Link* LinkSet::findIncoming(Rank from, Lane lane) {
   const auto found = links_.find(linkKey(from, lane, false));
   return found == links_.end() ? nullptr : &found->second;
@@ -262,10 +304,12 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   }
   const Rank self = parts_.bootstrap.rank();
   transport::Transport& transport = *parts_.transports[message.transportIndex];
-  TUTTI_TRY_ASSIGN(auto end,
-                   transport.connect(parts_.peers[static_cast<size_t>(index(self))],
-                                     parts_.peers[static_cast<size_t>(index(link.peer_))],
-                                     geometryFor(transport, parts_.geometry), message.offer));
+  TUTTI_TRY_ASSIGN(auto end, connect(link, transport, message.offer));
+  if (const int32_t carrier = end->carrier(); carrier >= 0) {
+    link.carrier_ = Rank{carrier};
+    TUTTI_TRY(parts_.bootstrap.send(link.peer_, carrierTag(link.lane_),
+                                    std::as_bytes(std::span(&carrier, 1))));
+  }
   link.transportName_ = transport.caps().name;
   profile(*end);
   keep(link, std::move(end));

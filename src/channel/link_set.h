@@ -39,12 +39,15 @@ class Link {
   // Null where memory alone moves its messages.
   transport::Motor* motor() const { return end_ != nullptr ? end_->motor() : nullptr; }
   std::string_view transportName() const { return transportName_; }
+  // The rank whose process moves its messages for the sender; none where the sender's does.
+  std::optional<Rank> carrier() const { return carrier_; }
 
  private:
   friend class LinkSet;
   Rank peer_{0};
   Lane lane_ = Lane::kCollective;
   bool isOutgoing_ = false;
+  std::optional<Rank> carrier_;
   std::string_view transportName_;
   std::unique_ptr<transport::LinkEnd> end_;
   std::unique_ptr<wire::SegmentLedger> ledger_;  // of an outgoing link that shares memory
@@ -59,8 +62,12 @@ class LinkSet {
     bootstrap::Bootstrap& bootstrap;
     const std::vector<bootstrap::PeerInfo>& peers;  // by rank
     const transport::Transports& transports;
-    wire::LinkGeometry geometry;            // agreed by all ranks
-    uint64_t mapAfterBytes = 0;             // TUTTI_MAP_AFTER_BYTES
+    wire::LinkGeometry geometry;  // agreed by all ranks
+    uint64_t mapAfterBytes = 0;   // TUTTI_MAP_AFTER_BYTES
+    // Of point-to-point links, by receiver: over whose process they go, this rank for its own.
+    // Empty: all over its own.
+    std::vector<Rank> carriers{};
+    bool isDetourForced = false;            // transport::Detour
     observe::Profiler* profiler = nullptr;  // outlives the links; null: nobody asked
   };
   explicit LinkSet(const Parts& parts) : parts_(parts) {}
@@ -115,6 +122,9 @@ class LinkSet {
 
   // Tells every connected peer that this rank will not move its links again, and why.
   void markFault(wire::LinkFault fault, const transport::Parting& why = {});
+  // Whose process carries the link, where that is neither end's; of an incoming one as far as the
+  // sender has told.
+  std::optional<Rank> carrier(Rank peer, Lane lane, bool isOutgoing);
   // What a peer that has left said, over a link where words can come.
   transport::Parting parting(Rank peer, Lane lane, bool isOutgoing);
 
@@ -138,6 +148,10 @@ class LinkSet {
   void profile(transport::LinkEnd& end) const;
   void keep(Link& link, std::unique_ptr<transport::LinkEnd> end);
   Link& find(Rank peer, Lane lane, bool isOutgoing);
+  Result<std::unique_ptr<transport::LinkEnd>> connect(const Link& link,
+                                                      transport::Transport& transport,
+                                                      const transport::Offer& offer);
+  const bootstrap::PeerInfo* findCarrier(const Link& link) const;
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
 
   Parts parts_;

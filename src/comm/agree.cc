@@ -177,6 +177,12 @@ std::vector<ReductionOffer> offersOf(const std::vector<InitRecord>& records) {
   return offers;
 }
 
+std::vector<uint64_t> railsOf(const std::vector<InitRecord>& records) {
+  std::vector<uint64_t> rails;
+  for (const InitRecord& record : records) rails.push_back(record.peer.rail);
+  return rails;
+}
+
 // The least that a rank proposes.
 wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
   const auto least = std::ranges::min_element(
@@ -330,6 +336,7 @@ Status Communicator::agree() {
                             .order = graph::orderOf(graph_),
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
+  agreement.railOf = railsOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);
   settleOnHost(cpus);
   if (!wire::isValid(agreement.geometry)) {

@@ -17,6 +17,7 @@
 #include "launch/gpu_launcher.h"
 #include "launch/join_board.h"
 #include "launch/staged_launcher.h"
+#include "plan/send_relay.h"
 
 namespace tutti::comm {
 namespace {
@@ -37,6 +38,15 @@ Status shareHost(Process& process, const MachineParts& parts) {
 uint64_t streamFromBytes(const Settings& settings, const plan::Agreement& agreement) {
   const auto ofACpu = static_cast<double>(settings.integer("TUTTI_STREAM_FROM_BYTES"));
   return static_cast<uint64_t>(ofACpu / agreement.ranksPerCpu);
+}
+
+// By receiver.
+std::vector<Rank> carriersOf(const plan::Agreement& agreement) {
+  std::vector<Rank> carriers;
+  if (agreement.isOneHost || agreement.relays == plan::Relays::kNever) return carriers;
+  for (int32_t to = 0; to < agreement.rankCount; ++to)
+    carriers.push_back(plan::carrierOf(agreement, agreement.rank, Rank{to}));
+  return carriers;
 }
 
 void logLines(std::string_view what, const std::string& text) {
@@ -170,12 +180,15 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                  .hostHash = own.hostHash,
                  .processId = own.processId},
        .nodeCount = graph_.nodeCount()});
+  const plan::Agreement& agreement = planner_->agreement();
   links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
       .bootstrap = *bootstrap_,
       .peers = peers_,
       .transports = process_.transports(),
-      .geometry = planner_->agreement().geometry,
+      .geometry = agreement.geometry,
       .mapAfterBytes = static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES")),
+      .carriers = carriersOf(agreement),
+      .isDetourForced = agreement.relays == plan::Relays::kAlways,
       .profiler = profiler_.get()});
   links_->join(std::move(networkSeat_));
   launcher_ = std::make_unique<launch::Launcher>(launch::Launcher::Parts{

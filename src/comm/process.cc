@@ -15,6 +15,7 @@
 #include "comm/communicator.h"
 #include "comm/host_identity.h"
 #include "comm/machine.h"
+#include "comm/relays.h"
 #include "device/accelerator.h"
 #include "device/registry.h"
 #include "device/shared_memory.h"
@@ -73,13 +74,15 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   log::setUp(settings_);
   std::atexit([] { Process::get().leave(); });
   systemRng().fill(std::as_writable_bytes(std::span(&probeWord_, 1)));
+  systemRng().fill(relayToken_);
   hostDevice_ = device::openDevice(device::DeviceKind::kHost).value();
-  handoff_.setSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
+  handoff_.addSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
     return memory->open(token);
   });
   transports_ =
       transport::openTransports({.handoff = &handoff_,
                                  .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
+                                 .relayToken = relayToken_,
                                  .network = net::networkOptionsOf(settings_),
                                  .timeout = timeoutOf(settings_)});
   profiling_ = std::make_unique<Profiling>(settings_);
@@ -93,6 +96,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
 void Process::leave() {
   if (!checkNotForked().ok()) return;
   recorders_.mark();
+  for (const auto& transport : transports_) transport->awaitOwners(timeoutOf(settings_));
   profiling_->finish();
   if (bundles_ != nullptr) bundles_->finish(kBundlePatience);
 }
@@ -217,6 +221,8 @@ Result<bootstrap::PeerInfo> Process::describe(Rank rank) {
   ::gethostname(peer.hostName.data(), peer.hostName.size() - 1);
   const std::string handoff = handoff_.name();
   std::strncpy(peer.handoffName.data(), handoff.c_str(), peer.handoffName.size() - 1);
+  peer.rail = railOf(settings_);
+  peer.relayToken = relayToken_;
   return peer;
 }
 

@@ -82,6 +82,7 @@ class Process {
   // Constant after construction.
   Settings settings_;
   uint64_t probeWord_ = 0;
+  bootstrap::HandoffToken relayToken_{};
   UniqueMapping ownPage_;  // whose first byte is 1; the kernel gives a forked child zeros instead
   std::unique_ptr<device::Device> hostDevice_;
 

@@ -110,6 +110,8 @@ class Operation final : public device::Task {
   void noteWaits();
   void noteMembers(observe::WaitNote note);
   Status giveUp(const Run& run, wire::LinkFault fault);
+  std::optional<Rank> carrierOf(const Run& run) const;
+  Status loseCarrier(const Run& run, Rank number, std::string_view why);
 
   Launcher& launcher_;
   uint64_t number_ = 0;
@@ -120,6 +122,7 @@ class Operation final : public device::Task {
   std::deque<kernels::SharedBuffers> sharedBuffers_;  // of the runs that have any; never shrinks
   size_t sharedCount_ = 0;                            // those in use
   std::vector<observe::WaitNote> waits_;              // scratch of idle()
+  std::vector<int32_t> carriers_;                     // likewise
   std::optional<OperationProfile> profile_;           // where the communicator is profiled
   Operation* nextFree_ = nullptr;
 };

@@ -51,16 +51,6 @@ size_t longestMessage(const schedule::Layout& layout) {
   return std::min(layout.pieceElements, layout.chunkElements);
 }
 
-std::string_view describe(wire::LinkFault fault) {
-  switch (fault) {
-    case wire::LinkFault::kNone: return "moved";
-    case wire::LinkFault::kAborted: return "aborted its communicator";
-    case wire::LinkFault::kDestroyed: return "destroyed its communicator";
-    case wire::LinkFault::kLost: return "ended, or the way to its host failed,";
-  }
-  return "left";
-}
-
 }  // namespace
 
 Operation::Operation(Launcher& launcher) : launcher_(launcher) {
@@ -452,6 +442,7 @@ void Operation::addWaits(device::WaitSet& waits) {
 // What holds up each run, for the other ranks to read.
 void Operation::noteWaits() {
   waits_.clear();
+  carriers_.clear();
   for (const Run& run : runs_) {
     if (run.stage == Stage::kConnecting) {
       for (const channel::Link* link : run.variant->outgoing) {
@@ -474,30 +465,9 @@ void Operation::noteWaits() {
       noteMembers(note);
     } else {
       waits_.push_back(note);
+      if (const auto carrier = carrierOf(run)) carriers_.push_back(index(*carrier));
     }
   }
-}
-
-// The peer will never move the awaited link again. For all ranks: one that waits for this rank
-// would otherwise name this one.
-Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
-  const kernels::Execution::Awaited awaited = run.execution.awaited();
-  const transport::Parting parting =
-      launcher_.parts_.links.parting(Rank{awaited.peer}, run.plan->lane, awaited.isSender);
-  const auto rankCount = static_cast<int32_t>(launcher_.parts_.peers.size());
-  if (fault == wire::LinkFault::kAborted && !parting.text.empty() && parting.guilty < rankCount) {
-    return launcher_.watch_.give(
-        {.code = Code::kRemoteError, .guilty = parting.guilty, .text = parting.text});
-  }
-  const auto& peer = launcher_.parts_.peers[static_cast<size_t>(awaited.peer)];
-  const bool isLost = fault == wire::LinkFault::kLost;
-  return launcher_.watch_.give(
-      {.code = Code::kRemoteError,
-       .guilty = peer.rank,
-       .text = fmt::format("rank {} ({}, pid {}) {} while rank {} waited for it in {}{}{}",
-                           peer.rank, peer.hostName.data(), peer.processId, describe(fault),
-                           launcher_.parts_.recorder->rank(), name(run.call.shape.collective),
-                           isLost ? ": " : "", isLost ? parting.text : "")});
 }
 
 Status Operation::idle(int64_t idleNanoseconds) {
@@ -523,7 +493,7 @@ Status Operation::lookAround(int64_t idleNanoseconds) {
   if (!isOurTurn || !launcher_.watch_.isDue(idleNanoseconds)) return {};
   if (!launcher_.parts_.links.networkMembers().empty()) TUTTI_TRY(judgeNetwork(idleNanoseconds));
   noteWaits();
-  return launcher_.watch_.look(waits_, idleNanoseconds);
+  return launcher_.watch_.look(waits_, idleNanoseconds, carriers_);
 }
 
 void Operation::complete(Status status) noexcept { launcher_.finish(*this, std::move(status)); }

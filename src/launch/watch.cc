@@ -82,7 +82,8 @@ Status Watch::give(Verdict verdict) {
   return makeError(verdict.code, std::move(verdict.text));
 }
 
-Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds) {
+Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
+                   std::span<const int32_t> carriers) {
   const Instant now = parts_.clock.now();
   const int64_t since = static_cast<int64_t>(now) - idleNanoseconds;
   std::vector<WaitNote> notes(waits.begin(), waits.end());
@@ -91,6 +92,7 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds) {
 
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
+  if (auto verdict = judgeCarriers(ranks, carriers, now)) return give(std::move(*verdict));
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
   // A circle that stands for this long is none of messages on their way.
   const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
@@ -123,6 +125,21 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
     const ProcessState state = observe::stateOf(peer.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeLife(peer, self, {.state = state, .waiting = waiting})) return verdict;
     if (auto verdict = judgeStop(peer, state, now)) return verdict;
+  }
+  return std::nullopt;
+}
+
+// Their users may do what they like; that a process has died, its channel tells.
+std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
+                                            std::span<const int32_t> carriers, Instant now) {
+  for (const int32_t carrier : carriers) {
+    const RankView& view = ranks[static_cast<size_t>(carrier)];
+    if (!observe::hasPage(view)) {
+      if (auto verdict = judgeSilence(carrier, now)) return verdict;
+      continue;
+    }
+    const ProcessState state = observe::stateOf(view.process, parts_.recorder.pidNamespace());
+    if (auto verdict = judgeStop(view, state, now)) return verdict;
   }
   return std::nullopt;
 }

@@ -47,8 +47,10 @@ class Watch {
   // time ago. Reads the clock only when the first holds.
   bool isDue(int64_t idleNanoseconds);
 
-  // Publishes what the operation waits for and judges it. An error ends the operation.
-  Status look(std::span<const observe::WaitNote> waits, int64_t idleNanoseconds);
+  // Publishes what the operation waits for and judges it. An error ends the operation. Of
+  // `carriers`, ranks whose processes carry what is waited for, only death and silence matter.
+  Status look(std::span<const observe::WaitNote> waits, int64_t idleNanoseconds,
+              std::span<const int32_t> carriers = {});
 
   // What this rank, as it fails, tells those of other hosts: the verdict, when there is one.
   transport::Parting parting() const;
@@ -65,6 +67,8 @@ class Watch {
   Status tell(Status error, const observe::RankView& self, const observe::OperationNote* own);
   std::optional<observe::Verdict> judgePeers(const std::vector<observe::RankView>& ranks,
                                              Instant now);
+  std::optional<observe::Verdict> judgeCarriers(const std::vector<observe::RankView>& ranks,
+                                                std::span<const int32_t> carriers, Instant now);
   bool areAlive(const std::vector<observe::RankView>& ranks, std::span<const int32_t> some) const;
   struct Seen {
     observe::ProcessState state = observe::ProcessState::kUnknown;  // of the peer

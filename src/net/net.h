@@ -95,6 +95,9 @@ class Provider {
     // receives any more. Else they lie in the link's own, which stays until the connection has
     // gone.
     bool takesAnyMemory = false;
+    // Reaches all of a peer's interfaces by this host's routes, whichever adapters the process
+    // names.
+    bool isRouted = false;
   };
   // Where and with what secret peers reach this process. To be sent over authenticated channels
   // only; opaque.

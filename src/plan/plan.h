@@ -83,6 +83,8 @@ struct Agreement {
   std::vector<Rank> order = {};
   NetworkReduction inNetwork = {};
   Relays relays = Relays::kByPrice;
+  // Of each rank, by what names its adapters: equal where they are the same. Empty: not known.
+  std::vector<uint64_t> railOf = {};
   std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all
                                               // ranks, shared with the parent's; null: built-in
   std::shared_ptr<Tuner> tuner = {};  // a plug-in, shared by whoever plans for this communicator;

@@ -15,6 +15,8 @@ Transports openTransports(const TransportOptions& options) {
   transports.push_back(std::make_unique<net::NetTransport>(
       net::NetTransportOptions{.provider = tutti::net::openNetwork(options.network),
                                .timeout = options.timeout,
+                               .handoff = options.shmDisabled ? nullptr : options.handoff,
+                               .relayToken = options.relayToken,
                                .rng = options.rng}));
   return transports;
 }

@@ -19,6 +19,7 @@ struct TransportOptions {
   bootstrap::Handoff* handoff = nullptr;      // hands segments to other processes; null: no shm.
                                               // Outlives the transports
   bool shmDisabled = false;                   // NCCL_SHM_DISABLE
+  bootstrap::HandoffToken relayToken{};       // PeerInfo::relayToken of this process
   tutti::net::NetworkOptions network{};       // for links to other hosts
   std::chrono::milliseconds timeout{10'000};  // bounds connect()
   Rng* rng = &systemRng();                    // makes the offers' tokens

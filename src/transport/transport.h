@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
 #include "observe/profiler.h"
@@ -71,6 +72,8 @@ class LinkEnd {
   virtual wire::Landing* landing() { return nullptr; }
   // A sending end's: its motor sends what references name.
   virtual bool sendsReferences() const { return false; }
+  // A sending end's: the rank whose process moves its messages, where that is not this one's; -1.
+  virtual int32_t carrier() const { return -1; }
   // nullptr where both sides address the same memory. The end's; lives as long as it.
   virtual Motor* motor() = 0;
   virtual ~LinkEnd() = default;
@@ -83,6 +86,12 @@ using Offer = std::array<std::byte, 216>;
 struct Listening {
   std::unique_ptr<LinkEnd> end;
   Offer offer;
+};
+
+// Over which other process of the sender's host a link is to go: one that is beside the adapter.
+struct Detour {
+  const bootstrap::PeerInfo& carrier;
+  bool isForced = false;  // else only where the sender's own adapters may not lead to the receiver
 };
 
 // Thread-safe. Lives as long as the process's communicators.
@@ -111,6 +120,17 @@ class Transport {
                                                    const bootstrap::PeerInfo& receiver,
                                                    const wire::LinkGeometry& geometry,
                                                    const Offer& offer) = 0;
+  // The same by way of another process, where the transport knows of adapters. Where that process
+  // cannot, directly.
+  virtual Result<std::unique_ptr<LinkEnd>> connectOver(const Detour& /*detour*/,
+                                                       const bootstrap::PeerInfo& sender,
+                                                       const bootstrap::PeerInfo& receiver,
+                                                       const wire::LinkGeometry& geometry,
+                                                       const Offer& offer) {
+    return connect(sender, receiver, geometry, offer);
+  }
+  // The process ends: others' links that it carries may end first, for so long at most.
+  virtual void awaitOwners(Nanoseconds /*bound*/) {}
   virtual ~Transport() = default;
 };
 

@@ -83,6 +83,18 @@ TEST(NetPlugin, CarriesAllCollectivesOfSeveralRanksAHost) {
   EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
 }
 
+// Rank 0 names an adapter of its own: what it sends goes by way of rank 1, which names the others'.
+// What they send to it goes as ever: nobody there names its adapter.
+TEST(NetPlugin, IsRelayedToWhereOwnAdaptersMayNotLead) {
+  const Outcome outcome = run(kAllCollectives, "0011", {pluginOf(11), "NCCL_DEBUG_SUBSYS=NET,P2P"},
+                              {"NCCL_IB_HCA=another"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  for (const char* way : {"what rank 0 sends to rank 2 goes by way of rank 1",
+                          "what rank 0 sends to rank 3 goes by way of rank 1"})
+    EXPECT_EQ(outcome.count(way), 1u) << outcome.log;
+  EXPECT_EQ(outcome.count("goes by way of"), 2u) << outcome.log;
+}
+
 TEST(NetPlugin, ThatTakesNothingAtOnceIsAskedAgain) {
   const Outcome outcome = run(kAllReduce, "012", {pluginOf(9), "FAKE_NET=slow"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;

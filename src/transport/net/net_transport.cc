@@ -1,28 +1,19 @@
 #include "transport/net/net_transport.h"
 
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/mapping.h"
+#include "transport/net/net_offer.h"
 #include "transport/net/pump.h"
 #include "transport/offer.h"
 
 namespace tutti::transport::net {
 namespace {
-
-// An offer's bytes.
-struct Layout {
-  uint32_t kind = static_cast<uint32_t>(OfferKind::kNet);
-  uint32_t slotCount = 0;
-  uint32_t slotBytes = 0;
-  uint32_t zero = 0;
-  uint64_t number = 0;  // of the link, in the receiver's process
-  tutti::net::Provider::Contact contact{};
-};
-static_assert(sizeof(Layout) == sizeof(Offer));
 
 // The ring is plain memory; the pump may be at work in the provider's thread when the end goes.
 template <typename PumpKind>
@@ -69,6 +60,18 @@ Result<UniqueMapping> makeRing(const wire::LinkGeometry& geometry) {
 
 }  // namespace
 
+NetTransport::NetTransport(NetTransportOptions options) : options_(std::move(options)) {
+  if (options_.handoff == nullptr) return;
+  relays_ = std::make_shared<RelayService>(RelayService::Options{.provider = *options_.provider,
+                                                                 .token = options_.relayToken,
+                                                                 .timeout = options_.timeout,
+                                                                 .clock = *options_.clock});
+  options_.handoff->addSource([relays = std::weak_ptr(relays_)](const auto& token) {
+    const std::shared_ptr<RelayService> here = relays.lock();
+    return here != nullptr ? here->open(token) : UniqueFd();
+  });
+}
+
 std::string NetTransport::obstacle(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver) const {
   return sender.rank == receiver.rank ? "the same rank" : "";
@@ -84,7 +87,7 @@ Pump::Options NetTransport::pumpOptions(const wire::LinkView& ring) const {
 Result<Listening> NetTransport::listen(const bootstrap::PeerInfo&, const bootstrap::PeerInfo&,
                                        const wire::LinkGeometry& geometry) {
   TUTTI_TRY(checkGeometry(geometry));
-  Layout layout{.slotCount = geometry.slotCount, .slotBytes = geometry.slotBytes};
+  NetOffer layout{.slotCount = geometry.slotCount, .slotBytes = geometry.slotBytes};
   TUTTI_TRY_ASSIGN(layout.contact, options_.provider->contact());
   TUTTI_TRY_ASSIGN(UniqueMapping memory, makeRing(geometry));
   options_.rng->fill(std::as_writable_bytes(std::span(&layout.number, 1)));
@@ -103,17 +106,7 @@ Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo
                                                        const wire::LinkGeometry& geometry,
                                                        const Offer& offer) {
   TUTTI_TRY(checkGeometry(geometry));
-  Layout layout;
-  std::memcpy(&layout, offer.data(), sizeof layout);
-  if (layout.kind != static_cast<uint32_t>(OfferKind::kNet) || layout.zero != 0) {
-    return remoteError("rank {}'s link offer is garbled or another transport's (kind {:#x})",
-                       receiver.rank, layout.kind);
-  }
-  if (layout.slotCount != geometry.slotCount || layout.slotBytes != geometry.slotBytes) {
-    return remoteError("rank {} offers a link of {} slots of {} bytes, wanted {} of {}",
-                       receiver.rank, layout.slotCount, layout.slotBytes, geometry.slotCount,
-                       geometry.slotBytes);
-  }
+  TUTTI_TRY_ASSIGN(const NetOffer layout, decodeNetOffer(offer, geometry, receiver.rank));
   TUTTI_TRY_ASSIGN(UniqueMapping memory, makeRing(geometry));
   TUTTI_TRY_ASSIGN(auto connection, options_.provider->connect(layout.contact,
                                                                {.number = layout.number,
@@ -126,6 +119,45 @@ Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo
   std::unique_ptr<LinkEnd> end =
       std::make_unique<NetSenderEnd>(std::move(memory), std::move(pump), *options_.provider);
   return end;
+}
+
+// What the provider is, is known once it has been used.
+bool NetTransport::isNeeded(const Detour& detour) {
+  if (options_.handoff == nullptr) return false;
+  return detour.isForced ||
+         (options_.provider->contact().ok() && !options_.provider->caps().isRouted);
+}
+
+Result<std::unique_ptr<LinkEnd>> NetTransport::connectOver(const Detour& detour,
+                                                           const bootstrap::PeerInfo& sender,
+                                                           const bootstrap::PeerInfo& receiver,
+                                                           const wire::LinkGeometry& geometry,
+                                                           const Offer& offer) {
+  if (!isNeeded(detour)) return connect(sender, receiver, geometry, offer);
+  TUTTI_TRY(checkGeometry(geometry));
+  TUTTI_TRY_ASSIGN(std::unique_ptr<RelayedEnd> end, askCarrier({.handoff = options_.handoff,
+                                                                .carrier = detour.carrier,
+                                                                .sender = sender,
+                                                                .receiver = receiver,
+                                                                .timeout = options_.timeout,
+                                                                .clock = *options_.clock},
+                                                               geometry, offer));
+  if (end == nullptr) return connect(sender, receiver, geometry, offer);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(channels_, [](const std::weak_ptr<UniqueFd>& each) { return each.expired(); });
+  channels_.push_back(end->channel());
+  return std::unique_ptr<LinkEnd>(std::move(end));
+}
+
+// Own links first: two processes that both end must not wait for each other.
+void NetTransport::awaitOwners(Nanoseconds bound) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::weak_ptr<UniqueFd>& each : channels_) {
+      if (const RelayChannel channel = each.lock()) ::shutdown(channel->get(), SHUT_RDWR);
+    }
+  }
+  if (relays_ != nullptr) relays_->awaitOwners(bound);
 }
 
 }  // namespace tutti::transport::net

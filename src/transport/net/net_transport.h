@@ -4,11 +4,16 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "bootstrap/handoff.h"
 #include "net/net.h"
 #include "transport/net/pump.h"
+#include "transport/net/relay_service.h"
+#include "transport/net/relayed_end.h"
 #include "transport/transport.h"
 
 namespace tutti::transport::net {
@@ -16,13 +21,18 @@ namespace tutti::transport::net {
 struct NetTransportOptions {
   std::unique_ptr<tutti::net::Provider> provider;
   std::chrono::milliseconds timeout{10'000};
+  // Hands rings to processes that carry links for this one, and is asked for channels by those for
+  // which this one does; null: neither. Outlives the transport and its ends, and ends no later than
+  // the last request.
+  bootstrap::Handoff* handoff = nullptr;
+  bootstrap::HandoffToken relayToken{};  // of those who ask
   Rng* rng = &systemRng();
   Clock* clock = &steadyClock();
 };
 
 class NetTransport final : public Transport {
  public:
-  explicit NetTransport(NetTransportOptions options) : options_(std::move(options)) {}
+  explicit NetTransport(NetTransportOptions options);
 
   const Caps& caps() const override { return caps_; }
   std::string obstacle(const bootstrap::PeerInfo& sender,
@@ -33,12 +43,22 @@ class NetTransport final : public Transport {
                                            const bootstrap::PeerInfo& receiver,
                                            const wire::LinkGeometry& geometry,
                                            const Offer& offer) override;
+  Result<std::unique_ptr<LinkEnd>> connectOver(const Detour& detour,
+                                               const bootstrap::PeerInfo& sender,
+                                               const bootstrap::PeerInfo& receiver,
+                                               const wire::LinkGeometry& geometry,
+                                               const Offer& offer) override;
+  void awaitOwners(Nanoseconds bound) override;
 
  private:
+  bool isNeeded(const Detour& detour);
   Pump::Options pumpOptions(const wire::LinkView& ring) const;
 
   const Caps caps_{.name = "net", .mapped = false, .needsOneProcess = false, .needsOneHost = false};
   const NetTransportOptions options_;
+  std::shared_ptr<RelayService> relays_;  // shared with the hand-off service; null: carries none
+  std::mutex mutex_;                      // guards channels_
+  std::vector<std::weak_ptr<UniqueFd>> channels_;  // of links that others carry
 };
 
 }  // namespace tutti::transport::net

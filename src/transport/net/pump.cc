@@ -17,6 +17,20 @@ using tutti::net::Readiness;
 
 namespace {
 
+template <typename T>
+T readOnce(T& field) {
+  return std::atomic_ref(field).load(std::memory_order_relaxed);
+}
+
+// A reference names memory of this process.
+std::span<const std::byte> payloadOf(const wire::MessageHead& message, wire::MessageKind kind,
+                                     uint32_t bytes) {
+  if (kind != wire::MessageKind::kReference) return {wire::payloadOf(message, bytes), bytes};
+  wire::Reference reference;
+  std::memcpy(&reference, message.inlinePayload, sizeof reference);
+  return {reinterpret_cast<const std::byte*>(reference.address), bytes};
+}
+
 // How often a sender that moves nothing looks whether the receiver has left: each look is a system
 // call.
 constexpr uint32_t kRunsBetweenLooks = 64;
@@ -96,6 +110,12 @@ void Pump::work(uint64_t watch) {
   if (connection_ && !hasEnded_ && !isAttended_) this->watch(wants());
 }
 
+bool Pump::isOut() {
+  std::lock_guard lock(mutex_);
+  moveNow();
+  return !connection_ || hasEnded_ || !wants().toSend;
+}
+
 // The peer may still read what was sent before, so the connection is closed only when all is out.
 void Pump::close() {
   std::unique_lock lock(mutex_);
@@ -173,6 +193,7 @@ Result<Progress> Pump::receiveNotice(const Label& label) {
 void Pump::end(wire::LinkFault fault, Parting parting) {
   hasEnded_ = true;
   peerParting_ = std::move(parting);
+  if (options_.onEnd) options_.onEnd(peerParting_);
   uint32_t none = 0;
   peerFault().compare_exchange_strong(none, static_cast<uint32_t>(fault),
                                       std::memory_order_release);
@@ -211,41 +232,47 @@ void SendPump::takeMessages() {
   for (;;) {
     wire::MessageHead& message = ring.message(taken_);
     if (message.mark.load(std::memory_order_acquire) != taken_ + 1) return;
-    const bool isKnown = message.kind == wire::MessageKind::kPayload ||
-                         message.kind == wire::MessageKind::kReference;
-    if (!isKnown || message.bytes > ring.geometry.slotBytes) {
+    // Read once: the ring may be another process's, which might change them after the check.
+    const Label label{.bytes = readOnce(message.bytes), .signature = readOnce(message.signature)};
+    const wire::MessageKind kind = readOnce(message.kind);
+    if (!isSound(kind, label.bytes)) {
       end(wire::LinkFault::kLost,
-          {.text = fmt::format("a message of {} bytes, kind {}, is none for a network",
-                               message.bytes, static_cast<uint32_t>(message.kind))});
+          {.text = fmt::format("a message of {} bytes, kind {}, is none for a network", label.bytes,
+                               static_cast<uint32_t>(kind))});
       return;
     }
-    const Label label{.bytes = message.bytes, .signature = message.signature};
-    if (log() != nullptr) log()->appeared(taken_, message.bytes);
-    if (connection().send(label, payloadOf(message)) == Progress::kIdle) return;
+    if (log() != nullptr) log()->appeared(taken_, label.bytes);
+    if (connection().send(label, payloadOf(message, kind, label.bytes)) == Progress::kIdle) return;
     if (log() != nullptr) log()->moved(taken_);
-    count(message.bytes);
+    count(label.bytes);
     ++taken_;
   }
 }
 
-// A reference names memory of this process.
-std::span<const std::byte> SendPump::payloadOf(const wire::MessageHead& message) const {
-  if (message.kind != wire::MessageKind::kReference)
-    return {wire::payloadOf(message, message.bytes), message.bytes};
-  wire::Reference reference;
-  std::memcpy(&reference, message.inlinePayload, sizeof reference);
-  return {reinterpret_cast<const std::byte*>(reference.address), message.bytes};
+bool SendPump::isSound(wire::MessageKind kind, uint32_t bytes) const {
+  const bool isKnown = kind == wire::MessageKind::kPayload ||
+                       (kind == wire::MessageKind::kReference && !options().isForOther);
+  return isKnown && bytes <= port_.view.geometry.slotBytes;
+}
+
+FutexPoint SendPump::nextMark() {
+  std::lock_guard lock(mutex());
+  for (uint64_t number = taken_;; ++number) {
+    std::atomic<uint64_t>& mark = port_.view.message(number).mark;
+    const uint64_t seen = mark.load(std::memory_order_acquire);
+    if (seen != number + 1) return {.word = &mark, .seen = seen};
+  }
 }
 
 // What was published goes out all the same, as copies: in the connection, or in the ring.
 void SendPump::letGo() {
-  if (hasEnded()) return;
+  if (hasEnded() || options().isForOther) return;
   connection().keepCopies();
   for (uint64_t number = taken_;
        port_.view.message(number).mark.load(std::memory_order_acquire) == number + 1; ++number) {
     wire::MessageHead& message = port_.view.message(number);
     if (message.kind != wire::MessageKind::kReference) continue;
-    const std::span payload = payloadOf(message);
+    const std::span payload = payloadOf(message, message.kind, message.bytes);
     std::memcpy(port_.view.payload(number, message.bytes), payload.data(), payload.size());
     message.kind = wire::MessageKind::kPayload;
   }

@@ -30,7 +30,10 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     wire::LinkView ring;
     tutti::net::Provider& provider;  // outlives the pump's owner
     Clock& clock;
-    Nanoseconds patience;  // how long what was sent may take to go out once this side leaves
+    Nanoseconds patience;     // how long what was sent may take to go out once this side leaves
+    bool isForOther = false;  // the ring is another process's: references name nothing here
+    // The other side has left, before its fault word says so; called under the pump's lock.
+    std::function<void(const Parting&)> onEnd{};
     // How close() waits for the provider's thread, at most so long, with the lock given back
     // meanwhile; empty: as threads do. For tests, whose world has one thread and its own time.
     std::function<void(std::unique_lock<std::mutex>&, Nanoseconds)> wait{};
@@ -55,6 +58,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   void arrived(std::unique_ptr<tutti::net::Connection> connection) override;
   void work(uint64_t watch) override;
 
+  // Nothing that was published is left to be handed over, or nothing can be any more.
+  bool isOut();
   // What was sent and not yet handed over goes out, unless this side aborted, within the patience
   // counted from leave(); then the connection ends, and the ring may go.
   void close();
@@ -85,6 +90,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   Clock& clock() { return options_.clock; }
   TransferLog* log() { return log_.get(); }  // null: nobody asked
   bool isAttended() const { return isAttended_; }
+  std::mutex& mutex() { return mutex_; }
+  const Options& options() const { return options_; }
 
   wire::LinkPort port_;  // this side's: the other end of the rank's
 
@@ -120,6 +127,10 @@ class SendPump final : public Pump {
   using Pump::Pump;
   bool sends() const override { return true; }
 
+  // The word that the next message to be published will change. For who drives the pump and is not
+  // the rank that publishes.
+  FutexPoint nextMark();
+
  private:
   bool move() override;
   tutti::net::Readiness wants() override;
@@ -127,7 +138,7 @@ class SendPump final : public Pump {
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->receiverFault; }
   void used(uint64_t /*endMessage*/) override {}  // it sends; what it sent may still be under way
   void takeMessages();
-  std::span<const std::byte> payloadOf(const wire::MessageHead& message) const;
+  bool isSound(wire::MessageKind kind, uint32_t bytes) const;
   void letGo() override;
   void listen() override;
   Status hear();

@@ -21,7 +21,7 @@ constexpr size_t kBytes = 8192;
 class SenderSegmentsTest : public testing::Test {
  protected:
   SenderSegmentsTest() : segments_({.handoffName = handoff_.name(), .rank = 3}) {
-    handoff_.setSource([this](const bootstrap::HandoffToken& token) {
+    handoff_.addSource([this](const bootstrap::HandoffToken& token) {
       return token == token_ ? UniqueFd(::fcntl(owned_.fd.get(), F_DUPFD_CLOEXEC, 0)) : UniqueFd();
     });
     token_.fill(std::byte{7});

@@ -1,0 +1,81 @@
+// What two processes of a host share while one carries a link of the other's to another host: the
+// ring, behind it a page of words, and a channel (a Unix socket) over which it was asked for.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "base/cache_lines.h"
+#include "base/units.h"
+#include "bootstrap/handoff.h"
+#include "net/net.h"
+#include "transport/transport.h"
+#include "wire/link.h"
+
+namespace tutti::transport::net {
+
+// Why a side left, for the other.
+struct PartingWords {
+  // Nonzero once the words are there. Written once with release after them by the side that leaves,
+  // read with acquire before them by the other: that pair orders them. The link's fault word does
+  // not say so: the carrier's is set by whoever finds the connection's end.
+  std::atomic<uint32_t> isThere;
+  uint32_t bytes;
+  std::array<std::byte, tutti::net::kMaxNoticeBytes> text;  // encodeParting()
+};
+
+struct RelayPage {
+  PartingWords ofSender;
+  PartingWords ofCarrier;
+  // What went out so far: figures for people, which publish nothing.
+  std::atomic<uint64_t> messages;
+  std::atomic<uint64_t> bytes;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+inline size_t relayPageOffset(const wire::LinkGeometry& geometry) {
+  return roundUp(wire::linkBytes(geometry), kCacheLineBytes);
+}
+inline size_t relaySegmentBytes(const wire::LinkGeometry& geometry) {
+  return relayPageOffset(geometry) + sizeof(RelayPage);
+}
+inline RelayPage& relayPage(void* segment, const wire::LinkGeometry& geometry) {
+  return *reinterpret_cast<RelayPage*>(static_cast<std::byte*>(segment) +
+                                       relayPageOffset(geometry));
+}
+
+// Once a side.
+void write(PartingWords& words, const Parting& parting);
+// False: they are not there yet. Whatever their writer left there is no more than text.
+bool read(PartingWords& words, Parting& parting);
+
+// One message over the channel, from the sender; all is checked before it is used.
+struct RelayRequest {
+  uint64_t magic = kMagic;
+  int32_t sender = -1;
+  int32_t receiver = -1;
+  uint32_t slotCount = 0;
+  uint32_t slotBytes = 0;
+  Offer offer{};                           // the receiver's
+  std::array<char, 64> senderHandoff{};    // where the ring is to be had, zero-terminated
+  bootstrap::HandoffToken segmentToken{};  // for it
+
+  static constexpr uint64_t kMagic = 0x7475747469726c79;
+};
+static_assert(sizeof(RelayRequest) == 24 + sizeof(Offer) + 64 + 16);
+
+// One message back. After it nothing is sent: the channel's end is the end of either side.
+struct RelayAnswer {
+  // kRefused: it carries nothing for this sender; kUnreachable: nor can it reach the receiver.
+  enum class Outcome : uint32_t { kRefused = 0, kUnreachable = 1, kCarried = 2 };
+  Outcome outcome{};
+  uint32_t bytes = 0;
+  std::array<char, 1016> why{};
+};
+static_assert(sizeof(RelayAnswer) == 1024);
+
+}  // namespace tutti::transport::net

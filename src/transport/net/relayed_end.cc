@@ -1,0 +1,145 @@
+#include "transport/net/relayed_end.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/log.h"
+#include "base/segment.h"
+#include "bootstrap/poller.h"
+
+namespace tutti::transport::net {
+namespace {
+
+constexpr SegmentPurpose kPurpose{.name = "tutti-relay",
+                                  .what = "a link that another rank's process carries",
+                                  .instead = "NCCL_PXN_DISABLE=1"};
+
+constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(20);
+
+std::string nameOf(const bootstrap::PeerInfo& peer) {
+  return {peer.handoffName.data(), ::strnlen(peer.handoffName.data(), peer.handoffName.size())};
+}
+
+bool isGone(int channel) {
+  std::byte byte{};
+  const ssize_t got = ::recv(channel, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+Result<RelayAnswer> await(int channel, Clock& clock, Instant deadline) {
+  RelayAnswer answer;
+  for (;;) {
+    const ssize_t got = ::recv(channel, &answer, sizeof answer, MSG_DONTWAIT);
+    if (got == static_cast<ssize_t>(sizeof answer)) return answer;
+    const bool isLater = got < 0 && (errno == EAGAIN || errno == EINTR);
+    if (!isLater) return Status(Code::kRemoteError, "its process has closed the channel");
+    const int left = bootstrap::millisecondsUntil(clock, deadline);
+    if (left == 0) return Status(Code::kRemoteError, "its process does not answer");
+    pollfd entry{channel, POLLIN, 0};
+    [[maybe_unused]] const int ready = ::poll(&entry, 1, left);
+  }
+}
+
+Result<RelayAnswer> ask(int channel, const RelayOptions& options, const RelayRequest& request) {
+  if (::send(channel, &request, sizeof request, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof request))
+    return Status(Code::kRemoteError, "its process has closed the channel");
+  return await(channel, options.clock, options.clock.now() + 2 * options.timeout);
+}
+
+// An offer of the ring that nobody takes is taken back.
+class RingOffer {
+ public:
+  RingOffer(bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token)
+      : handoff_(handoff), token_(token) {}
+  RingOffer(const RingOffer&) = delete;
+  RingOffer& operator=(const RingOffer&) = delete;
+  ~RingOffer() { handoff_.withdraw(token_); }
+
+ private:
+  bootstrap::Handoff& handoff_;
+  const bootstrap::HandoffToken token_;
+};
+
+}  // namespace
+
+bool RelayedEnd::run() {
+  const std::lock_guard lock(mutex_);
+  const Instant now = parts_.clock.now();
+  if (now < nextLook_) return false;
+  nextLook_ = now + kBetweenLooks;
+  std::atomic<uint32_t>& fault = view_.control->receiverFault;
+  if (fault.load(std::memory_order_acquire) != 0 || !isGone(parts_.channel->get())) return false;
+  ownParting_ = {
+      .guilty = parts_.carrier.rank,
+      .text = fmt::format("rank {} ({}, pid {}), whose process carries what rank {} sends to rank "
+                          "{} (NCCL_P2P_PXN_LEVEL), has left",
+                          parts_.carrier.rank, parts_.carrier.hostName.data(),
+                          parts_.carrier.processId, parts_.sender, parts_.receiver)};
+  uint32_t none = 0;
+  fault.compare_exchange_strong(none, static_cast<uint32_t>(wire::LinkFault::kAborted),
+                                std::memory_order_release);
+  return true;
+}
+
+void RelayedEnd::leave(const Parting& parting) { write(page().ofSender, parting); }
+
+Parting RelayedEnd::parting() {
+  Parting parting;
+  if (read(page().ofCarrier, parting)) return parting;
+  const std::lock_guard lock(mutex_);
+  return ownParting_;
+}
+
+Motor::Carried RelayedEnd::carried() const {
+  return {.messages = page().messages.load(std::memory_order_relaxed),
+          .bytes = page().bytes.load(std::memory_order_relaxed)};
+}
+
+Result<std::unique_ptr<RelayedEnd>> askCarrier(const RelayOptions& options,
+                                               const wire::LinkGeometry& geometry,
+                                               const Offer& offer) {
+  const auto decline = [&](std::string_view why) {
+    log::warn("what rank {} sends to rank {} does not go by way of rank {}, but directly: {}",
+              options.sender.rank, options.receiver.rank, options.carrier.rank, why);
+    return std::unique_ptr<RelayedEnd>();
+  };
+  Result<UniqueFd> channel = bootstrap::Handoff::take(nameOf(options.carrier),
+                                                      options.carrier.relayToken, options.timeout);
+  if (!channel.ok()) return decline(channel.status().message());
+  TUTTI_TRY_ASSIGN(Segment segment, createSegment(relaySegmentBytes(geometry), kPurpose));
+  RelayRequest request{.sender = options.sender.rank,
+                       .receiver = options.receiver.rank,
+                       .slotCount = geometry.slotCount,
+                       .slotBytes = geometry.slotBytes,
+                       .offer = offer};
+  TUTTI_TRY_ASSIGN(request.segmentToken, options.handoff->offer(segment.fd.get(), 1));
+  const RingOffer ring(*options.handoff, request.segmentToken);
+  request.senderHandoff = options.sender.handoffName;
+  Result<RelayAnswer> answer = ask(channel->get(), options, request);
+  if (!answer.ok()) return decline(answer.status().message());
+  const std::string_view why(answer->why.data(),
+                             std::min<size_t>(answer->bytes, answer->why.size()));
+  switch (answer->outcome) {
+    case RelayAnswer::Outcome::kCarried: break;
+    case RelayAnswer::Outcome::kUnreachable:
+      return remoteError("rank {}, which is to carry what rank {} sends to rank {}: {}",
+                         options.carrier.rank, options.sender.rank, options.receiver.rank, why);
+    case RelayAnswer::Outcome::kRefused: return decline(why);
+  }
+  log::info(log::Subsystem::kP2p, "what rank {} sends to rank {} goes by way of rank {}",
+            options.sender.rank, options.receiver.rank, options.carrier.rank);
+  return std::make_unique<RelayedEnd>(
+      RelayedEnd::Parts{.memory = std::move(segment.memory),
+                        .geometry = geometry,
+                        .channel = std::make_shared<UniqueFd>(std::move(channel).value()),
+                        .carrier = options.carrier,
+                        .sender = options.sender.rank,
+                        .receiver = options.receiver.rank,
+                        .clock = options.clock});
+}
+
+}  // namespace tutti::transport::net

@@ -1,0 +1,77 @@
+// The sender's end of a link that another process of its host carries (relay_service.h).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mapping.h"
+#include "transport/net/relay_wire.h"
+#include "transport/transport.h"
+
+namespace tutti::transport::net {
+
+// Shared by the end and whoever ends all channels of the process.
+using RelayChannel = std::shared_ptr<UniqueFd>;
+
+class RelayedEnd final : public LinkEnd, public Motor {
+ public:
+  struct Parts {
+    UniqueMapping memory;
+    wire::LinkGeometry geometry;
+    RelayChannel channel;
+    bootstrap::PeerInfo carrier;
+    int32_t sender = -1;
+    int32_t receiver = -1;
+    Clock& clock;
+  };
+  explicit RelayedEnd(Parts parts)
+      : parts_(std::move(parts)), view_(wire::viewLink(parts_.memory.get(), parts_.geometry)) {}
+
+  const wire::LinkView& view() const override { return view_; }
+  Motor* motor() override { return this; }
+  int32_t carrier() const override { return parts_.carrier.rank; }
+  const RelayChannel& channel() const { return parts_.channel; }
+
+  // Moves nothing: looks at times whether the carrier is there.
+  bool run() override;
+  bool sends() const override { return true; }
+  void attend() override {}
+  void settle() override {}
+  void leave(const Parting& parting) override;
+  Parting parting() override;
+  Carried carried() const override;
+  // The messages are moved where nobody is told of it.
+  void profile(observe::Profiler&) override {}
+  void beginTransfer(const observe::EventTag&, const observe::TransferNote&) override {}
+  void endTransfer(uint64_t) override {}
+
+ private:
+  RelayPage& page() const { return relayPage(parts_.memory.get(), parts_.geometry); }
+
+  const Parts parts_;
+  const wire::LinkView view_;
+  std::mutex mutex_;  // guards all below
+  Instant nextLook_{};
+  Parting ownParting_;  // what this side has found out
+};
+
+struct RelayOptions {
+  bootstrap::Handoff* handoff = nullptr;  // outlives the call
+  const bootstrap::PeerInfo& carrier;
+  const bootstrap::PeerInfo& sender;
+  const bootstrap::PeerInfo& receiver;
+  std::chrono::milliseconds timeout;
+  Clock& clock;
+};
+
+// Asks the carrier's process. It may wait twice the timeout: for that process, and for the
+// receiver's by it. Null, with a warning: that process carries nothing for this one. kRemoteError:
+// it cannot reach the receiver.
+Result<std::unique_ptr<RelayedEnd>> askCarrier(const RelayOptions& options,
+                                               const wire::LinkGeometry& geometry,
+                                               const Offer& offer);
+
+}  // namespace tutti::transport::net

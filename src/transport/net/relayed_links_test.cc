@@ -1,0 +1,285 @@
+// Links that another process of the sender's host carries: three processes' parts in one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "bootstrap/poller.h"
+#include "device/ping_pong_for_test.h"
+#include "device/registry.h"
+#include "net/registry.h"
+#include "transport/net/net_transport.h"
+
+namespace tutti::transport::net {
+namespace {
+
+using bootstrap::PeerInfo;
+using std::chrono::milliseconds;
+
+constexpr wire::LinkGeometry kGeometry{.slotCount = 4, .slotBytes = 64u << 10};
+
+// What a process has.
+class Process {
+ public:
+  explicit Process(int32_t rank) {
+    token_.fill(static_cast<std::byte>(rank + 1));
+    transport_.emplace(NetTransportOptions{
+        .provider = tutti::net::openNetwork(
+            {.interfaces = "lo", .family = AF_INET, .timeout = milliseconds(2000)}),
+        .timeout = milliseconds(1000),
+        .handoff = &handoff_,
+        .relayToken = token_});
+    info_.rank = rank;
+    info_.userId = ::geteuid();
+    info_.relayToken = token_;
+    const std::string name = handoff_.name();
+    std::memcpy(info_.handoffName.data(), name.data(), name.size());
+  }
+  NetTransport& transport() { return *transport_; }
+  const PeerInfo& info() const { return info_; }
+  void end() { transport_.reset(); }
+
+ private:
+  bootstrap::Handoff handoff_;
+  bootstrap::HandoffToken token_{};
+  std::optional<NetTransport> transport_;
+  PeerInfo info_;
+};
+
+wire::LinkFault awaitFault(LinkEnd& end, std::atomic<uint32_t>& word) {
+  for (int i = 0; i < 5000 && word.load() == 0; ++i) {
+    end.motor()->run();
+    bootstrap::pauseFor(milliseconds(1));
+  }
+  return static_cast<wire::LinkFault>(word.load());
+}
+
+// As a rank that sleeps until its words change; the carrier does the rest.
+class Driven final : public device::Task {
+ public:
+  Driven(const device::PingPong& what, Motor& out, Motor& in) : task_(what), out_(out), in_(in) {}
+  Result<Progress> poll() override {
+    const bool moved = in_.run() || out_.run();
+    Result<Progress> progress = task_.poll();
+    return progress.ok() && *progress == Progress::kIdle && moved ? Progress::kAdvanced
+                                                                  : std::move(progress);
+  }
+  void addWaits(device::WaitSet& waits) override {
+    out_.attend();
+    in_.attend();
+    task_.addWaits(waits);
+  }
+  Status idle(int64_t nanoseconds) override { return task_.idle(nanoseconds); }
+  void complete(Status status) noexcept override {
+    out_.settle();
+    in_.settle();
+    task_.complete(std::move(status));
+  }
+  const Status& status() const { return task_.status(); }
+
+ private:
+  device::PingPongTask task_;
+  Motor& out_;
+  Motor& in_;
+};
+
+Status exchange(LinkEnd& out, LinkEnd& in, bool first) {
+  const auto host = device::openDevice(device::DeviceKind::kHost, {}).value();
+  Driven task({.out = out.view(), .in = in.view(), .first = first, .rounds = 300, .burst = 5},
+              *out.motor(), *in.motor());
+  device::Task* one = &task;
+  TUTTI_TRY(host->enqueue(nullptr, {&one, 1}));
+  return task.status().clone();
+}
+
+class RelayedLinks : public testing::Test {
+ protected:
+  Listening listen(Process& receiver, const Process& sender) {
+    return receiver.transport().listen(sender.info(), receiver.info(), kGeometry).value();
+  }
+  Result<std::unique_ptr<LinkEnd>> connect(Process& sender, const Process& receiver,
+                                           const Offer& offer, bool isForced = true) {
+    return sender.transport().connectOver({.carrier = carrier_.info(), .isForced = isForced},
+                                          sender.info(), receiver.info(), kGeometry, offer);
+  }
+
+  Process sender_{0};
+  Process carrier_{1};
+  Process receiver_{2};
+  Listening listening_ = listen(receiver_, sender_);
+};
+
+TEST_F(RelayedLinks, CarryMessages) {
+  Listening back = listen(sender_, receiver_);
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  EXPECT_EQ(out->carrier(), 1);
+  EXPECT_FALSE(out->sendsReferences());
+  const auto backOut = receiver_.transport()
+                           .connect(receiver_.info(), sender_.info(), kGeometry, back.offer)
+                           .value();
+  EXPECT_EQ(backOut->carrier(), -1);
+  Status partner = Status(Code::kInternalError, "never ran");
+  std::thread thread([&] { partner = exchange(*backOut, *listening_.end, false); });
+  const Status status = exchange(*out, *back.end, true);
+  thread.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(partner.ok()) << partner.message();
+  EXPECT_EQ(listening_.end->motor()->carried().messages, 1500u);
+  for (int i = 0; i < 1000 && out->motor()->carried().messages < 1500; ++i)
+    bootstrap::pauseFor(milliseconds(1));
+  EXPECT_EQ(out->motor()->carried().messages, 1500u);
+}
+
+TEST_F(RelayedLinks, GoDirectlyWhereRoutesLeadThereAndNobodyInsists) {
+  const auto out = connect(sender_, receiver_, listening_.offer, false).value();
+  EXPECT_EQ(out->carrier(), -1);
+}
+
+TEST_F(RelayedLinks, GoDirectlyWhereTheCarrierHasGone) {
+  carrier_.end();
+  auto out = connect(sender_, receiver_, listening_.offer);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_EQ((*out)->carrier(), -1);
+}
+
+TEST_F(RelayedLinks, AreNotCarriedForWhoDoesNotKnowTheToken) {
+  PeerInfo stranger = carrier_.info();
+  stranger.relayToken[0] ^= std::byte{1};
+  auto out =
+      sender_.transport().connectOver({.carrier = stranger, .isForced = true}, sender_.info(),
+                                      receiver_.info(), kGeometry, listening_.offer);
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_EQ((*out)->carrier(), -1);
+}
+
+TEST_F(RelayedLinks, NameWhomTheCarrierCannotReach) {
+  listening_.end.reset();
+  receiver_.end();
+  auto out = connect(sender_, receiver_, listening_.offer);
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.status().code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(out.status().message()),
+              testing::ContainsRegex("rank 1, which is to carry what rank 0 sends to rank 2: rank "
+                                     "0 cannot connect to rank 2 at 127.0.0.1:"));
+}
+
+TEST_F(RelayedLinks, BringTheSendersLastWords) {
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  out->view().control->senderFault.store(static_cast<uint32_t>(wire::LinkFault::kAborted));
+  out->motor()->leave({.guilty = 7, .text = "rank 7 died"});
+  auto& fault = listening_.end->view().control->senderFault;
+  EXPECT_EQ(awaitFault(*listening_.end, fault), wire::LinkFault::kAborted);
+  EXPECT_EQ(listening_.end->motor()->parting().text, "rank 7 died");
+  EXPECT_EQ(listening_.end->motor()->parting().guilty, 7);
+}
+
+TEST_F(RelayedLinks, BringTheReceiversLastWords) {
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  listening_.end->motor()->run();
+  listening_.end->view().control->receiverFault.store(
+      static_cast<uint32_t>(wire::LinkFault::kAborted));
+  listening_.end->motor()->leave({.guilty = 8, .text = "rank 8 died"});
+  listening_.end.reset();
+  EXPECT_EQ(awaitFault(*out, out->view().control->receiverFault), wire::LinkFault::kAborted);
+  EXPECT_EQ(out->motor()->parting().text, "rank 8 died");
+  EXPECT_EQ(out->motor()->parting().guilty, 8);
+}
+
+TEST_F(RelayedLinks, NameASenderThatDies) {
+  auto out = connect(sender_, receiver_, listening_.offer).value();
+  out.reset();  // without a fault word: as a process that dies
+  auto& fault = listening_.end->view().control->senderFault;
+  EXPECT_EQ(awaitFault(*listening_.end, fault), wire::LinkFault::kLost);
+  EXPECT_EQ(listening_.end->motor()->parting().guilty, 0);
+  EXPECT_EQ(listening_.end->motor()->parting().text, "the process of rank 0 has gone");
+}
+
+TEST_F(RelayedLinks, NameACarrierThatLeaves) {
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  carrier_.end();
+  EXPECT_EQ(awaitFault(*out, out->view().control->receiverFault), wire::LinkFault::kAborted);
+  EXPECT_EQ(out->motor()->parting().guilty, 1);
+  EXPECT_THAT(out->motor()->parting().text,
+              testing::HasSubstr("whose process carries what rank 0 sends to rank 2"));
+  auto& fault = listening_.end->view().control->senderFault;
+  EXPECT_EQ(awaitFault(*listening_.end, fault), wire::LinkFault::kLost);
+  EXPECT_EQ(listening_.end->motor()->parting().guilty, -1) << "the link knows none";
+}
+
+TEST_F(RelayedLinks, AreCarriedOnAfterTheSenderHasLeft) {
+  auto out = connect(sender_, receiver_, listening_.offer).value();
+  wire::LinkPort port{.view = out->view()};
+  for (int i = 0; i < 4; ++i) {
+    std::memset(port.view.payload(port.next, kGeometry.slotBytes), i + 1, kGeometry.slotBytes);
+    wire::publish(port, kGeometry.slotBytes, 0);
+  }
+  out->view().control->senderFault.store(static_cast<uint32_t>(wire::LinkFault::kDestroyed));
+  out->motor()->leave({});
+  out.reset();
+  std::thread ending([&] { carrier_.transport().awaitOwners(std::chrono::seconds(5)); });
+  wire::LinkPort in{.view = listening_.end->view()};
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 5000 && !wire::hasMessage(in); ++j) {
+      listening_.end->motor()->run();
+      bootstrap::pauseFor(milliseconds(1));
+    }
+    ASSERT_TRUE(wire::hasMessage(in)) << i;
+    EXPECT_EQ(in.view.payload(in.next, kGeometry.slotBytes)[kGeometry.slotBytes - 1],
+              std::byte{static_cast<unsigned char>(i + 1)});
+    wire::release(in);
+  }
+  ending.join();
+  auto& fault = listening_.end->view().control->senderFault;
+  EXPECT_EQ(awaitFault(*listening_.end, fault), wire::LinkFault::kDestroyed);
+}
+
+// Two processes that both end, and carry for each other.
+TEST_F(RelayedLinks, EndWithTheirOwnersProcess) {
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  sender_.transport().awaitOwners(std::chrono::seconds(5));
+  const Instant start = steadyClock().now();
+  carrier_.transport().awaitOwners(std::chrono::seconds(5));
+  EXPECT_LT(steadyClock().now() - start, std::chrono::seconds(2));
+}
+
+// A message that names memory would have the carrier send its own.
+TEST_F(RelayedLinks, TakeNoReferences) {
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  wire::LinkPort port{.view = out->view()};
+  wire::publishReference(port, &port, 64, 0);
+  EXPECT_EQ(awaitFault(*out, out->view().control->receiverFault), wire::LinkFault::kLost);
+  EXPECT_THAT(out->motor()->parting().text, testing::HasSubstr("is none for a network"));
+  listening_.end->motor()->run();
+  EXPECT_FALSE(wire::hasMessage(wire::LinkPort{.view = listening_.end->view()}));
+}
+
+TEST_F(RelayedLinks, AreManyForOneCarrier) {
+  constexpr int kLinks = 80;  // more than words that a thread can sleep on
+  std::vector<Listening> ends;
+  std::vector<std::unique_ptr<LinkEnd>> outs;
+  for (int i = 0; i < kLinks; ++i) {
+    ends.push_back(listen(receiver_, sender_));
+    outs.push_back(connect(sender_, receiver_, ends.back().offer).value());
+  }
+  bootstrap::pauseFor(milliseconds(20));  // all is asleep
+  for (auto& out : outs) {
+    wire::LinkPort port{.view = out->view()};
+    std::memcpy(port.view.payload(0, 5), "hello", 5);
+    wire::publish(port, 5, 42);
+  }
+  for (const Listening& each : ends) {
+    wire::LinkPort in{.view = each.end->view()};
+    for (int j = 0; j < 2000 && !wire::hasMessage(in); ++j) {
+      each.end->motor()->run();
+      bootstrap::pauseFor(milliseconds(1));
+    }
+    ASSERT_TRUE(wire::hasMessage(in));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::transport::net

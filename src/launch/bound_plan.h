@@ -15,6 +15,9 @@
 
 namespace tutti::launch {
 
+// Each rank sends to and receives from others as much as they do.
+bool isAmongAll(Collective collective);
+
 // A plan with the links it runs over; they are resolved by the first operation that uses it.
 struct BoundVariant {
   plan::Plan plan;
@@ -25,10 +28,11 @@ struct BoundVariant {
   std::array<std::optional<plan::MappedSteps>, 2> mappedSteps;
 };
 
-// How a plan's last call went that named memory, or could have: the next one with the same buffers
-// goes the same way without finding it out again, in the thread that calls. That is most of what a
-// short call of buffers that peers map costs: all-gather of 4 KiB by 2 ranks took 0.86 us, of which
-// two exchanges of a line are 0.32 (Intel Xeon VM, 2026-11-23).
+// How a plan's last call of a form went: the next one with the same buffers goes the same way
+// without finding it out again, in the thread that calls. That is most of what a short call of
+// buffers that peers map costs; and a trial so measures what comes after it (all-gather of 4 KiB by
+// 2 ranks: references took 0.60 us so, and 0.85 otherwise, where copies take 0.75; Intel Xeon VM,
+// 2026-11-23).
 struct Recall {
   BoundVariant* variant = nullptr;  // null: nothing is recalled
   const void* input = nullptr;
@@ -38,15 +42,14 @@ struct Recall {
   bool isShared = false;  // the above is used
   bool refers = false;    // these two as in kernels::Binding
   bool isJoint = false;
-  bool isTried = false;  // the form below is the trial's answer
-  FormTrial::Turn turn{};
+  bool isTried = false;      // the form is a turn of the trial, or its answer
   bool hasReferred = false;  // kernels::Execution's
   bool couldRefer = false;   // FormTrial::Outcome's
 
-  // Whether the call may go so; `forms` is its plan's trial.
-  bool fits(const Call& call, uint64_t generation, const FormTrial& forms) const {
+  // Whether the call may go so.
+  bool fits(const Call& call, uint64_t generation) const {
     return variant != nullptr && call.input == input && call.output == output &&
-           generation == segments && (!isTried || (forms.isKept() && forms.next() == turn));
+           generation == segments;
   }
   // REQUIRES: fits(); `binding` is of the variant, for a call without choice.
   void applyTo(kernels::Binding& binding) const;
@@ -64,7 +67,7 @@ struct BoundPlan {
   std::optional<BoundVariant> other;  // Planner::makeOther()
   FormTrial forms;                    // where there is a choice
   Instant lastEnd{};                  // of the last call that was measured
-  Recall recall;
+  std::array<Recall, 3> recalls;      // by form
 };
 
 }  // namespace tutti::launch

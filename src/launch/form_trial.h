@@ -35,7 +35,6 @@ class FormTrial {
     Form form = Form::kReference;
     bool agrees = false;
     bool isMeasured = false;  // ended() needs to know how long it took
-    bool operator==(const Turn&) const = default;
   };
   // What came of it.
   struct Outcome {
@@ -51,8 +50,8 @@ class FormTrial {
   // REQUIRES: a call ends before the next begins, as those of one plan do.
   void ended(const Outcome& outcome);
 
-  // Whether calls go one way for a while.
-  bool isKept() const { return phase_ == Phase::kKept; }
+  // Whether it is yet to be seen what calls can do.
+  bool isWatching() const { return phase_ == Phase::kWatch; }
   // Whether calls are to bring copies for a while: then they need no next(), only endedAtOnce().
   bool keepsCopies() const { return phase_ == Phase::kKept && kept_ == Form::kCopy; }
   void endedAtOnce() {

@@ -245,7 +245,7 @@ bool Launcher::isBare(const BoundPlan& plan) const {
 Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   BoundPlan* plan = nullptr;
   Operation* chosen = nullptr;
-  const Recall* recall = nullptr;
+  Recalled recalled;
   Operation::Mark mark;
   uint64_t number = 0;
   if (looks > 0) {
@@ -255,8 +255,8 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
       mark = nextMark(*plan);
       number = prepared_.load(std::memory_order_relaxed);
       if (!isBare(*plan)) {
-        if (recalls(call, *plan)) recall = &plan->recall;
-        if (recall == nullptr) chosen = &takeOperation();
+        recalled = findRecall(call, *plan);
+        if (recalled.recall == nullptr) chosen = &takeOperation();
       }
       prepared_.store(number + 1, std::memory_order_release);
     }
@@ -269,12 +269,14 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   }
   const uint64_t recorded = record(call, mark.sequence);
   kernels::Execution execution;
+  const Recall* recall = recalled.recall;
   bind(call, *plan, recall != nullptr ? *recall->variant : plan->own, mark.signature,
        execution.binding());
   if (recall != nullptr) recall->applyTo(execution.binding());
+  execution.binding().agrees = recalled.turn.agrees;
   execution.start();
   if (endsWithin(execution, parts_.links, looks)) {
-    endedAtOnce(*plan, recall, execution);
+    endedAtOnce(*plan, recalled, execution);
     parts_.recorder->end(recorded, observe::EntryState::kDone);
     watch_.advanced();
     markDone(number);
@@ -288,7 +290,7 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
                       .plan = *plan,
                       .mark = mark,
                       .number = recorded,
-                      .recall = recall,
+                      .recalled = recalled,
                       .execution = execution});
   return static_cast<device::Task*>(&operation);
 }

@@ -36,6 +36,13 @@ namespace tutti::launch {
 
 class Launcher;
 
+// What a call that runs at once goes by.
+struct Recalled {
+  Recall* recall = nullptr;  // null: it is bare, of the plan's own variant
+  FormTrial::Turn turn{};    // if it is tried
+  Instant start{};           // if it is measured
+};
+
 // The calls of one group on one communicator. Collectives run in call order; then the
 // point-to-point calls all at once, those on one link in call order, so that any order of sends and
 // receives inside a group completes.
@@ -81,8 +88,8 @@ class Operation final : public device::Task {
     const Call& call;
     BoundPlan& plan;
     Mark mark;
-    uint64_t number = 0;             // the recorder's
-    const Recall* recall = nullptr;  // what it goes by; null: a bare call of the plan's own variant
+    uint64_t number = 0;  // the recorder's
+    const Recalled& recalled;
     const kernels::Execution& execution;
   };
   void goOnWith(const Begun& begun);
@@ -95,7 +102,6 @@ class Operation final : public device::Task {
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
   bool refersByKernel(Run& run);
-  static Nanoseconds measured(BoundPlan& plan, Instant start, Instant end);
   FormTrial::Outcome endTurn(Run& run);
   void keepRecall(Run& run, bool couldRefer);
   const plan::MappedSteps& mappedSteps(const BoundPlan& plan, BoundVariant& variant, bool inPlace);
@@ -197,9 +203,9 @@ class Launcher final : public Runner {
   BoundPlan* findRunnableAtOnce(const Call& call);
   bool isBare(const BoundPlan& plan) const;
   device::Task* runAtOnce(Operation& operation, uint32_t looks);
-  bool recalls(const Call& call, const BoundPlan& plan) const;
-  static void endedAtOnce(BoundPlan& plan, const Recall* recall,
-                          const kernels::Execution& execution);
+  Recalled findRecall(const Call& call, BoundPlan& plan) const;
+  void endedAtOnce(BoundPlan& plan, const Recalled& recalled, const kernels::Execution& execution);
+  Nanoseconds measured(BoundPlan& plan, const FormTrial::Turn& turn, Instant start) const;
   uint64_t record(const Call& call, uint64_t sequence);
   void alignLinks(const BoundPlan& plan, const BoundVariant& variant);
   // Into a new binding.

@@ -14,27 +14,6 @@ namespace {
 // A run of a rank's motors is some system calls, each worth as many polls of memory.
 constexpr uint32_t kMotorsCost = 64;
 
-// A send's copy, with what its sender does not see: the receiver's, out of the sender's cache,
-// which takes longer. While a reference is read, the sender waits.
-constexpr int kCopyWithItsReceipt = 3;
-
-// Each rank sends to and receives from others as much as they do.
-bool isAmongAll(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll: return true;
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kSend:
-    case Collective::kRecv: return false;
-  }
-  return false;
-}
-
 // From this length on a message that names memory beats a copy, though its sender must wait for
 // its readers: a turn of the scheduler each where ranks share CPUs. Where all ranks do the same, a
 // trial says so; these are for one that only sends. Broadcast in place, mapped against copied, 2
@@ -99,11 +78,12 @@ void Operation::goOnWith(const Begun& begun) {
   run.number = begun.number;
   run.stage = Stage::kRunning;
   run.execution = begun.execution;
-  const Recall* recall = begun.recall;
+  const Recall* recall = begun.recalled.recall;
   if (recall == nullptr) return;
   run.variant = recall->variant;
   run.isTried = recall->isTried;
-  run.turn = recall->turn;
+  run.turn = begun.recalled.turn;
+  run.start = begun.recalled.start;
   run.mapsOutput = recall->isShared && recall->shared.mapsOutput;
 }
 
@@ -344,17 +324,6 @@ bool Operation::refersByKernel(Run& run) {
   return !steps.empty() && std::ranges::find(steps, 0) == steps.end();
 }
 
-// What one call took. A rank that comes last finds its messages there, call after call, and its
-// peer waits as much longer: where calls follow each other at once, what counts is their distance,
-// which both see; but not where a rank has other calls in between, as a sender may. By their own
-// times ranks kept copies for an all-gather of 4 KiB, 0.80 us where references take 0.65 (2 ranks,
-// Intel Xeon VM, 2026-11-23).
-Nanoseconds Operation::measured(BoundPlan& plan, Instant start, Instant end) {
-  const Nanoseconds own = end - start;
-  const Instant before = std::exchange(plan.lastEnd, end);
-  return isAmongAll(plan.shape.collective) && start - before <= own ? end - before : own;
-}
-
 FormTrial::Outcome Operation::endTurn(Run& run) {
   BoundPlan& plan = *run.plan;
   FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
@@ -365,14 +334,11 @@ FormTrial::Outcome Operation::endTurn(Run& run) {
     const bool isInPlace = run.call.input == run.call.output;
     outcome.couldRefer = run.execution.hasMappedOutput() && (outcome.couldRefer || isInPlace);
   }
-  if (run.turn.isMeasured) outcome.spent = measured(plan, run.start, launcher_.parts_.clock.now());
-  const bool isCrowded = launcher_.parts_.planner.agreement().isCrowded();
-  const bool isSend = plan.shape.collective == Collective::kSend;
-  if (run.turn.form == FormTrial::Form::kCopy && isSend && !isCrowded)
-    outcome.spent *= kCopyWithItsReceipt;
+  if (run.turn.isMeasured) outcome.spent = launcher_.measured(plan, run.turn, run.start);
   if (!outcome.couldRefer && !run.mapsOutput && isOwn && plan.other && plan.other->plan.mayRefer) {
-    run.variant = &*plan.other;
+    BoundVariant* own = std::exchange(run.variant, &*plan.other);
     outcome.couldRefer = refersByKernel(run);
+    run.variant = own;
   }
   plan.forms.ended(outcome);
   return outcome;

@@ -123,8 +123,9 @@ TEST(SharedLivesRanks, DISABLED_SameBuffers) {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = join(self);
   constexpr size_t kCount = 1800;
+  constexpr size_t kReadCount = 8200;  // long enough for the kernel to read
   std::unique_ptr<Memory> input, output;
-  std::vector<int64_t> ownInput(kCount), ownOutput(kCount);
+  std::vector<int64_t> ownInput(kReadCount), ownOutput(kReadCount);
   for (int round = 0; round < 600 && !testing::Test::HasFatalFailure(); ++round) {
     if (round % 150 == 0) {  // mostly to find the same addresses
       input.reset();
@@ -136,6 +137,7 @@ TEST(SharedLivesRanks, DISABLED_SameBuffers) {
     int64_t* from = isOwn ? ownInput.data() : input->data();
     int64_t* to = isOwn ? ownOutput.data() : output->data();
     reduceOnce(comm, from, round % 70 > 50 ? from : to, kCount, round);
+    reduceOnce(comm, ownInput.data(), ownOutput.data(), kReadCount, round);
     gatherOnce(comm, self, from, to, round);
     if (round % 3 == self.rank) ::sched_yield();
   }

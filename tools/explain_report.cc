@@ -125,6 +125,43 @@ void addProof(Explanation& explanation) {
   }
 }
 
+void addMapped(Explanation& explanation, const plan::CallShape& shape) {
+  const ExplainedCall& call = explanation.call;
+  constexpr int32_t kMostRanksMapped = 64;  // as plan::Planner::mappedSteps()
+  if (call.rankCount > kMostRanksMapped) return;
+  const plan::Agreement agreement = agreementOf(call, false);
+  const schedule::Schedule schedule = schedule::makeSchedule(
+      *schedule::findAlgorithm(call.collective, explanation.slotPlan.algorithm), optionsOf(call));
+  explanation.mapped = explainMapped(agreement, shape, explanation.slotPlan, schedule);
+  const auto other = plan::Planner(agreement).makeOther(shape, explanation.slotPlan);
+  if (other.ok() && other.value()) explanation.mappedOther = other.value()->algorithm;
+}
+
+void printMapped(const Explanation& explanation) {
+  if (explanation.mapped.steps.empty()) return;
+  const std::string_view other = explanation.mappedOther;
+  fmt::print("\n  Between processes, with buffers of ncclMemAlloc, {}{}:\n",
+             explanation.slotPlan.algorithm,
+             other.empty() ? "" : fmt::format(" (or {}, where that is found faster)", other));
+  for (const std::string& line : textOf(explanation.mapped)) fmt::print("  {}\n", line);
+}
+
+ordered_json mappedJson(const Explanation& explanation) {
+  ordered_json steps = ordered_json::array();
+  for (const MappedStepFacts& step : explanation.mapped.steps) {
+    ordered_json places = ordered_json::array();
+    for (const Rank peer : step.placesAt) places.push_back(index(peer));
+    steps.push_back({{"step", step.step},
+                     {"names_memory", step.namesMemory},
+                     {"offers_for_step", step.offersFor},
+                     {"places_at_ranks", places},
+                     {"is_placed", step.isPlaced}});
+  }
+  return {{"algorithm", explanation.slotPlan.algorithm},
+          {"other", explanation.mappedOther},
+          {"steps", steps}};
+}
+
 std::string listRanks(const std::vector<Rank>& ranks) {
   std::string text;
   for (const Rank rank : ranks) text += fmt::format(" {}", index(rank));
@@ -276,6 +313,7 @@ Result<Explanation> explainCall(const ExplainedCall& call) {
   explanation.slotCount = plan::linkGeometry(call.bufferBytes).slotCount;
   addAlgorithms(explanation);
   addProof(explanation);
+  addMapped(explanation, shape);
   return explanation;
 }
 
@@ -309,6 +347,7 @@ void printText(const Explanation& explanation) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
     fmt::print("  {:>4}  {}\n", i, schedule::describe(program, program.steps[i]));
   }
+  printMapped(explanation);
 }
 
 void printJson(const Explanation& explanation) {
@@ -349,6 +388,7 @@ void printJson(const Explanation& explanation) {
     steps.push_back(schedule::describe(program, step));
   }
   output["program"] = {{"rank", index(call.rank)}, {"steps", steps}};
+  output["mapped"] = mappedJson(explanation);
   output["proof"] = {{"tried", explanation.isProved},
                      {"ok", explanation.isProved && explanation.refusal.empty()},
                      {"text", proofText(explanation)}};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -12,6 +13,7 @@
 #include "plan/plan.h"
 #include "schedule/catalog.h"
 #include "schedule/prover.h"
+#include "tools/explain_mapped.h"
 
 namespace tutti::tools {
 
@@ -51,6 +53,8 @@ struct Explanation {
   plan::Plan plan;                         // where ranks can read each other's memory; of several
                                            // hosts the same as slotPlan
   plan::Plan slotPlan;                     // where they cannot
+  MappedFacts mapped;                      // of slotPlan, with buffers of ncclMemAlloc
+  std::string_view mappedOther;            // tried beside it there; empty: nothing
   std::vector<plan::Switch> switches;      // where another algorithm is taken
   std::vector<plan::Switch> slotSwitches;  // the same where they cannot
   std::vector<AlgorithmFacts> algorithms;

@@ -155,7 +155,23 @@ class Explain(unittest.TestCase):
         self.assertIn("takes   tree: the only one NCCL_ALGO allows", result.stdout)
         self.assertIn("proof   right on all ranks, in place and not, no deadlock", result.stdout)
         self.assertRegex(result.stdout, r"\n\* tree ")
-        self.assertRegex(result.stdout, r"0  chunk 1: link<-1 -> out\[1\], link->0\n +1  chunk 0: link<-0 -> out\[0\]\n$")
+        self.assertRegex(result.stdout, r"0  chunk 1: link<-1 -> out\[1\], link->0\n +1  chunk 0: link<-0 -> out\[0\]\n\n")
+        self.assertRegex(result.stdout, r"Between processes, with buffers of ncclMemAlloc, tree:\n +0  names its memory")
+
+    def test_results_in_place_are_shown_where_buffers_are_mapped(self):
+        command = ("explain", "all_reduce", "-n", "2", "-b", "1M", "--cpus", "2")
+        result = run(*command)
+        self.assertIn("with buffers of ncclMemAlloc, twoshot (or oneshot, where that is found faster):", result.stdout)
+        self.assertRegex(result.stdout, r"\n +0  names its memory, which the receiver reads; offers a place for the result of "
+                                        r"step 2\n +1  puts its result into the output of rank 1; .*\n +2  finds its result")
+        mapped = json.loads(run(*command, "--rank", "1", "--json").stdout)["mapped"]
+        self.assertEqual((mapped["algorithm"], mapped["other"]), ("twoshot", "oneshot"))
+        self.assertEqual([each["places_at_ranks"] for each in mapped["steps"]], [[], [0], []])
+        self.assertEqual([each["is_placed"] for each in mapped["steps"]], [False, False, True])
+        # Ranks that share CPUs place nothing, short messages name nothing.
+        crowded = json.loads(run("explain", "all_reduce", "-n", "2", "-b", "1M", "--cpus", "1", "--json").stdout)
+        self.assertFalse(any(each["is_placed"] for each in crowded["mapped"]["steps"]))
+        self.assertNotIn("ncclMemAlloc", run("explain", "all_reduce", "-n", "2", "-b", "512").stdout)
 
     def test_json_agrees_with_the_library_on_the_choice(self):
         ring = json.loads(run("explain", "AllReduce", "-n", "4", "-b", "1M", "--json",

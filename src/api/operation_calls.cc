@@ -85,8 +85,10 @@ Status checkArguments(const Arguments& arguments, const Communicator& communicat
   }
   TUTTI_TRY(checkCount(arguments, communicator.rankCount()));
   if (arguments.count == 0) return {};
-  if (usesInput(arguments, communicator)) TUTTI_TRY(checkPointer(arguments.input, "sendbuff"));
-  if (usesOutput(arguments, communicator)) TUTTI_TRY(checkPointer(arguments.output, "recvbuff"));
+  if (arguments.input == nullptr && usesInput(arguments, communicator))
+    return checkPointer(arguments.input, "sendbuff");
+  if (arguments.output == nullptr && usesOutput(arguments, communicator))
+    return checkPointer(arguments.output, "recvbuff");
   return {};
 }
 
@@ -110,7 +112,7 @@ Status resolveOperation(const Arguments& arguments, Communicator& communicator,
   return {};
 }
 
-ncclResult_t submit(const char* function, ncclComm_t comm, const Arguments& arguments) {
+ncclResult_t submit(std::string_view function, ncclComm_t comm, const Arguments& arguments) {
   return abiPinnedCall(function, comm, [&](const Pin& communicator) -> Status {
     TUTTI_TRY(communicator->checkReady());
     TUTTI_TRY(checkArguments(arguments, *communicator));

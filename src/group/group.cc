@@ -38,7 +38,10 @@ Status runAlone(comm::Communicator& communicator, const launch::Call& call, void
   }
   device::Device& device = communicator.device();
   launch::Launcher& launcher = communicator.launcher();
-  TUTTI_TRY_ASSIGN(device::Stream * where, device.resolve(effectiveStream(communicator, stream)));
+  device::Stream* where = nullptr;  // the calling thread
+  if (void* handle = effectiveStream(communicator, stream); handle != nullptr) {
+    TUTTI_TRY_ASSIGN(where, device.resolve(handle));
+  }
   const uint32_t looks = where == nullptr ? device.looksBeforeEnqueue() : 0;
   TUTTI_TRY_ASSIGN(device::Task * task, launcher.runAtOnce(call, looks));
   if (task == nullptr) return {};

@@ -276,7 +276,7 @@ void Member::launchParts(const Job& job) {
     entry.isSend = part.isSend;
     entry.tellsPlace = shape.tellsPlace && !isCopy && !folds;
     entry.isInPlace = part.isInPlace;
-    entry.isPulled = shape.isPulled;
+    entry.pull = shape.pull;
     grid = static_cast<int16_t>(grid + entry.blocks);
   }
   GpuChoice choice = kernels::cuda::transferKernelOf(asked);

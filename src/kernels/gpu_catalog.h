@@ -90,7 +90,7 @@ struct TransferShape {
   int32_t blocks;
   bool goesByLines;
   bool tellsPlace;  // the receiver first tells whether the sender can write to its buffer
-  bool isPulled;    // wire::GpuTransfer
+  wire::GpuPull pull;
 };
 // Of a collective that goesAsTransfers(), too.
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request);

@@ -248,7 +248,7 @@ void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& pa
   next.isSend = part.isSend;
   next.tellsPlace = shape.tellsPlace && isMove;
   next.isInPlace = part.isInPlace;
-  next.isPulled = shape.isPulled;
+  next.pull = shape.pull;
   wire::GpuReach reach{};
   // In place, the peer would write what is still to be sent.
   if (next.tellsPlace && !part.isSend && !part.isInPlace &&

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -251,17 +252,20 @@ TEST_F(GpuBatchTest, WhatOneOfTwoRanksSendsIsPulledWhereItIsVeryLong) {
   GpuBatcher batcher = make(2);
   add(Collective::kReduce, 32 << 20, kRank);
   add(Collective::kReduce, 32 << 20, 0);
-  add(Collective::kReduce, 4 << 20, kRank);
+  add(Collective::kReduce, 1 << 18, kRank);
   add(Collective::kAllReduce, 32 << 20);
   add(Collective::kBroadcast, 32 << 20, kRank);
+  add(Collective::kReduce, 128 << 20, kRank);
   add(Collective::kSend, 32 << 20, 0);
   const auto emitted = build(batcher);
-  ASSERT_EQ(emitted.size(), 6u);
+  using enum wire::GpuPull;
+  const std::array pulls{kHalf, kHalf, kNone, kNone, kHalf, kAll, kNone};
+  ASSERT_EQ(emitted.size(), pulls.size());
   for (size_t i = 0; i < emitted.size(); ++i) {
     const wire::GpuTransfer& first = emitted[i].transfers[0];
-    const bool isPulled = i < 2 || i == 4;
-    EXPECT_EQ(first.isPulled, isPulled) << i;
-    EXPECT_EQ(first.tellsPlace, i == 5) << "a receiver that loads needs no place";
+    EXPECT_EQ(first.pull, pulls[i]) << i;
+    EXPECT_TRUE(first.pull != kHalf || first.blocks == wire::kGpuMaxRings) << i;
+    EXPECT_EQ(first.tellsPlace, i == 6) << "a receiver that loads needs no place";
   }
 }
 

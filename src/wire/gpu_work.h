@@ -239,6 +239,14 @@ enum class GpuEngine : uint8_t {
   kTell = 2,  // send: tells the receiver that all has come, or sends it if that named no place
 };
 
+// A transfer of a collective between two ranks, in which only one sends: messages lie in the
+// sender's own segment, and the receiver loads them from there (kernels/cuda/pulling.cuh).
+enum class GpuPull : uint8_t {
+  kNone = 0,
+  kHalf = 1,  // of the bytes, by the second half of the blocks; the first half push
+  kAll = 2,
+};
+
 // One send, receive or local copy of a group, or part of a collective of two ranks. At most one
 // send to and one receive from each peer in a launch: the k-th of a pair goes into the k-th launch,
 // on both sides.
@@ -255,10 +263,7 @@ struct GpuTransfer {
   bool goesByLines;
   bool tellsPlace;  // the receiver says first whether the sender can write to its buffer
   bool isInPlace;   // what comes goes where a send of the launch reads: GpuControl::through
-  // Of a collective between two ranks, in which only one sends: the messages lie in the sender's
-  // own segment, and the receiver loads them from there (kernels/cuda/pulling.cuh). In up to
-  // kGpuMaxRings blocks.
-  bool isPulled;
+  GpuPull pull;     // in up to kGpuMaxRings blocks; by halves in as many
   GpuEngine engine;
   std::byte* reach;       // receive that tells: the buffer as the sender has mapped it, or null
   const uint32_t* alive;  // as GpuReach::alive

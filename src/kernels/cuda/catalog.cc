@@ -10,6 +10,7 @@ namespace {
 
 using enum Collective;
 using wire::GpuAlgorithm;
+using wire::GpuPull;
 
 constexpr int32_t kTransferThreads = 256;  // of a transfer's
 constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
@@ -21,8 +22,15 @@ constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
 // From here on what one of two ranks sends, which then has nothing else to do, lies in its own
-// segment for the other to load (pulling.cuh).
-constexpr uint64_t kLeastPulled = 32_MiB;
+// segment for the other to load (pulling.cuh), half of it while it is not very long. Eager µs on
+// 2 × H200 (2026-11-23), all pushed and half pulled: reduce of 4 MB 20.1 and 14.6, of 16 MB 55.6
+// and 46.4, broadcast 57.6 and 48.1; all pulled and half: reduce of 32 MB 98.4 and 91.5, of 64 MB
+// 190 and 184, of 256 MB 735 and 734, of 1 GB 2901 and 2927; broadcast 100.8 and 92.4, 197 and 184,
+// 748 and 742, 2940 and 2950.
+constexpr uint64_t kLeastPulled = 2_MiB;
+constexpr uint64_t kLeastPulledWhole = 384_MiB;
+// Where there are blocks for one way only: pulling 16 MB takes 64 µs, pushing 56.
+constexpr uint64_t kLeastPulledByFew = 32_MiB;
 // Of copy engines' sends: they say when to begin and when all is there. Where the receiver names no
 // place they carry the bytes themselves.
 constexpr int32_t kEngineBlocks = 8;
@@ -200,6 +208,18 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
       static_cast<uint32_t>(std::clamp(perBlock, size_t{16}, longestMessage(request, perBlock)));
 }
 
+// Of a transfer: every peer may have a send and a receive in the same launch.
+int32_t transferBlocks(const GpuRequest& request) {
+  const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
+  const int32_t resident = kResidentTransferBlocks / sharersOf(request);
+  return std::clamp(std::min(resident / pairs, request.maxBlocks), 1, wire::kGpuMaxBlocks);
+}
+
+uint64_t leastPulled(const GpuRequest& request) {
+  if (request.transferBytes >= 0) return static_cast<uint64_t>(request.transferBytes);
+  return transferBlocks(request) == wire::kGpuMaxBlocks ? kLeastPulled : kLeastPulledByFew;
+}
+
 }  // namespace
 
 std::optional<GpuChoice> choose(const GpuRequest& request) {
@@ -237,7 +257,7 @@ bool goesAsTransfers(const GpuRequest& request) {
     case kAllReduce:
     case kReduceScatter:
     case kReduce: least = 512_KiB + 1; break;
-    case kBroadcast: least = 32_MiB; break;
+    case kBroadcast: least = leastPulled(request); break;
     case kAllGather:
     case kAllToAll: least = 8_MiB; break;
     case kGather:
@@ -312,11 +332,7 @@ const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice)
 }
 
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
-  // Every peer may have a send and a receive in the same launch.
-  const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
-  const int32_t resident = kResidentTransferBlocks / sharersOf(request);
-  const int32_t most =
-      std::clamp(std::min(resident / pairs, request.maxBlocks), 1, wire::kGpuMaxBlocks);
+  const int32_t most = transferBlocks(request);
   const auto blocksOf = [&](uint64_t least, int32_t limit) {
     return static_cast<int32_t>(
         std::clamp<uint64_t>(divideUp(bytes, least), 1, static_cast<uint64_t>(limit)));
@@ -327,17 +343,18 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
                       wire::kGpuLinePayload;
   if (bytes <= room)
-    return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .isPulled = false};
-  const uint64_t leastPulled =
-      request.transferBytes >= 0 ? static_cast<uint64_t>(request.transferBytes) : kLeastPulled;
+    return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .pull = GpuPull::kNone};
   const bool isOneWay = request.collective == kReduce || request.collective == kBroadcast;
-  const bool isPulled = request.rankCount == 2 && isOneWay && bytes >= leastPulled;
+  const bool isPulled = request.rankCount == 2 && isOneWay && bytes >= leastPulled(request);
   // The receiver's loads under way are bound by its threads.
   const bool isAlone = isPulled && most == wire::kGpuMaxBlocks;
-  return {.blocks = blocksOf(8_KiB, isAlone ? wire::kGpuMaxRings : most),
+  const int32_t blocks = blocksOf(8_KiB, isAlone ? wire::kGpuMaxRings : most);
+  const bool isHalf = blocks == wire::kGpuMaxRings && bytes < kLeastPulledWhole;
+  const auto pull = isHalf ? GpuPull::kHalf : GpuPull::kAll;
+  return {.blocks = blocks,
           .goesByLines = false,
           .tellsPlace = !isPulled && bytes >= kLeastToTell && request.ranksPerDevice == 1,
-          .isPulled = isPulled};
+          .pull = isPulled ? pull : GpuPull::kNone};
 }
 
 bool goesByEngines(const GpuRequest& request) {
@@ -351,7 +368,7 @@ TransferShape engineShape(const GpuRequest& request) {
   return {.blocks = std::clamp(request.maxBlocks, 1, kEngineBlocks),
           .goesByLines = false,
           .tellsPlace = true,
-          .isPulled = false};
+          .pull = GpuPull::kNone};
 }
 
 GpuChoice transferKernelOf(const GpuRequest& request) {

@@ -23,12 +23,12 @@ class FoldKeeper {
         awaited_{call.transfer.peer, 0, call.transfer.signature,
                  kSends ? Collective::kSend : Collective::kRecv, 0},
         through_(call.view, call.transfer, call.block),
-        pulling_(call.transfer) {
+        pulling_(call.isPulled) {
     if (lane != 0) return;
     if constexpr (kSends) {
-      end_ = OutRing(call.view, awaited_, call.block, call.transfer.isPulled);
+      end_ = OutRing(call.view, awaited_, call.block, call.isPulled);
     } else {
-      end_ = InRing(call.view, awaited_, call.block, call.chunks, call.transfer.isPulled);
+      end_ = InRing(call.view, awaited_, call.block, call.chunks, call.isPulled);
     }
   }
 
@@ -36,10 +36,8 @@ class FoldKeeper {
     if (lane_ != 0) return true;
     const wire::GpuTransfer& transfer = call_.transfer;
     if (step == 0) pulling_.begin(call_.view, awaited_, call_.block);
-    const size_t at =
-        (static_cast<size_t>(step) * transfer.blocks + call_.block) * call_.chunkBytes;
-    const auto bytes =
-        static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
+    const size_t at = call_.offset(step);
+    const uint32_t bytes = call_.bytesAt(at);
     if constexpr (kSends) {
       std::byte* slot = end_.awaitSlot(call_.view, step);
       table.same = {transfer.buffer + at, nullptr, bytes, {reinterpret_cast<uint4*>(slot)}};

@@ -1,7 +1,8 @@
 // Transfers whose receiver loads the messages: from slots of the sender's own segment, which are
 // those of the other direction. So a sender's fence is behind local stores alone; behind stores to
 // the other GPU it is a trip, and a GPU that only sends is bound by its blocks' fences
-// (docs/results/notes.md).
+// (docs/results/notes.md). Up to some length half of the blocks do so and the others push half of
+// the bytes (wire::GpuPull): neither way is then bound by what bounds it alone.
 //
 // Nothing of the other direction may be in those slots. What the receiver sent before, this rank
 // has taken out in the call that it was for; what it sends later finds the slots read. For ranks
@@ -19,7 +20,7 @@ namespace tutti::kernels::cuda {
 // By one thread of a block. Does nothing for a transfer that is pushed.
 class Pulling {
  public:
-  __device__ explicit Pulling(const wire::GpuTransfer& transfer) : isPulled_(transfer.isPulled) {}
+  __device__ explicit Pulling(bool isPulled) : isPulled_(isPulled) {}
 
   // REQUIRES: block `block` of the transfer is that of the grid.
   __device__ void begin(const GpuView& view, const Awaited& awaited, int block) {

@@ -35,6 +35,12 @@ struct TransferCall {
   const wire::GpuTransfer& transfer;
   const int block;
   const int rings;  // of this block
+  bool isPulled;
+  // This block is number `place` of `blocks` that share `bytes` bytes from `from` on.
+  int place;
+  int blocks;
+  uint64_t from = 0;
+  uint64_t bytes;
   uint32_t chunkBytes;
   int64_t chunks;  // of this block
 
@@ -42,14 +48,42 @@ struct TransferCall {
       : view(itsView),
         transfer(itsTransfer),
         block(static_cast<int>(blockIdx.x) - itsTransfer.firstBlock),
-        rings(wire::gpuRings(itsView.rankCount) / wire::kGpuMaxBlocks) {
-    const uint64_t share = (transfer.bytes + transfer.blocks - 1) / transfer.blocks;
+        rings(wire::gpuRings(itsView.rankCount) / wire::kGpuMaxBlocks),
+        isPulled(itsTransfer.pull != wire::GpuPull::kNone),
+        place(block),
+        blocks(itsTransfer.blocks),
+        bytes(itsTransfer.bytes) {
+    if (transfer.pull == wire::GpuPull::kHalf) takeHalf();
+    const uint64_t share = (bytes + blocks - 1) / blocks;
     constexpr uint32_t kPass = kMovers * sizeof(uint4);
-    uint32_t longest = static_cast<uint32_t>(wire::gpuSlotBytes(view.rankCount)) / kPass;
-    if (itsTransfer.isPulled) longest = longest / 8 * 8;  // whole batches of loads
-    chunkBytes = static_cast<uint32_t>(min((share + 15) / 16 * 16, uint64_t{longest * kPass}));
-    const uint64_t all = chunkBytes > 0 ? (transfer.bytes + chunkBytes - 1) / chunkBytes : 0;
-    chunks = static_cast<int64_t>((all + transfer.blocks - 1 - block) / transfer.blocks);
+    uint32_t passes = static_cast<uint32_t>(wire::gpuSlotBytes(view.rankCount)) / kPass;
+    if (isPulled) passes = passes / 8 * 8;  // whole batches of loads
+    uint64_t most = passes * kPass;
+    // What is pushed, in messages of one length, so that no block has one more than the others.
+    if (!isPulled && share > most) {
+      const uint64_t rounds = (share + most - 1) / most;
+      most = (share + rounds - 1) / rounds;
+    }
+    chunkBytes = static_cast<uint32_t>((min(share, most) + 15) / 16 * 16);
+    const uint64_t all = chunkBytes > 0 ? (bytes + chunkBytes - 1) / chunkBytes : 0;
+    chunks = static_cast<int64_t>((all + blocks - 1 - place) / blocks);
+  }
+
+  __device__ __forceinline__ void takeHalf() {
+    const uint64_t pushed = bytes / 2 / 4096 * 4096;
+    blocks /= 2;
+    isPulled = block >= blocks;
+    if (isPulled) place -= blocks;
+    from = isPulled ? pushed : 0;
+    bytes = isPulled ? bytes - pushed : pushed;
+  }
+
+  // Where a chunk of this block is in the buffer, and how long.
+  __device__ __forceinline__ size_t offset(int64_t chunk) const {
+    return from + (static_cast<size_t>(chunk) * blocks + place) * chunkBytes;
+  }
+  __device__ __forceinline__ uint32_t bytesAt(size_t offset) const {
+    return static_cast<uint32_t>(min(from + bytes - offset, static_cast<size_t>(chunkBytes)));
   }
 
   // Messages of a ring; the first has the most.
@@ -70,16 +104,16 @@ class TransferKeeper {
         awaited_{call.transfer.peer, 0, call.transfer.signature,
                  kSends ? Collective::kSend : Collective::kRecv, 0},
         through_(call.view, call.transfer, call.block),
-        pulling_(call.transfer) {
+        pulling_(call.isPulled) {
     if (!kSends && call.transfer.tellsPlace && steps_ > 0) tellPlace();
     messages_ = lane < call.rings ? call.messages(lane) : 0;
     if (!kSends && place_ != nullptr) messages_ = lane == 0 ? 1 : 0;
     if (lane >= call.rings) return;
     const int ring = call.block + lane * wire::kGpuMaxBlocks;
     if constexpr (kSends) {
-      end_ = OutRing(call.view, awaited_, ring, call.transfer.isPulled);
+      end_ = OutRing(call.view, awaited_, ring, call.isPulled);
     } else {
-      end_ = InRing(call.view, awaited_, ring, messages_, call.transfer.isPulled);
+      end_ = InRing(call.view, awaited_, ring, messages_, call.isPulled);
     }
   }
 
@@ -99,10 +133,8 @@ class TransferKeeper {
     }
     if (lane_ >= call_.rings || step >= call_.messages(lane_)) return true;
     const wire::GpuTransfer& transfer = call_.transfer;
-    const auto chunk = static_cast<size_t>(step * call_.rings + lane_);
-    const size_t at = (chunk * transfer.blocks + call_.block) * call_.chunkBytes;
-    const auto bytes =
-        static_cast<uint32_t>(min(transfer.bytes - at, static_cast<size_t>(call_.chunkBytes)));
+    const size_t at = call_.offset(step * call_.rings + lane_);
+    const uint32_t bytes = call_.bytesAt(at);
     if constexpr (kSends) {
       std::byte* to = place_ != nullptr ? place_ + at : end_.awaitSlot(call_.view, step);
       range = {transfer.buffer + at, to, bytes};

@@ -243,9 +243,9 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_MAP_AFTER_BYTES", kInteger, "bytes", "524288", "0..1099511627776",
      "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
      "there as copies: mapping takes as long as copying them. 0: with the first message."},
-    {"TUTTI_STREAM_FROM_BYTES", kInteger, "bytes", "41943040", "0..1099511627776",
+    {"TUTTI_STREAM_FROM_BYTES", kInteger, "bytes", "83886080", "0..1099511627776",
      "Calls store their outputs past the caches, where no peer reads them again, from this length "
-     "of both buffers together on, counted over the ranks that share a CPU."},
+     "of both buffers together on, counted over the communicator's ranks of a host."},
 
     // The machine
     {"NCCL_TOPO_FILE", kPath, "", "", "",

@@ -34,10 +34,11 @@ Status shareHost(Process& process, const MachineParts& parts) {
   return {};
 }
 
-// Ranks that share a CPU share its caches.
-uint64_t streamFromBytes(const Settings& settings, const plan::Agreement& agreement) {
-  const auto ofACpu = static_cast<double>(settings.integer("TUTTI_STREAM_FROM_BYTES"));
-  return static_cast<uint64_t>(ofACpu / agreement.ranksPerCpu);
+// Of each rank. A host's ranks share its last cache.
+uint64_t streamFrom(const Settings& settings, std::span<const bootstrap::PeerInfo> peers,
+                    const bootstrap::PeerInfo& own) {
+  const auto ranks = std::ranges::count(peers, own.hostHash, &bootstrap::PeerInfo::hostHash);
+  return static_cast<uint64_t>(settings.integer("TUTTI_STREAM_FROM_BYTES") / ranks);
 }
 
 // By receiver.
@@ -191,20 +192,21 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .isDetourForced = agreement.relays == plan::Relays::kAlways,
       .profiler = profiler_.get()});
   links_->join(std::move(networkSeat_));
-  launcher_ = std::make_unique<launch::Launcher>(launch::Launcher::Parts{
-      .links = *links_,
-      .planner = *planner_,
-      .peers = peers_,
-      .abort = abort_,
-      .clock = process_.clock(),
-      .timeout = process_.networkOptions().timeout,
-      .recorder = std::move(recorder),
-      .bootstrap = bootstrap_.get(),
-      .segments = launch::SegmentCache(sharedMemory()),
-      .streamFromBytes = streamFromBytes(process_.settings(), planner_->agreement()),
-      .homeCpu = homeCpu_,
-      .triesForms = process_.settings().integer("TUTTI_PROCESS_READ") != 1,
-      .profiler = profiler_.get()});
+  const Settings& settings = process_.settings();
+  launcher_ = std::make_unique<launch::Launcher>(
+      launch::Launcher::Parts{.links = *links_,
+                              .planner = *planner_,
+                              .peers = peers_,
+                              .abort = abort_,
+                              .clock = process_.clock(),
+                              .timeout = process_.networkOptions().timeout,
+                              .recorder = std::move(recorder),
+                              .bootstrap = bootstrap_.get(),
+                              .segments = launch::SegmentCache(sharedMemory()),
+                              .streamFromBytes = streamFrom(settings, peers_, own),
+                              .homeCpu = homeCpu_,
+                              .triesForms = settings.integer("TUTTI_PROCESS_READ") != 1,
+                              .profiler = profiler_.get()});
 }
 
 Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {

@@ -101,7 +101,7 @@ class Operation final : public device::Task {
   Status openLinks(Run& run);
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
-  bool refersByKernel(Run& run);
+  bool refersByKernel(const Run& run, BoundVariant& variant);
   FormTrial::Outcome endTurn(Run& run);
   void keepRecall(Run& run, bool couldRefer);
   const plan::MappedSteps& mappedSteps(const BoundPlan& plan, BoundVariant& variant, bool inPlace);

@@ -306,7 +306,7 @@ void Operation::begin(Run& run) {
   // ranks took 1.25 times as long when both copied everything, broadcast takes half (2026-11-21).
   const size_t longest = longestMessage(variant.plan.layout) * sizeOf(call.shape.type);
   binding.isJoint = !isAmongAll(call.shape.collective) && longest >= wire::kJointMinBytes;
-  binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run);
+  binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run, *run.variant);
   if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
   if (variant.plan.networkOp)
     launcher_.parts_.links.beginReduction(call.shape.type, *variant.plan.networkOp);
@@ -314,13 +314,13 @@ void Operation::begin(Run& run) {
 }
 
 // Whether this call's messages can be references that processes read, where its plan may have them.
-bool Operation::refersByKernel(Run& run) {
+bool Operation::refersByKernel(const Run& run, BoundVariant& variant) {
   const Call& call = run.call;
   const bool inPlace = call.input == call.output;
   // In place, an all-to-all would have to send from a copy: two copies, against the one into slots.
   if (call.shape.collective == Collective::kAllToAll) return !inPlace;
-  if (run.variant == &run.plan->own) return true;
-  const std::vector<uint8_t>& steps = mappedSteps(*run.plan, *run.variant, inPlace).referable;
+  if (&variant == &run.plan->own) return true;
+  const std::vector<uint8_t>& steps = mappedSteps(*run.plan, variant, inPlace).referable;
   return !steps.empty() && std::ranges::find(steps, 0) == steps.end();
 }
 
@@ -335,11 +335,8 @@ FormTrial::Outcome Operation::endTurn(Run& run) {
     outcome.couldRefer = run.execution.hasMappedOutput() && (outcome.couldRefer || isInPlace);
   }
   if (run.turn.isMeasured) outcome.spent = launcher_.measured(plan, run.turn, run.start);
-  if (!outcome.couldRefer && !run.mapsOutput && isOwn && plan.other && plan.other->plan.mayRefer) {
-    BoundVariant* own = std::exchange(run.variant, &*plan.other);
-    outcome.couldRefer = refersByKernel(run);
-    run.variant = own;
-  }
+  if (!outcome.couldRefer && !run.mapsOutput && isOwn && plan.other && plan.other->plan.mayRefer)
+    outcome.couldRefer = refersByKernel(run, *plan.other);
   plan.forms.ended(outcome);
   return outcome;
 }

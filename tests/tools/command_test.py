@@ -147,6 +147,16 @@ class Explain(unittest.TestCase):
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("3 hosts for 2 ranks", wrong.stderr)
 
+    def test_the_way_of_a_send_between_hosts_is_shown(self):
+        for level, root, way, ends in (("2", "7", "rank 0 on host 0 -> rank 7 on host 1, by way of rank 3's process", (0, 3)),
+                                       ("1", "7", "rank 0 on host 0 -> rank 7 on host 1, directly", (0, 0)),
+                                       ("2", "5", "rank 6 -> rank 5, inside host 1", (6, 6))):
+            with self.subTest(level=level, root=root):
+                call, settings = ["explain", "sendrecv", "-n", "8", "--hosts", "2", "--root", root], {"NCCL_P2P_PXN_LEVEL": level}
+                self.assertIn(f"\n  way     {way}\n", run(*call, env=settings).stdout)
+                output = json.loads(run(*call, "--json", env=settings).stdout)
+                self.assertEqual((output["sender"], output["carrier"]), ends)
+
     def test_a_call_is_explained_with_costs_program_and_proof(self):
         result = run("explain", "broadcast", "-n", "3", "-b", "64K", "--root", "1", "--algorithm", "Tree",
                      "--rank", "2")

@@ -28,6 +28,7 @@ function(tutti_gpu_image source name)
   add_custom_command(OUTPUT ${image}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${gpu_flags} ${ARGN} ${gpu_dir}/${source} -o ${image}
     DEPENDS ${gpu_dir}/${source} ${gpu_headers} ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_work.h
+            ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_fold.h
             ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/types.h
     COMMENT "Compiling GPU kernels: ${name}" VERBATIM)
   set(symbol tuttiGpuImage_${name})
@@ -43,16 +44,20 @@ foreach(type ${gpu_types})
   tutti_gpu_image(fold.cu fold_${type} -DTUTTI_ELEMENT=${type})
 endforeach()
 tutti_gpu_image(move.cu move)
+set(gpu_shared_entries "${gpu_entries}")
+tutti_gpu_image(step.cu step)
 
 string(APPEND gpu_listing "
 namespace tutti::kernels::cuda {
 
 std::span<const unsigned char> image(int32_t which) {
   static const unsigned char* const kImages[kImageCount][2] = {
-${gpu_entries}  };
+${gpu_shared_entries}  };
   if (which < 0 || which >= kImageCount) return {};
   return {kImages[which][0], kImages[which][1]};
 }
+
+std::span<const unsigned char> stepImage() { return {tuttiGpuImage_step, tuttiGpuImage_stepEnd}; }
 
 }  // namespace tutti::kernels::cuda
 ")

@@ -4,8 +4,8 @@
 # installed; the kernels under compute-sanitizer; and how long they take beside NCCL, where there is one, as a table and a picture.
 #
 #   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
-#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), hosts, death, torch, sanitize,
-#   bench
+#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), hosts, direct (GPUDirect, over the
+#   plug-in of the tests), death, torch, sanitize, bench
 #
 # Goes on after a failure; one line a step, with the end of its log where it failed, and LOGS/steps.json of all. Exit code 1 if
 # any did. `bench` writes times.csv and times.svg to LOGS; TUTTI_PEER_LIBRARY is the other libnccl.so.2, else the Python package's.
@@ -13,7 +13,7 @@ set -uo pipefail
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}
 parts=${*:3}
-parts=${parts:-one all hosts death torch sanitize bench}
+parts=${parts:-one all hosts direct death torch sanitize bench}
 here=$(cd "$(dirname "$0")/.." && pwd)
 library=$build/lib/libnccl.so.2
 mkdir -p "$logs"
@@ -125,7 +125,7 @@ if [[ " $parts " == *" build "* ]] || [ ! -e "$library" ]; then
   parts=${parts//build/}
   step "configured" 300 cmake -S "$here" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON \
     -DTUTTI_GPU_KERNELS=ON -DTUTTI_TESTS=ON
-  step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu gpu_kernels_bench
+  step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu fake_net11 gpu_kernels_bench
   [ $failures -eq 0 ] || exit 1
 fi
 
@@ -170,6 +170,10 @@ for part in $parts; do
       NCCL_P2P_DISABLE=1 TUTTI_TEST_RANKS=2 step "behaviour through host memory" 240 \
         "$build/bin/test_gpu" --gtest_filter=-Registration.*
       torch --hosts
+      ;;
+    direct)
+      TUTTI_CHECK_RANKS=2 step "GPUDirect, 2 hosts" 400 python3 "$here/tests/gpu/direct_check.py" "$build" \
+        "$build/lib/libnccl-net-fake11.so"
       ;;
     death)
       step "a killed rank" 60 python3 "$here/tests/gpu/death_check.py" "$build"

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/settings.h"
+#include "comm/gpu_direct.h"
 #include "graph/xml.h"
 #include "schedule/catalog.h"
 #include "schedule/linked_tree.h"
@@ -118,6 +119,23 @@ bool isInTable(Collective collective, const graph::CostTable& table) {
   return false;
 }
 
+// As GPU ranks find it out at start-up, with what the description says in place of the network.
+std::string directWay(const topology::Topology& machine, Rank rank, const Settings& settings) {
+  const topology::NodeId gpu = topology::findGpuByRank(machine, index(rank));
+  if (gpu == topology::kNoNode) return "where it sits is not known";
+  std::vector<net::Adapter> adapters;
+  for (const topology::NodeId port :
+       topology::nodesOf(machine, topology::NodeKind::kNet, machine[gpu].host)) {
+    adapters.push_back({.name = machine[port].net.device,
+                        .place = {},
+                        .takesGpuMemory = machine[port].net.directGpu,
+                        .takesDmaBuffers = machine[port].net.directGpu});
+  }
+  const comm::GpuDirectView view = comm::judgeGpuDirect(adapters, {.machine = &machine, .gpu = gpu},
+                                                        comm::gpuDirectRulesOf(settings));
+  return view.description.empty() ? view.obstacle : view.description;
+}
+
 Status dumpGraphs(const std::string& path, const graph::ClusterPlan& plan) {
   const graph::HostGraphs& host = plan.hosts.front();
   const std::vector<graph::NodeGraph> graphs{host.ring.graph, host.tree.graph, host.switched.graph,
@@ -152,6 +170,8 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
                                  .maxBlocks = numberOr(settings.text("NCCL_MAX_CTAS"), 0)},
                                 explanation.plan.topology);
   }
+  if (explanation.plan.graphs.nodeCount > 1)
+    explanation.direct = directWay(explanation.plan.topology, call.rank, settings);
   const graph::NcclConstants& constants =
       call.constants == "2.12" ? graph::nccl212() : graph::nccl229();
   const graph::MethodChooser chooser(explanation.plan.graphs, constants,

@@ -99,6 +99,10 @@ void printOwn(const ClusterExplanation& explanation) {
         "  tutti    through host memory, as CPU ranks do: its kernels take up to {} GPUs of one "
         "node that reach each other's memory\n",
         wire::kGpuMaxRanks);
+    if (!explanation.direct.empty()) {
+      fmt::print("           GPUDirect of rank {}, if the network has it: {}\n",
+                 index(explanation.call.rank), explanation.direct);
+    }
     return;
   }
   const OwnGpuWay& own = *explanation.own;
@@ -211,6 +215,7 @@ void printJson(const ClusterExplanation& explanation) {
                       {"nodes", plan.graphs.nodeCount},
                       {"constants", "nccl-" + call.constants}};
   if (explanation.own) output["tutti"] = jsonOf(*explanation.own);
+  if (!explanation.direct.empty()) output["gpudirect"] = explanation.direct;
   for (const MethodChoice& each : explanation.choices) output["choices"].push_back(jsonOf(each));
   for (const auto& [bytes, choice] : explanation.switches) {
     ordered_json each = jsonOf(choice);

@@ -165,6 +165,21 @@ constexpr SettingInfo kTable[] = {
      "collnetdirect. In place of a communicator's collnetEnable."},
     {"NCCL_COLLNET_NODE_THRESHOLD", kInteger, "", "2", "2..1048576",
      "Hosts from which on it does."},
+    {"NCCL_NET_GDR_LEVEL", kChoice, "", "", "LOC|PIX|PXB|P2C|PHB|SYS|0|1|2|3|4|5",
+     "How far a network adapter may be from a GPU whose memory it reaches (GPUDirect), as tutti "
+     "topo names it; LOC: no adapter does; unset: PXB. An adapter whose place is not known counts "
+     "as PHB."},
+    {"NCCL_NET_GDR_READ", kInteger, "", "-1", "-2..1",
+     "Whether adapters read a GPU's memory, that is, send from it: 1: yes; 0: no; else GPUs of "
+     "compute capability 8.0 and later."},
+    {"NCCL_NET_GDR_C2C", kInteger, "", "1", "0..1",
+     "1: with NCCL_NET_GDR_LEVEL unset also adapters at the GPU's own CPU, which it reaches by C2C "
+     "(P2C)."},
+    {"NCCL_DMABUF_ENABLE", kInteger, "", "1", "0..1",
+     "0: adapters are told of a GPU's memory by its address, never by a descriptor."},
+    {"TUTTI_GDR_FROM_BYTES", kInteger, "bytes", "65536", "1..1099511627776",
+     "Calls of GPU ranks from this many bytes of a block on go by GPUDirect, where it is there; "
+     "shorter ones through pinned memory. The largest of all ranks counts."},
     {"NCCL_PXN_DISABLE", kInteger, "", "0", "0..1",
      "1: no message goes to another host by way of a rank of the own one. tutti topo: nor a path."},
     {"NCCL_P2P_PXN_LEVEL", kInteger, "", "1", "0..2",
@@ -329,9 +344,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_GIN_ENABLE", "networking from kernels", kNoGpu),
     idle("NCCL_GIN_TYPE", "kind of networking from kernels", kNoGpu),
     idle("NCCL_RMA_PLUGIN", "plugin for one-sided access", kNoPlugins),
-    idle("NCCL_NET_GDR_LEVEL", "how far a NIC may reach a GPU's memory", kNoGpu),
-    idle("NCCL_NET_GDR_READ", "NIC reads GPU memory", kNoGpu),
-    idle("NCCL_NET_GDR_C2C", "NIC reaches the GPU over C2C", kNoGpu),
     idle("NCCL_NET_FORCE_FLUSH", "flush after each receive", kNoGpu),
     idle("NCCL_NET_DISABLE_INTRA", "no network within a node", kNoNetwork),
     idle("NCCL_NET_OVERHEAD", "cost of a network message, ns", kNoNetwork),
@@ -342,7 +354,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_NETDEVS_POLICY", "how NICs are handed out", kNoNetwork),
     idle("NCCL_NCHANNELS_PER_NET_PEER", "channels to a remote peer", kNoNetwork),
     idle("NCCL_CROSS_NIC", "a ring may change NIC between nodes", kNoNetwork),
-    idle("NCCL_DMABUF_ENABLE", "dma-buf for GPU memory", kNoGpu),
     idle("NCCL_GDRCOPY_ENABLE", "GDRCopy for flags", kNoGpu),
     idle("NCCL_GDRCOPY_SYNC_ENABLE", "GDRCopy for synchronisation", kNoGpu),
     idle("NCCL_GDRCOPY_FLUSH_ENABLE", "GDRCopy for flushes", kNoGpu),

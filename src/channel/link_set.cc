@@ -40,12 +40,6 @@ uint64_t linkKey(Rank peer, Lane lane, bool isOutgoing) {
          static_cast<uint32_t>(index(peer));
 }
 
-// A network's bound is the connection, not the slots.
-wire::LinkGeometry geometryFor(const transport::Transport& transport, wire::LinkGeometry agreed) {
-  if (!transport.caps().mapped) agreed.shortCount = 0;
-  return agreed;
-}
-
 }  // namespace
 
 LinkSet::~LinkSet() { markFault(wire::LinkFault::kDestroyed); }
@@ -191,6 +185,16 @@ std::optional<transport::Parting> LinkSet::networkParting() {
   return std::nullopt;
 }
 
+// A network's bound is the connection, not the slots. What the GPU's memory is to hold are long
+// slots alone.
+transport::LinkOptions LinkSet::optionsFor(const transport::Transport& transport, Lane lane) const {
+  if (transport.caps().mapped) return parts_.geometry;
+  wire::LinkGeometry geometry = parts_.geometry;
+  const bool isOnGpu = isOfGpus(lane) && parts_.gpu != nullptr;
+  geometry.shortCount = isOnGpu ? geometry.slotCount : 0;
+  return {geometry, isOnGpu ? parts_.gpu : nullptr};
+}
+
 Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {
   const auto& from = parts_.peers[static_cast<size_t>(index(sender))];
   const auto& to = parts_.peers[static_cast<size_t>(index(receiver))];
@@ -208,7 +212,7 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   TUTTI_TRY_ASSIGN(transport::Transport * transport, pick(from, self));
   TUTTI_TRY_ASSIGN(auto listening, transport->listen(parts_.peers[static_cast<size_t>(index(from))],
                                                      parts_.peers[static_cast<size_t>(index(self))],
-                                                     geometryFor(*transport, parts_.geometry)));
+                                                     optionsFor(*transport, lane)));
   OfferMessage message;
   for (size_t i = 0; i < parts_.transports.size(); ++i) {
     if (parts_.transports[i].get() == transport) message.transportIndex = static_cast<uint32_t>(i);
@@ -248,11 +252,11 @@ Result<std::unique_ptr<transport::LinkEnd>> LinkSet::connect(const Link& link,
                                                              const transport::Offer& offer) {
   const auto& self = parts_.peers[static_cast<size_t>(index(parts_.bootstrap.rank()))];
   const auto& peer = parts_.peers[static_cast<size_t>(index(link.peer_))];
-  const wire::LinkGeometry geometry = geometryFor(transport, parts_.geometry);
+  const transport::LinkOptions options = optionsFor(transport, link.lane_);
   const bootstrap::PeerInfo* carrier = findCarrier(link);
-  if (carrier == nullptr) return transport.connect(self, peer, geometry, offer);
+  if (carrier == nullptr) return transport.connect(self, peer, options, offer);
   return transport.connectOver({.carrier = *carrier, .isForced = parts_.isDetourForced}, self, peer,
-                               geometry, offer);
+                               options.geometry, offer);
 }
 
 std::optional<Rank> LinkSet::carrier(Rank peer, Lane lane, bool isOutgoing) {

@@ -27,8 +27,20 @@
 namespace tutti::channel {
 
 // Links between the same two ranks that must not share an order: collectives follow the
-// communicator's order, point-to-point operations the order of each pair.
-enum class Lane : uint8_t { kCollective = 0, kPointToPoint = 1 };
+// communicator's order, point-to-point operations the order of each pair. Those of calls on GPUs'
+// memory are others than those of calls on the host's.
+enum class Lane : uint8_t {
+  kCollective = 0,
+  kPointToPoint = 1,
+  kGpuCollective = 2,
+  kGpuPointToPoint = 3
+};
+constexpr bool isCollective(Lane lane) {
+  return lane == Lane::kCollective || lane == Lane::kGpuCollective;
+}
+constexpr bool isOfGpus(Lane lane) {
+  return lane == Lane::kGpuCollective || lane == Lane::kGpuPointToPoint;
+}
 
 // One rank's end of one link. The port moves from thread to thread with the operation that uses it.
 class Link {
@@ -67,8 +79,9 @@ class LinkSet {
     // Of point-to-point links, by receiver: over whose process they go, this rank for its own.
     // Empty: all over its own.
     std::vector<Rank> carriers{};
-    bool isDetourForced = false;            // transport::Detour
-    observe::Profiler* profiler = nullptr;  // outlives the links; null: nobody asked
+    bool isDetourForced = false;               // transport::Detour
+    observe::Profiler* profiler = nullptr;     // outlives the links; null: nobody asked
+    const transport::GpuSlots* gpu = nullptr;  // of lanes of GPUs; null: there are none
   };
   explicit LinkSet(const Parts& parts) : parts_(parts) {}
   ~LinkSet();
@@ -152,6 +165,7 @@ class LinkSet {
                                                       transport::Transport& transport,
                                                       const transport::Offer& offer);
   const bootstrap::PeerInfo* findCarrier(const Link& link) const;
+  transport::LinkOptions optionsFor(const transport::Transport& transport, Lane lane) const;
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
 
   Parts parts_;

@@ -77,6 +77,7 @@ class FakeGpu final : public device::Accelerator {
     std::memcpy(to, from, bytes);
     return {};
   }
+  Result<UniqueFd> exportForDevices(const DeviceMemory&) override { return none(); }
   Result<device::MemoryPlace> placeOf(const void*) override { return none(); }
   bool hasAllocated(const void*) override { return false; }
   Result<const device::Kernel*> findKernel(std::span<const unsigned char>, const char*) override {
@@ -88,6 +89,7 @@ class FakeGpu final : public device::Accelerator {
   Status awaitWord(const void*, uint32_t, void*) override { return none(); }
   Status writeWord(void*, uint32_t, void*) override { return none(); }
   Result<void*> createStream() override { return none(); }
+  Result<void*> createUrgentStream() override { return none(); }
   void destroyStream(void*) override {}
   Result<device::Event*> createEvent() override { return none(); }
   void destroyEvent(device::Event*) override {}

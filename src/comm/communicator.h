@@ -21,6 +21,7 @@
 #include "bootstrap/peer_info.h"
 #include "channel/link_set.h"
 #include "channel/peer_segments.h"
+#include "comm/gpu_direct.h"
 #include "comm/host_member.h"
 #include "comm/reduction.h"
 #include "comm/registrations.h"
@@ -196,6 +197,9 @@ class Communicator {
   Status prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
                     std::unique_ptr<observe::Recorder> recorder);
   Status prepareStaged(std::unique_ptr<observe::Recorder> recorder);
+  Status prepareGpuDirect();
+  Result<std::vector<net::Adapter>> findAdapters();
+  std::string describeGpuDirect() const;
   void openLinks(std::unique_ptr<observe::Recorder> recorder);
   // What this rank's device knows of memory that peers can map; null where they may not.
   device::SharedMemory* sharedMemory();
@@ -231,7 +235,10 @@ class Communicator {
   std::unique_ptr<plan::Planner> planner_;
   std::unique_ptr<observe::Profiler> profiler_;  // null: nobody asked
   channel::LinkSet::NetworkSeat networkSeat_;    // until there are links
+  GpuDirectView gpuDirectView_{};  // of GPU ranks of several hosts; the links refer to it
+  GpuDirectAgreement gpuDirect_{};
   std::unique_ptr<channel::LinkSet> links_;
+  std::unique_ptr<launch::DeviceFolder> folder_;        // with GPUDirect
   std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
   std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks and virtual ones
   launch::VirtualLauncher* virtualLauncher_ = nullptr;  // the same of a virtual rank

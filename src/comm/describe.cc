@@ -69,6 +69,13 @@ std::string_view Communicator::stateName() const {
   return "?";
 }
 
+std::string Communicator::describeGpuDirect() const {
+  if (!gpuDirect_.isUsed) return fmt::format("no GPUDirect: {}", gpuDirect_.reason);
+  return fmt::format("GPUDirect from {} bytes on{}: {}", gpuDirect_.fromBytes,
+                     gpuDirect_.foldsOnGpu ? "" : ", calls that reduce excepted (no kernels)",
+                     gpuDirectView_.description);
+}
+
 // The host's graphs are made for this: nothing else needs them.
 std::string Communicator::describeGraphs() {
   std::string text =
@@ -101,6 +108,7 @@ Result<std::string> Communicator::describe() {
   if (!noPeersReason_.empty())
     text += fmt::format("\nthrough host memory\n  {}: two pinned slots of {} bytes\n",
                         noPeersReason_, stagingBytes_);
+  if (!noPeersReason_.empty() && !agreement.isOneHost) text += "  " + describeGpuDirect() + '\n';
   if (agreement.tuner != nullptr)
     text += fmt::format("  tuner plug-in {}\n", agreement.tuner->name());
   const plan::NetworkReduction& network = agreement.inNetwork;

@@ -34,6 +34,11 @@ Status shareHost(Process& process, const MachineParts& parts) {
   return {};
 }
 
+Result<topology::Topology> builtMachine(Process& process) {
+  TUTTI_TRY_ASSIGN(const topology::Description machine, process.machine(true));
+  return topology::buildTopology(machine);
+}
+
 // Of each rank. A host's ranks share its last cache.
 uint64_t streamFrom(const Settings& settings, std::span<const bootstrap::PeerInfo> peers,
                     const bootstrap::PeerInfo& own) {
@@ -190,7 +195,8 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .mapAfterBytes = static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES")),
       .carriers = carriersOf(agreement),
       .isDetourForced = agreement.relays == plan::Relays::kAlways,
-      .profiler = profiler_.get()});
+      .profiler = profiler_.get(),
+      .gpu = gpuDirect_.isUsed ? &gpuDirectView_.slots : nullptr});
   links_->join(std::move(networkSeat_));
   const Settings& settings = process_.settings();
   launcher_ = std::make_unique<launch::Launcher>(
@@ -206,7 +212,8 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                               .streamFromBytes = streamFrom(settings, peers_, own),
                               .homeCpu = homeCpu_,
                               .triesForms = settings.integer("TUTTI_PROCESS_READ") != 1,
-                              .profiler = profiler_.get()});
+                              .profiler = profiler_.get(),
+                              .folder = folder_.get()});
 }
 
 Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {
@@ -229,24 +236,66 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
   return std::move(shared.segments);
 }
 
+// The adapters of the network between hosts.
+Result<std::vector<net::Adapter>> Communicator::findAdapters() {
+  for (const auto& transport : process_.transports()) {
+    if (!transport->caps().needsOneHost && !transport->caps().needsOneProcess)
+      return transport->adapters();
+  }
+  return std::vector<net::Adapter>();
+}
+
+// Of GPU ranks of several hosts: whether the network reaches their memory by itself.
+Status Communicator::prepareGpuDirect() {
+  if (planner_->agreement().isOneHost) return {};
+  const Settings& settings = process_.settings();
+  device::Accelerator& accelerator = *device_.accelerator();
+  Result<std::vector<net::Adapter>> adapters = findAdapters();
+  if (!adapters.ok()) {
+    gpuDirectView_.obstacle = adapters.status().message();  // the first link's error says it again
+  } else {
+    topology::Topology machine;
+    GpuPlace place;
+    if (!adapters->empty()) {
+      if (Result<topology::Topology> found = builtMachine(process_); found.ok()) {
+        machine = std::move(found).value();
+        place = {.machine = &machine, .gpu = topology::findByBusId(machine, accelerator.busId())};
+      }
+    }
+    gpuDirectView_ = judgeGpuDirect(*adapters, place, gpuDirectRulesOf(settings));
+  }
+  gpuDirectView_.slots.gpu = &accelerator;
+  TUTTI_TRY_ASSIGN(
+      gpuDirect_,
+      agreeOnGpuDirect(*bootstrap_, gpuDirectView_,
+                       static_cast<uint64_t>(settings.integer("TUTTI_GDR_FROM_BYTES"))));
+  log::info(log::Subsystem::kNet, "rank {}: {}", index(rank()), describeGpuDirect());
+  if (!gpuDirect_.isUsed) return {};
+  TUTTI_TRY_ASSIGN(folder_, launch::DeviceFolder::open(accelerator));
+  return {};
+}
+
 // GPU ranks whose calls the host carries out.
 Status Communicator::prepareStaged(std::unique_ptr<observe::Recorder> recorder) {
-  if (index(rank()) == 0) {
+  process_.hostDevice().joinRanks(ranksOnCpus_);
+  TUTTI_TRY(prepareGpuDirect());
+  if (index(rank()) == 0 && !gpuDirect_.isUsed) {
     log::warn("{} GPU ranks go through host memory, which is slower: {}", rankCount(),
               noPeersReason_);
   }
-  process_.hostDevice().joinRanks(ranksOnCpus_);
   openLinks(std::move(recorder));
-  TUTTI_TRY_ASSIGN(
-      streamRunner_,
-      launch::StagedLauncher::open(
-          {.accelerator = *device_.accelerator(),
-           .host = process_.hostDevice(),
-           .launcher = *launcher_,
-           .rank = rank(),
-           .rankCount = rankCount(),
-           .slotBytes = stagingBytes_,
-           .checksPointers = process_.settings().integer("NCCL_CHECK_POINTERS") != 0}));
+  TUTTI_TRY_ASSIGN(streamRunner_,
+                   launch::StagedLauncher::open(
+                       {.accelerator = *device_.accelerator(),
+                        .host = process_.hostDevice(),
+                        .launcher = *launcher_,
+                        .rank = rank(),
+                        .rankCount = rankCount(),
+                        .slotBytes = stagingBytes_,
+                        .checksPointers = process_.settings().integer("NCCL_CHECK_POINTERS") != 0,
+                        .gpuFromBytes = gpuDirect_.isUsed ? gpuDirect_.fromBytes
+                                                          : launch::StagedLauncher::kNever,
+                        .foldsOnGpu = gpuDirect_.foldsOnGpu}));
   runner_ = streamRunner_.get();
   return {};
 }

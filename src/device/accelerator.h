@@ -87,6 +87,9 @@ class Accelerator {
   // Copies between any two of host and device memory; returns when it is done. On a stream of its
   // own.
   virtual Status copy(void* to, const void* from, size_t bytes) = 0;
+  // A descriptor by which the drivers of other devices reach memory of makeMemory(). An error, not
+  // logged, where the GPU's driver gives none.
+  virtual Result<UniqueFd> exportForDevices(const DeviceMemory& memory) = 0;
   virtual Result<MemoryPlace> placeOf(const void* address) = 0;
   virtual bool hasAllocated(const void* memory) = 0;  // from Device::allocate(), not freed yet
 
@@ -118,6 +121,9 @@ class Accelerator {
 
   // A stream that waits for no other by itself.
   virtual Result<void*> createStream() = 0;
+  // The same ahead of others, for short work that the host waits for: it does not stand in a queue
+  // of the hardware behind streams of ordinary priority that wait for the host.
+  virtual Result<void*> createUrgentStream() = 0;
   virtual void destroyStream(void* stream) = 0;
 
   virtual Result<Event*> createEvent() = 0;

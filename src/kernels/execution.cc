@@ -51,7 +51,8 @@ void Execution::start() {
   step_ = 0;
   refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
-  isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams;
+  isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
+             binding_.gpu == nullptr;
   isMapped_ = binding_.shared != nullptr && !binding_.streams &&
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
   hasCopied_ = false;
@@ -62,6 +63,7 @@ void Execution::start() {
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
   joint_ = {};
+  isOnGpu_ = false;
 }
 
 Result<Progress> Execution::poll(uint32_t looks) {
@@ -131,6 +133,7 @@ bool Execution::isStillBlocked() const {
     case For::kSlot: return !wire::hasFreeSlot(*blockage_.port, blockage_.bytes);
     case For::kDrain: return !wire::isDrained(*blockage_.port);
     case For::kBlocks: return !joint_.isAnswered();
+    case For::kGpu: return false;  // asked when the step is tried
     case For::kEnd: return true;
     case For::kNothing: return false;
   }
@@ -156,6 +159,7 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
   if (joint_.isOpen()) return receiveJointly(step);
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
   data.refers = refers_ && data.bytes > wire::kInlineBytes;
+  if (binding_.gpu != nullptr) return runOnGpu(step, data);
   TUTTI_TRY(takeSources(step, data));
   if (data.readsPeers) {
     if (const BoundOperand* lost = beginReading(step)) return endWith(*lost);
@@ -266,7 +270,7 @@ Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) 
   if (message.bytes != data.bytes || message.signature != binding_.signature) [[unlikely]]
     return refuseMessage(step, source, data.bytes);
   const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
-  if (message.kind != wanted || message.flags != flags_) [[unlikely]]
+  if (message.kind != wanted || (message.flags & ~wire::kOnGpu) != flags_) [[unlikely]]
     return takeOtherForm(step, at, data);
   if (data.refers) {
     takeReference(port, at, data);
@@ -412,10 +416,12 @@ void Execution::publish(const BoundStep& step, const StepData& data) {
     publishByForms(step, data);
   } else {
     for (const BoundOperand& link : binding_.program->links(step)) {
+      const bool isOnGpu = link.port->view.gpuSlots != nullptr && link.port->view.isLong(bytes);
       if (data.refers) {
         wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
       } else {
-        wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload, flags_);
+        wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload,
+                      isOnGpu ? flags_ | wire::kOnGpu : flags_);
       }
     }
   }
@@ -435,7 +441,8 @@ bool Execution::isDrained() {
 }
 
 void Execution::addWaits(device::WaitSet& waits) const {
-  if (blockage_.what == For::kNothing || blockage_.what == For::kEnd) return;
+  if (blockage_.what == For::kGpu) waits.overflowed = true;  // which wakes nobody
+  if (blockage_.port == nullptr || blockage_.what == For::kEnd) return;
   const wire::LinkPort& port = *blockage_.port;
   wire::LinkControl& control = *port.view.control;
   if (blockage_.what == For::kBlocks) {
@@ -462,7 +469,7 @@ Execution::Awaited Execution::awaited() const {
 }
 
 wire::LinkFault Execution::awaitedFault() const {
-  if (blockage_.what == For::kNothing) return wire::LinkFault::kNone;
+  if (blockage_.port == nullptr) return wire::LinkFault::kNone;
   const wire::LinkPort& port = *blockage_.port;
   const wire::LinkControl& control = *port.view.control;
   const bool isSender = blockage_.isSender();

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "device/task.h"
 #include "kernels/bound_program.h"
+#include "kernels/gpu_folder.h"
 #include "kernels/joint_copy.h"
 #include "schedule/placements.h"
 
@@ -67,10 +68,11 @@ struct Binding {
   uint32_t signature = 0;  // of the call; every message carries it
   StepScratch* scratch = nullptr;
   const SharedBuffers* shared = nullptr;  // null: neither buffer is
-  bool refers = false;   // with its messages, where the program leaves that to each sender
-  bool agrees = false;   // to what the plan proposes; see Execution::isAgreed()
-  bool streams = false;  // the buffers are too long to be found in a cache later
-  bool isJoint = false;  // both ends copy long references; the same on all ranks
+  bool refers = false;       // with its messages, where the program leaves that to each sender
+  bool agrees = false;       // to what the plan proposes; see Execution::isAgreed()
+  bool streams = false;      // the buffers are too long to be found in a cache later
+  bool isJoint = false;      // both ends copy long references; the same on all ranks
+  GpuFolder* gpu = nullptr;  // whose memory the buffers are, and long messages may be; null: none's
 };
 
 class Execution {
@@ -119,7 +121,7 @@ class Execution {
  private:
   // kEnd: the peer has failed, and what its message names is gone. It comes for sure: the slow path
   // looks at the peer's fault.
-  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks, kEnd };
+  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks, kGpu, kEnd };
   struct Blockage {
     For what = For::kNothing;
     int32_t peer = -1;
@@ -160,6 +162,7 @@ class Execution {
   // message in another form; nothing has happened, and the general way is open.
   enum class Attempt : uint8_t { kDone, kBlocked, kUnfit };
   Result<Attempt> runStep(const BoundStep& step, size_t elements);
+  Result<Attempt> runOnGpu(const BoundStep& step, StepData& data);
   Result<Attempt> receiveJointly(const BoundStep& step);
   bool isJoint(const BoundStep& step) const;
   bool helpReceivers();
@@ -236,7 +239,9 @@ class Execution {
   bool hasForms_ = false;  // messages have gone by forms of their own
   bool isOutputUnmapped_ = false;
   Blockage blockage_;
-  JointReceive joint_;  // open while a step's message is copied by both ends
+  bool isOnGpu_ = false;         // the step's fold is
+  GpuFolder::Ticket ticket_{0};  // then
+  JointReceive joint_;           // open while a step's message is copied by both ends
 };
 
 }  // namespace tutti::kernels

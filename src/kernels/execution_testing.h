@@ -24,7 +24,8 @@ using schedule::Algorithm;
 // All links of a communicator in one process, without transports.
 class Links {
  public:
-  explicit Links(wire::LinkGeometry geometry) : geometry_(geometry) {}
+  explicit Links(wire::LinkGeometry geometry, bool hasGpuSlots = false)
+      : geometry_(geometry), hasGpuSlots_(hasGpuSlots) {}
   wire::LinkPort* port(Rank from, Rank to, bool isSender) {
     auto& link = links_[{index(from), index(to)}];
     if (link == nullptr) {
@@ -33,6 +34,10 @@ class Links {
       link->memory.reset(static_cast<std::byte*>(std::aligned_alloc(kCacheLineBytes, bytes)));
       std::uninitialized_fill_n(link->memory.get(), bytes, std::byte{0});
       link->sender.view = link->receiver.view = wire::viewLink(link->memory.get(), geometry_);
+      if (hasGpuSlots_) {
+        link->gpu.resize(size_t{geometry_.slotCount} * geometry_.slotBytes);
+        link->sender.view.gpuSlots = link->receiver.view.gpuSlots = link->gpu.data();
+      }
       // What may be read or written there is by the kernel.
       link->receiver.senderProcess = link->sender.receiverProcess = ::getpid();
       link->sender.mayWrite = true;
@@ -46,10 +51,12 @@ class Links {
   };
   struct Link {
     std::unique_ptr<std::byte, Free> memory;
+    std::vector<std::byte> gpu;
     wire::LinkPort sender;
     wire::LinkPort receiver;
   };
   wire::LinkGeometry geometry_;
+  const bool hasGpuSlots_;
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Link>> links_;
 };
 
@@ -73,6 +80,7 @@ struct Case {
   uint32_t slotCount;
   bool mayRefer = false;
   uint32_t shortCount = 0;
+  bool hasGpuSlots = false;
 };
 
 inline constexpr size_t kSlotBytes = 64;
@@ -86,6 +94,7 @@ struct Wishes {
   bool agrees = false;
   bool isJoint = false;
   bool inPlace = false;  // of a collective whose buffers are equally long: both are the output
+  GpuFolder* gpu = nullptr;
 };
 
 class Cluster {
@@ -93,7 +102,8 @@ class Cluster {
   explicit Cluster(const Case& c, uint32_t slotBytes = kSlotBytes)
       : case_(c),
         slotBytes_(slotBytes),
-        links_({.slotCount = c.slotCount, .slotBytes = slotBytes, .shortCount = c.shortCount}) {
+        links_({.slotCount = c.slotCount, .slotBytes = slotBytes, .shortCount = c.shortCount},
+               c.hasGpuSlots) {
     ranks_.resize(static_cast<size_t>(c.rankCount));
     for (int32_t rank = 0; rank < c.rankCount; ++rank) build(rank);
   }
@@ -120,7 +130,8 @@ class Cluster {
                            .shared = shared,
                            .refers = wishes.refers,
                            .agrees = wishes.agrees,
-                           .isJoint = wishes.isJoint});
+                           .isJoint = wishes.isJoint,
+                           .gpu = wishes.gpu});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.

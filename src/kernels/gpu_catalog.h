@@ -120,6 +120,10 @@ KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.
 std::span<const unsigned char> image(int32_t which);
+// Another: what folds for the host's executor (kernels/gpu_folder.h), one kernel a type.
+std::span<const unsigned char> stepImage();
+inline constexpr int32_t kStepThreads = 256;  // of a block, at most
+const char* stepKernel(DataType type);
 inline bool hasImages() { return !image(kMoveImage).empty(); }
 
 }  // namespace tutti::kernels::cuda

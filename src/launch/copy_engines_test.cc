@@ -40,6 +40,9 @@ class FakeDevice final : public device::Accelerator {
   }
   void destroyEvent(device::Event* event) override { events -= event != nullptr ? 1 : 0; }
 
+  Result<void*> createUrgentStream() override { return none(); }
+  Result<UniqueFd> exportForDevices(const device::DeviceMemory&) override { return none(); }
+
   std::string_view busId() const override { return "0000:01:00.0"; }
   Result<std::unique_ptr<device::DeviceMemory>> makeMemory(size_t) override { return none(); }
   Result<std::unique_ptr<device::DeviceMemory>> importMemory(UniqueFd, size_t) override {

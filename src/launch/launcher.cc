@@ -60,6 +60,12 @@ bool endsWithin(kernels::Execution& execution, channel::LinkSet& links, uint32_t
   }
 }
 
+channel::Lane laneOf(const plan::CallShape& shape) {
+  using enum channel::Lane;
+  if (isPointToPoint(shape.collective)) return shape.isOnGpu ? kGpuPointToPoint : kPointToPoint;
+  return shape.isOnGpu ? kGpuCollective : kCollective;
+}
+
 Status unpairedSelfTransfer(Rank self, std::string_view present, std::string_view missing) {
   return invalidUsage(
       "rank {} has a {} with itself but no matching {} in this group: put both into one "
@@ -74,7 +80,7 @@ size_t Launcher::ShapeHash::operator()(const plan::CallShape& shape) const {
   hash.add((static_cast<uint64_t>(shape.collective) << 16) |
            (static_cast<uint64_t>(shape.type) << 8) | static_cast<uint64_t>(shape.op));
   hash.add(static_cast<uint64_t>(index(shape.peer)));
-  hash.add(shape.count);
+  hash.add(shape.count << 1 | (shape.isOnGpu ? 1 : 0));
   return hash.value();
 }
 
@@ -96,8 +102,7 @@ Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
   const plan::BufferBytes buffers = plan::bufferBytes(shape, parts_.planner.agreement());
   bound->streams = buffers.input + buffers.output >= parts_.streamFromBytes;
   bound->forms = FormTrial(bound->other.has_value());
-  bound->lane =
-      isPointToPoint(shape.collective) ? channel::Lane::kPointToPoint : channel::Lane::kCollective;
+  bound->lane = laneOf(shape);
   log::info(log::Subsystem::kTuning, "{}: {} elements of {} -> {} ({})", name(shape.collective),
             shape.count, name(shape.type), bound->own.plan.algorithm, bound->own.plan.reason);
   BoundPlan* result = bound.get();
@@ -121,7 +126,7 @@ Operation::Mark Launcher::nextMark(const BoundPlan& plan) {
   Fnv hash;
   hash.add(plan.own.plan.signature);
   uint64_t sequence = 0;
-  if (plan.lane == channel::Lane::kCollective) {
+  if (channel::isCollective(plan.lane)) {
     sequence = ++collectiveSequence_;
     hash.add(sequence);
   }
@@ -321,7 +326,7 @@ uint64_t Launcher::record(const Call& call, uint64_t sequence) {
 // 1.1 times as long (Intel Xeon VM, 2026-11-22). So each rank gives all back before it begins
 // another program than the last; nobody waits for that.
 void Launcher::alignLinks(const BoundPlan& plan, const BoundVariant& variant) {
-  if (plan.lane != channel::Lane::kCollective || !parts_.planner.agreement().isCrowded()) return;
+  if (!channel::isCollective(plan.lane) || !parts_.planner.agreement().isCrowded()) return;
   const schedule::Program* program = variant.plan.program.get();
   if (std::exchange(lastProgram_, program) == program) return;
   for (const kernels::BoundStep& step : variant.program->steps()) {
@@ -342,6 +347,7 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
   binding.signature = &variant == &plan.own ? signature : signature ^ variant.plan.signature;
   binding.scratch = &scratch_;
   binding.streams = plan.streams;
+  if (plan.shape.isOnGpu) binding.gpu = parts_.folder;
   if (call.preScaleAddress != nullptr)
     std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
 }
@@ -427,6 +433,14 @@ void Launcher::awaitWriters(const Operation& operation) {
   }
 }
 
+// A GPU that still folds for a failed call: what its kernel touches is the library's own, and stays
+// until it is through; so a GPU that is busy with others' work for long holds up nobody here.
+void Launcher::awaitFolder() {
+  if (parts_.folder == nullptr) return;
+  const Instant deadline = parts_.clock.now() + std::chrono::milliseconds(200);
+  endsBy(deadline, parts_.clock, [this] { return !parts_.folder->isIdle(); });
+}
+
 void Launcher::finish(Operation& operation, Status status) {
   const uint64_t number = operation.number_;
   if (!status.ok()) {
@@ -439,6 +453,7 @@ void Launcher::finish(Operation& operation, Status status) {
     parts_.links.markFault(wire::LinkFault::kAborted, watch_.parting());
     awaitReaders(operation);
     awaitWriters(operation);
+    awaitFolder();
     retire(observe::Life::kAborted);
     fail(status);
   }

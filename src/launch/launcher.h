@@ -25,6 +25,7 @@
 #include "kernels/execution.h"
 #include "launch/bound_plan.h"
 #include "launch/call.h"
+#include "launch/device_folder.h"
 #include "launch/operation_profile.h"
 #include "launch/runner.h"
 #include "launch/segment_cache.h"
@@ -149,6 +150,7 @@ class Launcher final : public Runner {
     int32_t homeCpu = HomeCpu::kNone;
     bool triesForms = true;                 // false: refers wherever it may (TUTTI_PROCESS_READ=1)
     observe::Profiler* profiler = nullptr;  // null: nobody asked
+    DeviceFolder* folder = nullptr;         // of calls on a GPU's memory; null: there are none
   };
   explicit Launcher(Parts parts);
   ~Launcher();
@@ -214,6 +216,7 @@ class Launcher final : public Runner {
   void markDone(uint64_t number);
   void awaitReaders(const Operation& operation);
   void awaitWriters(const Operation& operation);
+  void awaitFolder();
   void finish(Operation& operation, Status status);
 
   Parts parts_;

@@ -55,8 +55,7 @@ int32_t Operation::runBefore(const Call& call) const {
     const Run& earlier = runs_[i];
     const bool sameLink = earlier.call.shape.collective == call.shape.collective &&
                           earlier.call.shape.peer == call.shape.peer;
-    if (earlier.plan->lane == channel::Lane::kCollective || sameLink)
-      return static_cast<int32_t>(i);
+    if (channel::isCollective(earlier.plan->lane) || sameLink) return static_cast<int32_t>(i);
   }
   return -1;
 }
@@ -231,9 +230,10 @@ Status Operation::openLinks(Run& run) {
 // tells. REQUIRES: the plan's links are connected.
 bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
   const plan::CallShape& shape = plan.shape;
-  const bool isOwn = plan.lane == channel::Lane::kPointToPoint &&
-                     shape.peer == launcher_.parts_.planner.agreement().rank;
-  return !profile_ && !isOwn && plan.own.plan.layout.pieceCount == 1 && !plan.own.plan.networkOp;
+  const bool isOwn =
+      !channel::isCollective(plan.lane) && shape.peer == launcher_.parts_.planner.agreement().rank;
+  return !profile_ && !isOwn && !shape.isOnGpu && plan.own.plan.layout.pieceCount == 1 &&
+         !plan.own.plan.networkOp;
 }
 
 // Without memory that peers map, one-shot is chosen by its price, and what is tried beside it by
@@ -272,6 +272,7 @@ Result<Progress> Operation::connectLinks(BoundVariant& variant) {
 void Operation::chooseVariant(Run& run) {
   BoundPlan& plan = *run.plan;
   run.variant = &plan.own;
+  if (plan.shape.isOnGpu) return;  // messages bring what they say
   const bool mayChoose =
       hasChoice(plan) || (isAmongAll(plan.shape.collective) && launcher_.parts_.segments.hasAny());
   if (!mayChoose || !launcher_.parts_.triesForms) return;
@@ -294,6 +295,10 @@ void Operation::begin(Run& run) {
     inputCopy_.resize(bytes);
     std::memcpy(inputCopy_.data(), call.input, bytes);
     binding.input = inputCopy_.data();
+  }
+  if (binding.gpu != nullptr) {
+    if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
+    return run.execution.start(binding);
   }
   const bool copies = run.turn.form == FormTrial::Form::kCopy;
   // Who only sends finds copies cheap that its receivers pay for: there the trial has no say.

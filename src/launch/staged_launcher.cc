@@ -10,7 +10,7 @@ namespace tutti::launch {
 // ---- the bridge
 
 Result<std::unique_ptr<StagingBridge>> StagingBridge::open(Launcher& launcher, device::Device& host,
-                                                           std::array<Word*, kStagingSlots> words) {
+                                                           const Words& words) {
   std::unique_ptr<StagingBridge> bridge(new StagingBridge(launcher, host, words));
   TUTTI_TRY_ASSIGN(bridge->stream_, host.hostStreams()->createStream());
   return bridge;
@@ -88,17 +88,28 @@ Result<std::unique_ptr<StagedLauncher>> StagedLauncher::open(const Parts& parts)
 
 Status StagedLauncher::initialise() {
   TUTTI_TRY(order_.open());
-  TUTTI_TRY_ASSIGN(lines_, parts_.accelerator.makeWords(kStagingSlots * sizeof(Line)));
+  TUTTI_TRY_ASSIGN(lines_, parts_.accelerator.makeWords(2 * kStagingSlots * sizeof(Line)));
   TUTTI_TRY_ASSIGN(memory_, parts_.accelerator.makeWords(kStagingSlots * parts_.slotBytes));
-  std::array<StagingBridge::Word*, kStagingSlots> words{};
+  StagingBridge::Words words{};
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = &(new (static_cast<Line*>(lines_->hostAddress()) + i) Line{})->done;
   StagingCutter::Layout layout{
       .rank = parts_.rank, .rankCount = parts_.rankCount, .slotBytes = parts_.slotBytes};
   for (size_t slot = 0; slot < kStagingSlots; ++slot) {
-    words[slot] = &(new (static_cast<Line*>(lines_->hostAddress()) + slot) Line{})->done;
     layout.slots[slot] = static_cast<std::byte*>(memory_->hostAddress()) + slot * parts_.slotBytes;
   }
   TUTTI_TRY_ASSIGN(bridge_, StagingBridge::open(parts_.launcher, parts_.host, words));
   cutter_ = std::make_unique<StagingCutter>(layout);
+  return parts_.gpuFromBytes == kNever ? Status() : makeGpuSlots(layout);
+}
+
+Status StagedLauncher::makeGpuSlots(StagingCutter::Layout layout) {
+  TUTTI_TRY_ASSIGN(gpuMemory_, parts_.accelerator.makeMemory(kStagingSlots * parts_.slotBytes));
+  for (size_t slot = 0; slot < kStagingSlots; ++slot) {
+    layout.slots[slot] = static_cast<std::byte*>(gpuMemory_->address()) + slot * parts_.slotBytes;
+  }
+  layout.isOnGpu = true;
+  gpuCutter_ = std::make_unique<StagingCutter>(layout);
   return {};
 }
 
@@ -111,6 +122,7 @@ StagedLauncher::~StagedLauncher() {
   [[maybe_unused]] const auto* bridge = bridge_.release();
   [[maybe_unused]] const auto* lines = lines_.release();
   [[maybe_unused]] const auto* memory = memory_.release();
+  [[maybe_unused]] const auto* gpuMemory = gpuMemory_.release();
 }
 
 Status StagedLauncher::launch(std::span<const StreamCall> calls) {
@@ -134,9 +146,29 @@ Status StagedLauncher::launch(std::span<const StreamCall> calls) {
 }
 
 Status StagedLauncher::put(std::span<const StreamCall> calls, void* stream, bool isCaptured) {
-  TUTTI_TRY(cutter_->cut(
-      calls, [&](const StagingRound& round) { return beginRound(round, stream, isCaptured); }));
+  const auto begin = [&](const StagingRound& round) {
+    return beginRound(round, stream, isCaptured);
+  };
+  if (gpuCutter_ == nullptr) {
+    TUTTI_TRY(cutter_->cut(calls, begin));
+    return endRound(stream);
+  }
+  pinnedCalls_.clear();
+  gpuCalls_.clear();
+  for (const StreamCall& each : calls)
+    (goesThroughGpu(*each.call) ? gpuCalls_ : pinnedCalls_).push_back(each);
+  TUTTI_TRY(cutter_->cut(pinnedCalls_, begin));
+  TUTTI_TRY(gpuCutter_->cut(gpuCalls_, begin));
   return endRound(stream);
+}
+
+// All ranks find the same: their links are others. A scalar may lie in the GPU's memory, where the
+// executor cannot read it.
+bool StagedLauncher::goesThroughGpu(const Call& call) const {
+  const plan::CallShape& shape = call.shape;
+  if (bytesOf(call) < parts_.gpuFromBytes) return false;
+  if (!isReduction(shape.collective)) return true;
+  return parts_.foldsOnGpu && shape.op != ReduceOp::kPreMulSum;
 }
 
 // The one before ends after this one has begun: its slot is the other one.

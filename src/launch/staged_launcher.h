@@ -37,6 +37,9 @@ class StagingBridge {
   // more.
   using Word = std::atomic<uint32_t>;
 
+  // Of the slots in pinned memory, then of those in the GPU's.
+  using Words = std::array<Word*, 2 * kStagingSlots>;
+
   struct Ticket {
     StagingBridge* bridge = nullptr;
     size_t slot = 0;
@@ -46,7 +49,7 @@ class StagingBridge {
 
   // `words` has a word for each slot, a cache line apart.
   static Result<std::unique_ptr<StagingBridge>> open(Launcher& launcher, device::Device& host,
-                                                     std::array<Word*, kStagingSlots> words);
+                                                     const Words& words);
   // REQUIRES: no round is under way.
   ~StagingBridge();
   StagingBridge(const StagingBridge&) = delete;
@@ -61,13 +64,13 @@ class StagingBridge {
   void close();
 
  private:
-  StagingBridge(Launcher& launcher, device::Device& host, std::array<Word*, kStagingSlots> words)
+  StagingBridge(Launcher& launcher, device::Device& host, const Words& words)
       : host_(host), words_(words), launcher_(&launcher) {}
   Status start(const Ticket& ticket);
   void raise(size_t slot) { words_[slot]->store(1, std::memory_order_release); }
 
   device::Device& host_;
-  const std::array<Word*, kStagingSlots> words_;
+  const Words words_;
   void* stream_ = nullptr;  // of the host
   std::mutex mutex_;        // guards the three below
   Launcher* launcher_;      // null once closed
@@ -85,7 +88,12 @@ class StagedLauncher final : public StreamRunner {
     int32_t rankCount = 1;
     size_t slotBytes = 0;         // equal on all ranks
     bool checksPointers = false;  // NCCL_CHECK_POINTERS
+    // From so many bytes of a block on calls go through slots in the GPU's memory instead; equal on
+    // all ranks, as is the next. kNever: none does.
+    uint64_t gpuFromBytes = kNever;
+    bool foldsOnGpu = false;  // also those that fold
   };
+  static constexpr uint64_t kNever = UINT64_MAX;
   static Result<std::unique_ptr<StagedLauncher>> open(const Parts& parts);
   // REQUIRES: idle.
   ~StagedLauncher() override;
@@ -108,19 +116,23 @@ class StagedLauncher final : public StreamRunner {
 
   explicit StagedLauncher(const Parts& parts) : parts_(parts), order_(parts.accelerator) {}
   Status initialise();
+  Status makeGpuSlots(StagingCutter::Layout layout);
+  bool goesThroughGpu(const Call& call) const;
   Status put(std::span<const StreamCall> calls, void* stream, bool isCaptured);
   Status beginRound(const StagingRound& round, void* stream, bool isCaptured);
   Status endRound(void* stream);
   Status copyAll(const std::vector<StagingCopy>& copies, void* stream);
 
   const Parts parts_;
-  std::unique_ptr<device::SharedWords> lines_;   // a Line a slot
-  std::unique_ptr<device::SharedWords> memory_;  // the slots
+  std::unique_ptr<device::SharedWords> lines_;       // a Line a slot
+  std::unique_ptr<device::SharedWords> memory_;      // the slots
+  std::unique_ptr<device::DeviceMemory> gpuMemory_;  // those on the GPU
   std::unique_ptr<StagingBridge> bridge_;
 
   std::mutex mutex_;  // guards the fields below
   StreamOrder order_;
-  std::unique_ptr<StagingCutter> cutter_;
+  std::unique_ptr<StagingCutter> cutter_, gpuCutter_;  // the latter where there are such slots
+  std::vector<StreamCall> pinnedCalls_, gpuCalls_;     // of the group at hand
   bool isBusy_ = false;  // something outside of captures may still run
   // The round whose end is not on the stream yet.
   bool hasOpen_ = false;

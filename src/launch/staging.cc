@@ -137,6 +137,7 @@ void StagingCutter::addPiece(const Call& call, const Piece& piece) {
   const size_t bytes = piece.count * elementBytes;
   const Blocks blocks = blocksOf(shape, layout_.rank, static_cast<size_t>(layout_.rankCount));
   Call& staged = round_.calls.emplace_back(call);
+  staged.shape.isOnGpu = layout_.isOnGpu;
   staged.shape.count = piece.count;
   staged.input = nullptr;
   staged.output = nullptr;
@@ -173,7 +174,7 @@ void StagingCutter::addPiece(const Call& call, const Piece& piece) {
 }
 
 std::byte* StagingCutter::take(size_t bytes) {
-  std::byte* place = layout_.slots[round_.slot] + used_;
+  std::byte* place = layout_.slots[round_.slot % kStagingSlots] + used_;
   used_ += aligned(bytes);
   return place;
 }
@@ -181,7 +182,8 @@ std::byte* StagingCutter::take(size_t bytes) {
 Status StagingCutter::flush(const Emit& emit) {
   if (round_.calls.empty() && round_.before.empty()) return {};
   Status status = emit(round_);
-  round_.slot = (round_.slot + 1) % kStagingSlots;
+  round_.slot = round_.slot % 2 == 0 ? round_.slot + 1 : round_.slot - 1;
+  static_assert(kStagingSlots == 2);
   round_.before.clear();
   round_.calls.clear();
   round_.after.clear();

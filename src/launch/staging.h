@@ -28,7 +28,7 @@ struct StagingCopy {
 };
 
 struct StagingRound {
-  size_t slot = 0;
+  size_t slot = 0;                  // from kStagingSlots on: of those in the GPU's memory
   std::vector<StagingCopy> before;  // from the device; or within it, of a rank to itself
   std::vector<Call> calls;          // on the slot's memory
   std::vector<StagingCopy> after;   // to the device
@@ -42,8 +42,11 @@ class StagingCutter {
     int32_t rankCount = 1;
     std::array<std::byte*, kStagingSlots> slots{};
     size_t slotBytes = 0;
+    bool isOnGpu = false;  // the slots are in the GPU's memory, which the calls are told
   };
-  explicit StagingCutter(const Layout& layout) : layout_(layout) {}
+  explicit StagingCutter(const Layout& layout) : layout_(layout) {
+    if (layout.isOnGpu) round_.slot = kStagingSlots;
+  }
 
   // Hands out each round, in order; slots take turns, also from one group to the next. The round is
   // valid during the call. kInvalidUsage, before the first, when a slot is too small for a call.

@@ -82,6 +82,32 @@ TEST_F(StagingTest, ShortCollectivesShareARound) {
   EXPECT_EQ(rounds_[0].calls.size(), 3U);
 }
 
+// Their calls are other ones than those on pinned memory, and their slots have words of their own.
+TEST_F(StagingTest, SlotsOfAGpuAreTold) {
+  auto data = numbers(40'000);
+  std::vector<std::byte> slots(kStagingSlots * kSlotBytes);
+  StagingCutter cutter({.rank = Rank{0},
+                        .rankCount = 4,
+                        .slots = {slots.data(), slots.data() + kSlotBytes},
+                        .slotBytes = kSlotBytes,
+                        .isOnGpu = true});
+  const Call call{.shape = {.type = DataType::kInt32, .count = data.size()},
+                  .input = data.data(),
+                  .output = data.data()};
+  const StreamCall item{.call = &call};
+  std::vector<size_t> used;
+  ASSERT_TRUE(cutter
+                  .cut({&item, 1},
+                       [&](StagingRound& round) -> Status {
+                         used.push_back(round.slot);
+                         for (const Call& each : round.calls) EXPECT_TRUE(each.shape.isOnGpu);
+                         return {};
+                       })
+                  .ok());
+  ASSERT_GE(used.size(), 3U);
+  for (size_t i = 0; i < used.size(); ++i) EXPECT_EQ(used[i], kStagingSlots + i % kStagingSlots);
+}
+
 TEST_F(StagingTest, LongBlocksArriveWhereTheyBelong) {
   constexpr size_t kCount = 10'000;
   constexpr size_t kRanks = 3;

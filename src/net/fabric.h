@@ -8,8 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "net/gpu_memory.h"
 #include "net/requests.h"
 
 namespace tutti::net {
@@ -27,6 +29,8 @@ class Lane {
 
   // Before any of its bytes are posted.
   virtual Result<Memory> enroll(std::span<std::byte> memory) = 0;
+  // Memory of a GPU, whole. An error where this adapter cannot reach it.
+  virtual Result<Memory> enrollGpu(const GpuRegion& region);
   // REQUIRES: no request in it is under way, unless the lane ends with this.
   virtual void release(Memory memory) = 0;
 
@@ -35,9 +39,18 @@ class Lane {
   virtual Result<Request> post(std::span<std::byte> bytes, Memory memory) = 0;
   // How many bytes were moved; nothing while it is under way. Then the request is over.
   virtual Result<std::optional<size_t>> test(Request request) = 0;
+  // At the receiving end, after a receive into a GPU's memory is through: once test() is through
+  // with this, too, the GPU sees what came. No request: it does so already.
+  virtual Result<Request> flush(std::span<std::byte> /*bytes*/, Memory /*memory*/) {
+    return Request{};
+  }
 
   virtual ~Lane() = default;
 };
+
+inline Result<Lane::Memory> Lane::enrollGpu(const GpuRegion&) {
+  return Status(Code::kInvalidUsage, "this network moves memory of the host only");
+}
 
 // A lane that comes to be. Polled; null: not yet.
 class LaneListener {
@@ -60,8 +73,9 @@ class LaneDialer {
 class Fabric {
  public:
   struct Caps {
-    std::string name;        // as NCCL_NET names it
-    size_t deviceCount = 1;  // network adapters
+    std::string name;                 // as NCCL_NET names it
+    size_t deviceCount = 1;           // network adapters
+    std::vector<Adapter> adapters{};  // these, where some can reach memory of GPUs; else empty
     size_t maxMessageBytes = 1 << 30;
     std::string description;  // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
   };

@@ -29,7 +29,7 @@ Result<Lane::Memory> EnrolledMemory::of(std::span<std::byte> bytes) {
   ++questions_;
   for (Entry& entry : entries_) {
     if (entry.bytes.data() > begin || entry.bytes.data() + entry.bytes.size() < end) continue;
-    entry.usedAt = questions_;
+    if (entry.usedAt != kKept) entry.usedAt = questions_;
     return entry.memory;
   }
   if (entries_.size() == kMaxEntries) {
@@ -40,6 +40,21 @@ Result<Lane::Memory> EnrolledMemory::of(std::span<std::byte> bytes) {
   TUTTI_TRY_ASSIGN(const Lane::Memory memory, lane_.enroll(bytes));
   entries_.push_back({.bytes = bytes, .memory = memory, .usedAt = questions_});
   return memory;
+}
+
+Status EnrolledMemory::keep(const GpuRegion& region) {
+  TUTTI_TRY_ASSIGN(const Lane::Memory memory, lane_.enrollGpu(region));
+  entries_.push_back({.bytes = region.bytes, .memory = memory, .usedAt = kKept});
+  return {};
+}
+
+void EnrolledMemory::drop(const GpuRegion& region) {
+  const auto found = std::ranges::find_if(entries_, [&region](const Entry& entry) {
+    return entry.bytes.data() == region.bytes.data();
+  });
+  if (found == entries_.end()) return;
+  lane_.release(found->memory);
+  entries_.erase(found);
 }
 
 // ---- long payloads ------------------------------------------------------------------------------
@@ -54,6 +69,8 @@ void Transfer::start(std::span<std::byte> payload, const Cut& cut) {
   pieceCount_ = (payload.size() + pieceBytes_ - 1) / pieceBytes_;
   posted_ = 0;
   moved_ = 0;
+  flushed_ = 0;
+  isFlushing_ = false;
 }
 
 std::span<std::byte> Transfer::piece(size_t number) const {
@@ -90,6 +107,26 @@ Result<bool> Transfer::test(std::span<const Road> roads) {
   return moved_ == pieceCount_;
 }
 
+// One a road: what a road brought before is seen no later than its last piece.
+Result<bool> Transfer::flush(std::span<const Road> roads) {
+  Lane::Request& request = requests_.front();  // none of the pieces' is under way
+  for (; flushed_ < std::min(pieceCount_, roads.size()); ++flushed_) {
+    const size_t last = (pieceCount_ - 1 - flushed_) / roads.size() * roads.size() + flushed_;
+    const Road& road = roadOf(last, roads);
+    if (!isFlushing_) {
+      TUTTI_TRY_ASSIGN(const Lane::Memory memory, road.memory->of(payload_));
+      TUTTI_TRY_ASSIGN(request, road.lane->flush(piece(last), memory));
+      if (!request) continue;
+      isFlushing_ = true;
+    }
+    TUTTI_TRY_ASSIGN(const std::optional<size_t> bytes, road.lane->test(request));
+    if (!bytes) return false;
+    request = {};
+    isFlushing_ = false;
+  }
+  return true;
+}
+
 // ---- what both ends have ------------------------------------------------------------------------
 
 FabricConnection::FabricConnection(std::unique_ptr<Connection> control, LaneSet set)
@@ -107,6 +144,20 @@ FabricConnection::~FabricConnection() {
 Status FabricConnection::prepare() {
   TUTTI_TRY_ASSIGN(slotMemory_, labels().enroll(slots_));
   isPrepared_ = true;
+  return {};
+}
+
+Status FabricConnection::takeGpuMemory(const GpuRegion& region) {
+  for (size_t i = 0; i < enrolled_.size(); ++i) {
+    const size_t device = set_.devices[i + 1];
+    const std::string& obstacle = region.obstacles[device];
+    Status status = obstacle.empty() ? enrolled_[i]->keep(region)
+                                     : Status(Code::kInvalidUsage, std::string(obstacle));
+    if (status.ok()) continue;
+    for (size_t earlier = 0; earlier < i; ++earlier) enrolled_[earlier]->drop(region);
+    return status;
+  }
+  gpu_ = region.bytes;
   return {};
 }
 
@@ -293,6 +344,10 @@ Result<Progress> FabricReceiver::receiveLong(std::span<std::byte> payload) {
   TUTTI_TRY(transfer_.post(roads()).takeStatus());
   TUTTI_TRY_ASSIGN(const bool isMoved, transfer_.test(roads()));
   if (!isMoved) return idle(nullptr);
+  if (isOnGpu(payload)) {
+    TUTTI_TRY_ASSIGN(const bool isSeen, transfer_.flush(roads()));
+    if (!isSeen) return Progress::kIdle;
+  }
   isTransferring_ = false;
   idleCount_ = 0;
   hasMoved_ = true;

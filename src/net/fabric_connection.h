@@ -21,6 +21,7 @@ namespace tutti::net {
 // What a link has of a fabric; both ends are made of the same numbers.
 struct LaneSet {
   std::vector<std::unique_ptr<Lane>> lanes;  // the first is for labels; at least two
+  std::vector<size_t> devices;               // this end's adapter of each lane
   size_t maxMessageBytes = 0;                // of both ends' fabrics, the smaller
   std::string peer;                          // "rank 3", for messages
 };
@@ -39,13 +40,17 @@ class EnrolledMemory {
   EnrolledMemory& operator=(const EnrolledMemory&) = delete;
 
   Result<Lane::Memory> of(std::span<std::byte> bytes);
+  // Memory of a GPU, which stays known.
+  Status keep(const GpuRegion& region);
+  void drop(const GpuRegion& region);
 
  private:
   static constexpr size_t kMaxEntries = 2 * kMaxRequests;
+  static constexpr uint64_t kKept = ~uint64_t{0};
   struct Entry {
     std::span<std::byte> bytes;
     Lane::Memory memory;
-    uint64_t usedAt = 0;  // the question that it answered last
+    uint64_t usedAt = 0;  // the question that it answered last; kKept
   };
   Lane& lane_;
   std::vector<Entry> entries_;
@@ -70,6 +75,8 @@ class Transfer {
   Result<bool> post(std::span<const Road> roads);
   // Looks how far the pieces are. True when all of it has been moved.
   Result<bool> test(std::span<const Road> roads);
+  // After that, of a payload in a GPU's memory: true when the GPU sees all of it.
+  Result<bool> flush(std::span<const Road> roads);
 
  private:
   static constexpr size_t kMinPieceBytes = 8192;
@@ -87,7 +94,9 @@ class Transfer {
   size_t pieceBytes_ = 0;
   size_t pieceCount_ = 0;
   size_t posted_ = 0;
-  size_t moved_ = 0;  // all before this one are through
+  size_t moved_ = 0;         // all before this one are through
+  size_t flushed_ = 0;       // roads that are
+  bool isFlushing_ = false;  // the next one is
   std::array<Lane::Request, kMaxPieces * kMaxPayloadLanes> requests_;  // of piece p at p % size
 };
 
@@ -95,6 +104,7 @@ class FabricConnection : public Connection {
  public:
   FabricConnection(std::unique_ptr<Connection> control, LaneSet set);
   ~FabricConnection() override;
+  Status takeGpuMemory(const GpuRegion& region) override;
   // Whether anything has moved since it was last asked.
   bool takeHasMoved() { return std::exchange(hasMoved_, false); }
 
@@ -111,6 +121,9 @@ class FabricConnection : public Connection {
     return {.roadCount = roads_.size(), .maxPieceBytes = set_.maxMessageBytes, .message = message};
   }
   const std::string& peer() const { return set_.peer; }
+  bool isOnGpu(std::span<const std::byte> payload) const {
+    return payload.data() >= gpu_.data() && payload.data() < gpu_.data() + gpu_.size();
+  }
 
   // REQUIRES: no error has been returned.
   Connection& control() { return *control_; }
@@ -128,6 +141,7 @@ class FabricConnection : public Connection {
   LaneSet set_;
   std::vector<std::unique_ptr<EnrolledMemory>> enrolled_;  // of each payload lane
   std::vector<Transfer::Road> roads_;
+  std::span<std::byte> gpu_;  // memory of a GPU that payloads may lie in
   bool isPrepared_ = false;
 };
 

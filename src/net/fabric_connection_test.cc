@@ -21,6 +21,8 @@ struct VirtualWire {
   struct Posted {
     std::span<std::byte> bytes;
     std::optional<size_t> moved;
+    bool isOnGpu = false;             // a receive: to be seen there after a flush only
+    std::vector<std::byte> unseen{};  // then
   };
   SeededRng& rng;
   std::deque<Posted> sends{}, receives{};  // all that were ever posted: requests are their places
@@ -32,7 +34,11 @@ struct VirtualWire {
       Posted& from = sends[matched];
       Posted& to = receives[matched++];
       EXPECT_LE(from.bytes.size(), to.bytes.size());
-      std::ranges::copy(from.bytes, to.bytes.begin());
+      if (to.isOnGpu) {
+        to.unseen.assign(from.bytes.begin(), from.bytes.end());
+      } else {
+        std::ranges::copy(from.bytes, to.bytes.begin());
+      }
       from.moved = to.moved = from.bytes.size();
     }
   }
@@ -52,6 +58,22 @@ class VirtualLane final : public Lane {
     ++enrolled_;
     return Memory{this};
   }
+  Result<Memory> enrollGpu(const GpuRegion& region) override {
+    if (refusesGpus) return Status(Code::kSystemError, "the lane takes no such memory");
+    gpu_ = region.bytes;
+    return enroll({});
+  }
+  Result<Request> flush(std::span<std::byte> bytes, Memory memory) override {
+    EXPECT_EQ(memory.name, this);
+    EXPECT_TRUE(isOnGpu(bytes));
+    for (VirtualWire::Posted& each : posted_) {
+      std::ranges::copy(each.unseen, each.bytes.begin());
+      each.unseen.clear();
+    }
+    ++underWay_;
+    flush_.moved = 0;
+    return Request{&flush_};
+  }
   void release(Memory memory) override {
     EXPECT_EQ(memory.name, this);
     --enrolled_;
@@ -61,20 +83,29 @@ class VirtualLane final : public Lane {
     if (wire_->isBroken) return Status(Code::kSystemError, "the lane is broken");
     if (underWay_ == kMaxRequests || wire_->rng.below(4) == 0) return Request{};
     ++underWay_;
-    posted_.push_back({.bytes = bytes, .moved = {}});
+    posted_.push_back({.bytes = bytes, .moved = {}, .isOnGpu = isOnGpu(bytes)});
     return Request{&posted_.back()};
   }
   Result<std::optional<size_t>> test(Request request) override {
     if (wire_->isBroken) return Status(Code::kSystemError, "the lane is broken");
     wire_->match();
+    if (request.name == &flush_ && wire_->rng.below(3) == 0) return std::optional<size_t>();
     const auto moved = static_cast<VirtualWire::Posted*>(request.name)->moved;
     if (moved) --underWay_;
     return moved;
   }
 
+  bool refusesGpus = false;
+
  private:
+  bool isOnGpu(std::span<const std::byte> bytes) const {
+    return bytes.data() >= gpu_.data() && bytes.data() < gpu_.data() + gpu_.size();
+  }
+
   const std::shared_ptr<VirtualWire> wire_;
   std::deque<VirtualWire::Posted>& posted_;
+  std::span<std::byte> gpu_;
+  VirtualWire::Posted flush_;
   size_t underWay_ = 0;
   int enrolled_ = 0;
 };
@@ -124,12 +155,15 @@ class VirtualControl final : public Connection {
 class FabricLink : public testing::TestWithParam<int> {
  protected:
   void connect(size_t payloadLanes, size_t maxMessageBytes) {
-    LaneSet here{.lanes = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 1"};
-    LaneSet there{.lanes = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 0"};
+    LaneSet here{.lanes = {}, .devices = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 1"};
+    LaneSet there{.lanes = {}, .devices = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 0"};
     for (size_t i = 0; i < 1 + payloadLanes; ++i) {
       wires_.push_back(std::make_shared<VirtualWire>(VirtualWire{.rng = rng_}));
       here.lanes.push_back(std::make_unique<VirtualLane>(wires_.back(), true));
-      there.lanes.push_back(std::make_unique<VirtualLane>(wires_.back(), false));
+      auto receiving = std::make_unique<VirtualLane>(wires_.back(), false);
+      last_ = receiving.get();
+      there.lanes.push_back(std::move(receiving));
+      for (LaneSet* each : {&here, &there}) each->devices.push_back(i == 0 ? 0 : i - 1);
     }
     auto a = std::make_shared<Inbox>();
     auto b = std::make_shared<Inbox>();
@@ -171,8 +205,11 @@ class FabricLink : public testing::TestWithParam<int> {
       hasLabel_ = true;
       place_.resize(label_.bytes & ~kNotice);
     }
-    TUTTI_TRY_ASSIGN(const Progress progress, receiver_->receivePayload(place_));
+    const bool isOnGpu = !gpuMemory_.empty() && place_.size() > kLabelSlotBytes;
+    const auto place = isOnGpu ? std::span(gpuMemory_).first(place_.size()) : std::span(place_);
+    TUTTI_TRY_ASSIGN(const Progress progress, receiver_->receivePayload(place));
     if (progress == Progress::kIdle) return false;
+    if (isOnGpu) std::ranges::copy(place, place_.begin());
     hasLabel_ = false;
     if ((label_.bytes & kNotice) != 0) {
       EXPECT_EQ(place_, farewell_);
@@ -187,7 +224,8 @@ class FabricLink : public testing::TestWithParam<int> {
   std::vector<std::shared_ptr<VirtualWire>> wires_;
   std::vector<std::vector<std::byte>> messages_;
   const std::vector<std::byte> farewell_ = std::vector<std::byte>(30, std::byte{7});
-  std::vector<std::byte> place_;
+  std::vector<std::byte> place_, gpuMemory_;
+  VirtualLane* last_ = nullptr;  // the receiver's
   std::unique_ptr<Connection> sender_, receiver_;
   size_t taken_ = 0, received_ = 0;
   bool hasLeft_ = false, hasLabel_ = false;
@@ -213,6 +251,41 @@ TEST_P(FabricLink, BringsAllMessagesInOrderAndThenTheNotice) {
   EXPECT_EQ(received_, messages_.size());
   ASSERT_TRUE(stepSender().ok());
   EXPECT_EQ(sender_->sentCount(), messages_.size());
+}
+
+// What the lanes bring there is to be seen after their flush only.
+TEST_P(FabricLink, ShowsAGpuWhatItReceived) {
+  connect(1 + rng_.below(kMaxPayloadLanes), rng_.below(2) == 0 ? 10'000 : 1 << 30);
+  makeMessages(20);
+  gpuMemory_.resize(256 << 10);
+  const std::vector<std::string> none(kMaxPayloadLanes);
+  ASSERT_TRUE(receiver_->takeGpuMemory({.bytes = gpuMemory_, .obstacles = none}).ok());
+  bool isOver = false;
+  for (int step = 0; step < 1'000'000 && !isOver; ++step) {
+    if (rng_.below(2) == 0) {
+      ASSERT_TRUE(stepSender().ok());
+    } else {
+      const auto over = stepReceiver();
+      ASSERT_TRUE(over.ok()) << over.status().message();
+      isOver = over.value();
+    }
+  }
+  EXPECT_TRUE(isOver);
+  EXPECT_EQ(received_, messages_.size());
+}
+
+// All of its adapters or none; each gives back what it knew.
+TEST_P(FabricLink, TakesNoMemoryThatOneOfItsAdaptersCannotReach) {
+  connect(3, 1 << 30);
+  gpuMemory_.resize(64 << 10);
+  std::vector<std::string> obstacles(3);
+  last_->refusesGpus = true;
+  const Status refused = receiver_->takeGpuMemory({.bytes = gpuMemory_, .obstacles = obstacles});
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("takes no such memory"));
+  last_->refusesGpus = false;
+  obstacles[1] = "too far";
+  const Status tooFar = receiver_->takeGpuMemory({.bytes = gpuMemory_, .obstacles = obstacles});
+  EXPECT_EQ(std::string(tooFar.message()), "too far");
 }
 
 TEST_P(FabricLink, ThatBreaksOnOneLaneEndsBothSides) {

@@ -39,10 +39,6 @@ bool read(const Mail::Letter& letter, T& value) {
   return true;
 }
 
-size_t laneCountOf(const Fabric& fabric) {
-  return 1 + std::min(kMaxPayloadLanes, fabric.caps().deviceCount);
-}
-
 }  // namespace
 
 // ---- mail ---------------------------------------------------------------------------------------
@@ -97,6 +93,13 @@ Meeting::Meeting(std::unique_ptr<Connection> control, Options options)
     : options_(std::move(options)), mail_(std::move(control)) {
   lanes_.peer = options_.peer;
   if (options_.fabric != nullptr) options_.obstacle.clear();
+}
+
+// Labels go where the first payloads do.
+size_t Meeting::deviceOf(size_t lane, size_t first) const {
+  const size_t place = first + (lane == 0 ? 0 : lane - 1);
+  const std::vector<size_t>& own = options_.adapters;
+  return own.empty() ? place % options_.fabric->caps().deviceCount : own[place % own.size()];
 }
 
 void Meeting::refuse(std::string why) {
@@ -188,21 +191,24 @@ class SenderMeeting final : public Meeting {
     return startDialing(offer);
   }
 
-  // Adapter n there is dialed from adapter n here, as rails are cabled.
+  // Adapter n there is dialed from adapter n here, as rails are cabled, where that may be.
   Result<bool> startDialing(const Offer& offer) {
+    const auto own = std::ranges::find(options_.adapters, offer.firstDevice);
+    const size_t first = own == options_.adapters.end()
+                             ? offer.firstDevice
+                             : static_cast<size_t>(own - options_.adapters.begin());
     for (size_t i = 0; i < offer.laneCount; ++i) {
-      const size_t device = (offer.firstDevice + deviceOf(i)) % options_.fabric->caps().deviceCount;
+      const size_t device = deviceOf(i, first);
       Result<std::unique_ptr<LaneDialer>> dialer = options_.fabric->dial(device, offer.handles[i]);
       if (!dialer.ok()) return answerNo(std::string(dialer.status().message()));
       dialers_.push_back(std::move(dialer).value());
+      lanes_.devices.push_back(device);
     }
     lanes_.lanes.resize(offer.laneCount);
     fabricDeadline_ = options_.clock.now() + options_.patience;
     stage_ = Stage::kDial;
     return false;
   }
-
-  static size_t deviceOf(size_t lane) { return lane == 0 ? 0 : lane - 1; }
 
   Result<bool> dial() {
     bool isThrough = true;
@@ -270,14 +276,16 @@ class ReceiverMeeting final : public Meeting {
 
   void makeOffer(size_t firstDevice) {
     const Fabric::Caps& caps = options_.fabric->caps();
-    Offer offer{.laneCount = static_cast<uint32_t>(laneCountOf(*options_.fabric)),
-                .firstDevice = static_cast<uint32_t>(firstDevice),
+    const size_t adapters = options_.adapters.empty() ? caps.deviceCount : options_.adapters.size();
+    Offer offer{.laneCount = static_cast<uint32_t>(1 + std::min(kMaxPayloadLanes, adapters)),
+                .firstDevice = static_cast<uint32_t>(deviceOf(0, firstDevice)),
                 .maxMessageBytes = caps.maxMessageBytes};
     caps.name.copy(offer.fabric.data(), offer.fabric.size() - 1);
     for (size_t i = 0; i < offer.laneCount; ++i) {
-      const size_t device = (firstDevice + (i == 0 ? 0 : i - 1)) % caps.deviceCount;
+      const size_t device = deviceOf(i, firstDevice);
       Result<std::unique_ptr<LaneListener>> listener = options_.fabric->listen(device);
       if (!listener.ok()) return sayNo(std::string(listener.status().message()));
+      lanes_.devices.push_back(device);
       offer.handles[i] = listener.value()->handle();
       listeners_.push_back(std::move(listener).value());
     }

@@ -58,8 +58,9 @@ class Meeting {
     std::string obstacle;      // why it has none
     std::string peer;          // "rank 3"
     Clock& clock;
-    Nanoseconds patience{};  // for the fabric's own part; half a call's time-out at most
-    Instant deadline{};      // for the peer's process to answer
+    Nanoseconds patience{};          // for the fabric's own part; half a call's time-out at most
+    Instant deadline{};              // for the peer's process to answer
+    std::vector<size_t> adapters{};  // of this side that lanes may use; empty: all
   };
   virtual ~Meeting() = default;
 
@@ -76,6 +77,8 @@ class Meeting {
   virtual Result<bool> advance() = 0;  // true: both sides know what comes next
   virtual Result<std::unique_ptr<Connection>> connectOver(std::unique_ptr<Connection> control,
                                                           LaneSet lanes) = 0;
+  // This side's adapter of a lane, where the first lane's is the `first` of those it may use.
+  size_t deviceOf(size_t lane, size_t first) const;
   void refuse(std::string why);
   bool hasRefused() const { return !options_.obstacle.empty(); }
   bool isTooLate() const { return fabricDeadline_ && options_.clock.now() > *fabricDeadline_; }

@@ -86,6 +86,12 @@ Result<Provider::Contact> FabricProvider::contact() {
   return contact;
 }
 
+Result<std::vector<Adapter>> FabricProvider::adapters() {
+  std::lock_guard lock(mutex_);
+  TUTTI_TRY(open());
+  return found_.fabric != nullptr ? found_.fabric->caps().adapters : std::vector<Adapter>();
+}
+
 void FabricProvider::expect(uint64_t number, std::shared_ptr<Worker> worker) {
   bool meets = false;
   {
@@ -104,13 +110,15 @@ void FabricProvider::forget(uint64_t number) {
   });
 }
 
-Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds timeout) {
+Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds timeout,
+                                                std::span<const size_t> adapters) {
   return {.fabric = found_.fabric.get(),
           .obstacle = found_.obstacle.empty() ? "no such network here" : found_.obstacle,
           .peer = std::move(peer),
           .clock = *options_.clock,
           .patience = timeout / 2,
-          .deadline = options_.clock->now() + timeout};
+          .deadline = options_.clock->now() + timeout,
+          .adapters = {adapters.begin(), adapters.end()}};
 }
 
 void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> control,
@@ -119,7 +127,8 @@ void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> contro
   if (isStopping_ || !startService().ok()) return;  // told; the sender finds the connection closed
   auto appointment = std::make_shared<Appointment>();
   appointment->meeting =
-      meetAsReceiver(std::move(control), meetingOptions("the sender of a link", options_.timeout),
+      meetAsReceiver(std::move(control),
+                     meetingOptions("the sender of a link", options_.timeout, worker->adapters()),
                      nextDevice_++ % found_.fabric->caps().deviceCount);
   appointment->number = number;
   appointment->worker = std::move(worker);
@@ -147,7 +156,8 @@ Result<std::unique_ptr<Connection>> FabricProvider::connect(const Contact& conta
   auto appointment = std::make_shared<Appointment>();
   std::unique_lock lock(mutex_);
   TUTTI_TRY(startService());
-  appointment->meeting = meetAsSender(std::move(control), meetingOptions(peer, timeout));
+  appointment->meeting =
+      meetAsSender(std::move(control), meetingOptions(peer, timeout, caller.adapters));
   appointments_.push_back(appointment);
   wake_.notify_all();
   met_.wait(lock, [&] { return appointment->isOver; });  // it has a deadline of its own

@@ -45,6 +45,7 @@ class FabricProvider final : public Provider {
   // The sockets' where there is no fabric; known once the contact is.
   const Caps& caps() const override { return *capsInUse_.load(std::memory_order_acquire); }
   Result<Contact> contact() override;
+  Result<std::vector<Adapter>> adapters() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
   void forget(uint64_t number) override;
   Result<std::unique_ptr<Connection>> connect(const Contact& contact, const Caller& caller,
@@ -66,7 +67,8 @@ class FabricProvider final : public Provider {
   Status startService();
   void receive(uint64_t number, std::unique_ptr<Connection> control,
                std::shared_ptr<Worker> worker);
-  Meeting::Options meetingOptions(std::string peer, Nanoseconds timeout);
+  Meeting::Options meetingOptions(std::string peer, Nanoseconds timeout,
+                                  std::span<const size_t> adapters);
   void serve();
   void stepMeetings(std::unique_lock<std::mutex>& lock);
   void deliver(Appointment& appointment);

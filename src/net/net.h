@@ -11,10 +11,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "net/gpu_memory.h"
 
 namespace tutti::net {
 
@@ -51,6 +53,11 @@ class Connection {
   // With Caps::takesAnyMemory.
   virtual void keepCopies() {}
 
+  // From here on payloads may lie in this memory, too, which stays until the connection has gone;
+  // what is received there is to be seen by the GPU once receivePayload() is through. Before the
+  // first message. An error, not logged, says why not; the connection is as it was.
+  virtual Status takeGpuMemory(const GpuRegion& region);
+
   // Some system calls. Empty where there is no wire, or nothing is known of it.
   virtual std::optional<Way> way() const { return std::nullopt; }
 
@@ -70,6 +77,8 @@ class Worker {
   // The connection of this watch is ready, or has ended. The watch is over, or was taken back just
   // now.
   virtual void work(uint64_t watch) = 0;
+  // Which of Provider::adapters() the connection is to go over; empty: any. As long as this.
+  virtual std::span<const size_t> adapters() const { return {}; }
   virtual ~Worker() = default;
 };
 
@@ -83,7 +92,8 @@ struct Caller {
   uint64_t number = 0;  // the one under which the other side expects it
   Rank self{0};
   Rank peer{0};
-  bool isControl = false;  // carries words, no data
+  bool isControl = false;              // carries words, no data
+  std::span<const size_t> adapters{};  // as Worker::adapters()
 };
 
 // Thread-safe. Workers are called on its service thread, which holds none of its locks then.
@@ -107,6 +117,8 @@ class Provider {
 
   // Listens from the first call on.
   virtual Result<Contact> contact() = 0;
+  // Those that connections go over, where they could reach memory of GPUs; empty: none could.
+  virtual Result<std::vector<Adapter>> adapters() { return std::vector<Adapter>(); }
   // A connection opened under this number goes to the worker, once. Shared with the worker's owner.
   virtual void expect(uint64_t number, std::shared_ptr<Worker> worker) = 0;
   virtual void forget(uint64_t number) = 0;
@@ -124,5 +136,9 @@ class Provider {
 
   virtual ~Provider() = default;
 };
+
+inline Status Connection::takeGpuMemory(const GpuRegion&) {
+  return Status(Code::kInvalidUsage, "this network moves memory of the host only");
+}
 
 }  // namespace tutti::net

@@ -54,7 +54,8 @@ struct CallShape {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Rank peer{0};
-  uint64_t count = 0;  // elements, as the API call counts them: a block
+  uint64_t count = 0;    // elements, as the API call counts them: a block
+  bool isOnGpu = false;  // its buffers and links are a GPU's; planned like any
   bool operator==(const CallShape&) const = default;
 };
 

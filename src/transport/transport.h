@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
+#include "device/accelerator.h"
+#include "net/gpu_memory.h"
 #include "observe/profiler.h"
 #include "wire/link.h"
 
@@ -94,6 +96,24 @@ struct Detour {
   bool isForced = false;  // else only where the sender's own adapters may not lead to the receiver
 };
 
+// For links whose long messages are a GPU's: whose, and which adapters of the network may reach it
+// from here. All outlive the links.
+struct GpuSlots {
+  device::Accelerator* gpu = nullptr;
+  bool usesDmaBuffers = true;
+  // By adapter, as tutti::net::GpuRegion has them; and those without, the nearest.
+  std::vector<std::string> sendObstacles, receiveObstacles;
+  std::vector<size_t> sendAdapters, receiveAdapters;
+};
+
+struct LinkOptions {
+  // Implicit: most links are of host memory.
+  LinkOptions(const wire::LinkGeometry& ofLink, const GpuSlots* ofGpu = nullptr)
+      : geometry(ofLink), gpu(ofGpu) {}
+  wire::LinkGeometry geometry;
+  const GpuSlots* gpu = nullptr;  // null: host memory; those that share memory take nothing else
+};
+
 // Thread-safe. Lives as long as the process's communicators.
 class Transport {
  public:
@@ -113,12 +133,12 @@ class Transport {
   // The receiver's half: makes the link's memory. Does not block.
   virtual Result<Listening> listen(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver,
-                                   const wire::LinkGeometry& geometry) = 0;
+                                   const LinkOptions& options) = 0;
   // The sender's half. May wait for the receiver's process to hand over memory or to answer, at
   // most the set-up timeout; never for its user's thread.
   virtual Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
                                                    const bootstrap::PeerInfo& receiver,
-                                                   const wire::LinkGeometry& geometry,
+                                                   const LinkOptions& options,
                                                    const Offer& offer) = 0;
   // The same by way of another process, where the transport knows of adapters. Where that process
   // cannot, directly.
@@ -131,6 +151,10 @@ class Transport {
   }
   // The process ends: others' links that it carries may end first, for so long at most.
   virtual void awaitOwners(Nanoseconds /*bound*/) {}
+  // Of the network that it goes over, as tutti::net::Provider has them.
+  virtual Result<std::vector<tutti::net::Adapter>> adapters() {
+    return std::vector<tutti::net::Adapter>();
+  }
   virtual ~Transport() = default;
 };
 

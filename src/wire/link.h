@@ -53,6 +53,8 @@ inline constexpr uint32_t kAgrees = 2;
 inline constexpr uint32_t kOffersPlace = 4;
 // A message of the receiver's own will tell the sender that this one has been read.
 inline constexpr uint32_t kIsAnswered = 8;
+// The payload lies in the link's slot in a GPU's memory (LinkView::gpuSlots).
+inline constexpr uint32_t kOnGpu = 16;
 
 // The first line of a slot.
 struct MessageHead {
@@ -188,6 +190,9 @@ struct LinkView {
   uint32_t mask = 0;               // of a message's number: its place in the ring
   size_t stride = 0;               // from one place in the ring to the next
   std::byte* longSlots = nullptr;  // null: none
+  // As many and as long, in a GPU's memory: a sender's messages go there instead; those that a
+  // receiver finds there have kOnGpu set. Null: none.
+  std::byte* gpuSlots = nullptr;
 
   MessageHead& message(uint64_t number) const {
     return *reinterpret_cast<MessageHead*>(slots + (number & mask) * stride);
@@ -195,6 +200,9 @@ struct LinkView {
   bool isLong(size_t bytes) const { return longSlots != nullptr && bytes > kShortBytes; }
   std::byte* longSlot(uint64_t number) const {
     return longSlots + (number & (geometry.slotCount - 1)) * geometry.slotBytes;
+  }
+  std::byte* gpuSlot(uint64_t number) const {
+    return gpuSlots + (number & (geometry.slotCount - 1)) * geometry.slotBytes;
   }
   // Of a link without long slots.
   std::byte* payload(uint64_t number, size_t bytes) const {
@@ -207,6 +215,15 @@ inline uint64_t longNumberOf(const MessageHead& message) {
   uint64_t number = 0;
   std::memcpy(&number, message.inlinePayload, sizeof number);
   return number;
+}
+
+inline const std::byte* longPayloadIn(const LinkView& view, const MessageHead& message) {
+  const uint64_t number = longNumberOf(message);
+  return (message.flags & kOnGpu) != 0 ? view.gpuSlot(number) : view.longSlot(number);
+}
+// Of a message that brings its payload.
+inline const std::byte* payloadIn(const LinkView& view, const MessageHead& message, size_t bytes) {
+  return view.isLong(bytes) ? longPayloadIn(view, message) : payloadOf(message, bytes);
 }
 
 // Where the receiver of a link that a network carries wants its next message, so that it needs no
@@ -286,6 +303,8 @@ inline bool hasFreeSlot(LinkPort& port, size_t bytes) {
 
 // Where the next message's payload goes. REQUIRES: hasFreeSlot().
 inline std::byte* payloadToFill(LinkPort& port, size_t bytes) {
+  if (port.view.gpuSlots != nullptr && port.view.isLong(bytes))
+    return port.view.gpuSlot(port.longNext);
   if (port.view.isLong(bytes)) return port.view.longSlot(port.longNext);
   return payloadOf(port.view.message(port.next), bytes);
 }
@@ -412,8 +431,7 @@ inline void offerLanding(LinkPort& port, std::byte* memory, size_t bytes, uint32
 // The payload of the message that is there.
 inline const std::byte* receivedPayload(const LinkPort& port, size_t bytes) {
   const MessageHead& message = port.view.message(port.next);
-  if (port.view.isLong(bytes)) return port.view.longSlot(longNumberOf(message));
-  return payloadOf(message, bytes);
+  return payloadIn(port.view, message, bytes);
 }
 
 // All that has been read: messages, and long slots.

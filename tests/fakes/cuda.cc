@@ -1,7 +1,7 @@
 // A libcuda.so.1 without a GPU: devices whose memory is the host's, whose streams are threads, and
-// which run no kernels. With it in LD_LIBRARY_PATH, GPU ranks run where there is no GPU, through
-// host memory. The interface is NVIDIA's published one; device/cuda/driver_abi_test.cc holds our
-// view of it against its header.
+// which run one kind of kernel, the executor's steps (kernels/cuda/step.cu), on the host. With it
+// in LD_LIBRARY_PATH, GPU ranks run where there is no GPU, through host memory. The interface is
+// NVIDIA's published one; device/cuda/driver_abi_test.cc holds our view of it against its header.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,6 +18,10 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "kernels/gpu_catalog.h"
+#include "kernels/kernels.h"
+#include "wire/gpu_fold.h"
 
 namespace {
 
@@ -115,6 +119,7 @@ struct Event {
 struct Memory {
   std::mutex mutex;
   std::map<Pointer, size_t> device, pinned;
+  std::map<Pointer, int> files;  // of device memory that was mapped
 };
 Memory& memory() {
   static auto* one = new Memory;
@@ -196,6 +201,11 @@ FAKE_CUDA cuDeviceCanAccessPeer(int* can, int, int) {
 }
 FAKE_CUDA cuDevicePrimaryCtxRetain(void** context, int device) {
   *context = contextOf(device);
+  return kSuccess;
+}
+FAKE_CUDA cuDevicePrimaryCtxGetState(int, unsigned* flags, int* isActive) {
+  *flags = 0;
+  *isActive = 1;
   return kSuccess;
 }
 FAKE_CUDA cuCtxGetCurrent(void** context) {
@@ -294,11 +304,22 @@ FAKE_CUDA cuMemMap(Pointer address, size_t bytes, size_t, unsigned long long han
   if (range == MAP_FAILED) return kInvalidValue;
   const std::lock_guard lock(memory().mutex);
   memory().device[address] = bytes;
+  memory().files[address] = static_cast<int>(handle);
+  return kSuccess;
+}
+// What a test's network may map.
+FAKE_CUDA cuMemGetHandleForAddressRange(void* fd, Pointer address, size_t, int,
+                                        unsigned long long) {
+  const std::lock_guard lock(memory().mutex);
+  const auto found = memory().files.find(address);
+  if (found == memory().files.end()) return kNotSupported;
+  *static_cast<int*>(fd) = ::dup(found->second);
   return kSuccess;
 }
 FAKE_CUDA cuMemUnmap(Pointer address, size_t) {
   const std::lock_guard lock(memory().mutex);
   memory().device.erase(address);
+  memory().files.erase(address);
   return kSuccess;
 }
 FAKE_CUDA cuMemSetAccess(Pointer, size_t, const void*, size_t) { return kSuccess; }
@@ -316,6 +337,9 @@ FAKE_CUDA_REFUSES(cuMemImportFromShareableHandle)
 FAKE_CUDA cuStreamCreate(void** stream, unsigned) {
   *stream = new Stream;
   return kSuccess;
+}
+FAKE_CUDA cuStreamCreateWithPriority(void** stream, unsigned flags, int) {
+  return cuStreamCreate(stream, flags);
 }
 FAKE_CUDA cuStreamDestroy_v2(void* stream) {
   delete static_cast<Stream*>(stream);
@@ -434,9 +458,45 @@ FAKE_CUDA cuGraphExecDestroy(void* executable) {
   return kSuccess;
 }
 
-// ---- kernels: none
+// ---- kernels: the executor's steps
 
-FAKE_CUDA_REFUSES(cuModuleLoadData)
-FAKE_CUDA_REFUSES(cuModuleGetFunction)
-FAKE_CUDA_REFUSES(cuFuncGetAttribute)
-FAKE_CUDA_REFUSES(cuLaunchKernelEx)
+namespace {
+
+struct LaunchShape {
+  unsigned grid[3], block[3], sharedBytes;
+  void* stream;
+};
+
+void runStep(tutti::DataType type, const tutti::wire::GpuFold& fold) {
+  tutti::kernels::fold(
+      {.type = type, .op = fold.op, .rankCount = fold.divisor},
+      {.sources = {fold.sources, static_cast<size_t>(fold.sourceCount)},
+       .destinations = {fold.destinations, static_cast<size_t>(fold.destinationCount)},
+       .elementCount = fold.elementCount,
+       .post = fold.divisor != 0});
+}
+
+}  // namespace
+
+FAKE_CUDA cuModuleLoadData(void** module, const void* image) {
+  *module = const_cast<void*>(image);
+  return kSuccess;
+}
+// A function is the number of its type, from 1 on.
+FAKE_CUDA cuModuleGetFunction(void** function, void*, const char* name) {
+  for (int type = 0; type < tutti::kDataTypeCount; ++type) {
+    if (std::strcmp(name, tutti::kernels::cuda::stepKernel(tutti::DataType(type))) != 0) continue;
+    *function = reinterpret_cast<void*>(static_cast<intptr_t>(type) + 1);
+    return kSuccess;
+  }
+  return kNotSupported;
+}
+FAKE_CUDA cuFuncGetAttribute(int* value, int, void*) {
+  *value = 0;
+  return kSuccess;
+}
+FAKE_CUDA cuLaunchKernelEx(const LaunchShape* shape, void* function, void** parameters, void**) {
+  const auto type = tutti::DataType(reinterpret_cast<intptr_t>(function) - 1);
+  const auto fold = *static_cast<const tutti::wire::GpuFold*>(parameters[0]);
+  return streamOf(shape->stream).put([type, fold] { runStep(type, fold); });
+}

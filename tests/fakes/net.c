@@ -3,11 +3,18 @@
  * interface, on FAKE_NET_DEVICES adapters (2 unless set), and insists on its contract: requests in
  * memory that was registered, at most 32 of them.
  *
+ * With FAKE_NET_GPU it takes memory of GPUs, too: "address", by copies of the driver's
+ * (libcuda.so.1) to and from buffers of its own, so it works on real ones; "dmabuf", by mapping the
+ * descriptor, or copies where that cannot be mapped; "both". What was received there shows up with
+ * iflush, not before.
+ *
  * FAKE_NET in the environment says what goes wrong: "fail-init", "no-devices", "fail-listen",
- * "fail-connect", "fail-accept", "never-connect"; "fail-send N", "fail-recv N", "fail-test N" (the
- * Nth of the process), "short N" (the Nth receive tells one byte less); "slow": every other call
- * has to be made again. FAKE_NET_REPORT names a file, to which each adapter's bytes sent are
- * written when its connections close. */
+ * "fail-connect", "fail-accept", "never-connect", "fail-gpu" (registration of GPUs' memory);
+ * "fail-send N", "fail-recv N", "fail-test N" (the Nth of the process), "short N" (the Nth receive
+ * tells one byte less); "slow": every other call has to be made again. FAKE_NET_REPORT names a
+ * file, to which each adapter's bytes sent are written when its connections close;
+ * FAKE_NET_GPU_REPORT one for what was done with GPUs' memory until then: the process, what it
+ * registered, gave back, sent, received, flushed. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,7 +26,9 @@
 #define FAKE_VERSION FAKE_NET_VERSION
 #define FAKE_ORDERS "FAKE_NET"
 #define FAKE_ADAPTER "fake"
-#include "net_plugin.h"
+static int memoryKinds(void);
+#define FAKE_MEMORY_KINDS memoryKinds()
+#include "net_gpu.h"
 
 typedef ncclResult_t (*Profiler)(void** event, int type, void* parent, int64_t id, void* data);
 
@@ -37,6 +46,10 @@ struct Request {
   uint32_t header;
   int isUsed;
   int isDone;
+  const struct Memory* memory;
+  char* target; /* of a receive into a GPU's memory: where it is to go; data is a buffer of ours */
+  int isSentFromGpu;
+  int isFlush;
 };
 
 /* Requests are a ring in the order in which they were made: bytes move for the oldest first. */
@@ -46,6 +59,8 @@ struct Comm {
   int isSender;
   unsigned first, count;
   struct Request requests[kMaxRequests];
+  struct Arrival arrivals[kMaxArrivals]; /* in a GPU's memory, not yet to be seen there */
+  unsigned arrivalCount;
 };
 
 struct Listener {
@@ -63,6 +78,7 @@ struct Handle {
 static ncclResult_t begin(Logger logger) {
   if (isOrdered("fail-init")) return ncclSystemError;
   say = logger;
+  if (memoryKinds() != kHostMemory && !openGpus()) return ncclSystemError;
   say(3, 0x10, __FILE__, __LINE__, "fake network, version %d", FAKE_NET_VERSION);
   return ncclSuccess;
 }
@@ -150,6 +166,13 @@ static ncclResult_t closeComm(void* place) {
       fclose(file);
     }
   }
+  reportGpus();
+  for (unsigned i = 0; i < comm->arrivalCount; ++i) giveBuffer(comm->arrivals[i].buffer);
+  for (unsigned i = 0; i < kMaxRequests; ++i) {
+    const struct Request* request = &comm->requests[i];
+    if (request->isUsed && (request->target != NULL || request->isSentFromGpu))
+      giveBuffer(request->data);
+  }
   close(comm->fd);
   free(comm);
   return ncclSuccess;
@@ -165,8 +188,31 @@ static ncclResult_t start(struct Comm* comm, void* data, size_t size, const stru
   if (comm->count == kMaxRequests) return ncclInternalError;
   struct Request* made = &comm->requests[(comm->first + comm->count) % kMaxRequests];
   if (made->isUsed) return ncclSuccess; /* done, but not asked about yet */
-  *made = (struct Request){
-      .comm = comm, .data = data, .size = size, .header = (uint32_t)size, .isUsed = 1};
+  char* target = NULL;
+  const int isOnGpu = memory->isOnGpu;
+  if (isOnGpu) {
+    if (size > kGpuBufferBytes) return ncclInternalError;
+    char* buffer = takeBuffer();
+    if (buffer == NULL) return ncclSuccess;
+    if (!comm->isSender) {
+      target = data;
+      atomic_fetch_add(&gpuReceives, 1);
+    } else if (!readGpu(buffer, data, size, memory)) {
+      giveBuffer(buffer);
+      return ncclSystemError;
+    } else {
+      atomic_fetch_add(&gpuSends, 1);
+    }
+    data = buffer;
+  }
+  *made = (struct Request){.comm = comm,
+                           .data = data,
+                           .size = size,
+                           .header = (uint32_t)size,
+                           .isUsed = 1,
+                           .target = target,
+                           .memory = memory,
+                           .isSentFromGpu = isOnGpu && comm->isSender};
   ++comm->count;
   *request = made;
   return ncclSuccess;
@@ -231,6 +277,10 @@ static ncclResult_t test(void* place, int* done, int* sizes) {
   struct Request* request = place;
   const long number = atomic_fetch_add(&tests, 1);
   *done = 0;
+  if (request->isFlush) {
+    *done = 1;
+    return ncclSuccess;
+  }
   if (!request->isUsed) return ncclInternalError;
   if (isNth("fail-test", number)) return ncclSystemError;
   if (mustRepeat()) return ncclSuccess;
@@ -241,6 +291,36 @@ static ncclResult_t test(void* place, int* done, int* sizes) {
   if (sizes != NULL) sizes[0] = (int)request->header - isShort;
   *done = 1;
   request->isUsed = 0;
+  if (request->isSentFromGpu) giveBuffer(request->data);
+  if (request->target == NULL) return ncclSuccess;
+  struct Comm* comm = request->comm;
+  if (comm->arrivalCount == kMaxArrivals) return ncclInternalError; /* nobody flushes */
+  comm->arrivals[comm->arrivalCount++] = (struct Arrival){.target = request->target,
+                                                          .buffer = request->data,
+                                                          .size = request->header,
+                                                          .memory = request->memory};
+  return ncclSuccess;
+}
+
+/* Not to be asked in vain: a request that is through at once. */
+static ncclResult_t flush(void* place, int count, void** data, int* sizes, void** memories,
+                          void** request) {
+  struct Comm* comm = place;
+  *request = NULL;
+  if (count != 1 || comm->isSender || !isWithin(data[0], (size_t)sizes[0], memories[0]))
+    return ncclInternalError;
+  for (unsigned i = 0; i < comm->arrivalCount; ++i) {
+    const int isWritten = writeGpu(&comm->arrivals[i]);
+    giveBuffer(comm->arrivals[i].buffer);
+    if (!isWritten) {
+      comm->arrivalCount = 0;
+      return ncclSystemError;
+    }
+  }
+  comm->arrivalCount = 0;
+  atomic_fetch_add(&gpuFlushes, 1);
+  static struct Request through = {.isFlush = 1};
+  *request = &through;
   return ncclSuccess;
 }
 
@@ -360,10 +440,12 @@ __attribute__((visibility("default"))) const struct Plugin NAME(FAKE_NET_VERSION
     .listen = (void*)LISTEN,
     .connect = (void*)CONNECT,
     .accept = (void*)ACCEPT,
-    .regMr = (void*)enroll,
-    .deregMr = (void*)release,
+    .regMr = (void*)enrollAny,
+    .regMrDmaBuf = (void*)enrollDmaBuffer,
+    .deregMr = (void*)releaseAny,
     .isend = (void*)isend,
     .irecv = (void*)irecv,
+    .iflush = (void*)flush,
     .test = (void*)test,
     .closeSend = (void*)closeComm,
     .closeRecv = (void*)closeComm,

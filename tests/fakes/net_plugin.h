@@ -14,7 +14,12 @@
 typedef void (*Logger)(int level, unsigned long flags, const char* file, int line,
                        const char* format, ...);
 
-enum { kMaxRequests = 32, kMaxDevices = 8, kHostMemory = 1 };
+enum { kMaxRequests = 32, kMaxDevices = 8, kHostMemory = 1, kGpuMemory = 2, kDmaBuffers = 4 };
+
+/* What whoever includes this takes; before it, to say otherwise. */
+#ifndef FAKE_MEMORY_KINDS
+#define FAKE_MEMORY_KINDS kHostMemory
+#endif
 
 static Logger say;
 
@@ -92,7 +97,7 @@ static inline ncclResult_t describe(int device, struct Properties* properties) {
   memset(properties, 0, sizeof *properties);
   properties->name = name[device];
   properties->guid = (uint64_t)device;
-  properties->ptrSupport = kHostMemory;
+  properties->ptrSupport = FAKE_MEMORY_KINDS;
   properties->speed = 10000;
   properties->maxComms = 1024;
   properties->maxRecvs = 1;
@@ -114,6 +119,8 @@ typedef int RegisterSize;
 struct Memory {
   char* data;
   size_t size;
+  int isOnGpu;
+  char* mapped; /* the same memory, where a descriptor of it could be mapped */
 };
 
 static inline ncclResult_t enroll(void* owner, void* data, RegisterSize size, int kind,

@@ -77,7 +77,9 @@ Status CudaDevice::initialise() {
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
                           fmt::format("device {} ({})", caps_.index, name_)));
   const ContextScope scope(driver_, context_);
-  return driver_.check(driver_.streamCreate(&ownStream_, kStreamNonBlocking), "cuStreamCreate");
+  return driver_.check(
+      driver_.streamCreateWithPriority(&ownStream_, kStreamNonBlocking, kMostUrgent),
+      "cuStreamCreateWithPriority");
 }
 
 // The primary context stays retained: memory and events of communicators that outlive this object
@@ -166,6 +168,17 @@ Status CudaDevice::copy(void* to, const void* from, size_t bytes) {
   TUTTI_TRY(driver_.check(driver_.copyAsync(asPointer(to), asPointer(from), bytes, ownStream_),
                           "cuMemcpyAsync", fmt::format("{} bytes", bytes)));
   return driver_.check(driver_.streamSynchronize(ownStream_), "cuStreamSynchronize");
+}
+
+Result<UniqueFd> CudaDevice::exportForDevices(const DeviceMemory& memory) {
+  const ContextScope scope(driver_, context_);
+  int fd = -1;
+  const DriverResult result =
+      driver_.rangeHandle(&fd, asPointer(memory.address()), memory.bytes(), kRangeHandleDmaBuf, 0);
+  if (result == kSuccess) return UniqueFd(fd);
+  return Status(Code::kUnhandledCudaError,
+                fmt::format("the driver of device {} gives no DMA buffer of its memory ({})",
+                            caps_.index, result));
 }
 
 // Memory that the driver does not know is the host's own.
@@ -324,6 +337,15 @@ Result<void*> CudaDevice::createStream() {
   const ContextScope scope(driver_, context_);
   StreamHandle stream = nullptr;
   TUTTI_TRY(driver_.check(driver_.streamCreate(&stream, kStreamNonBlocking), "cuStreamCreate"));
+  return static_cast<void*>(stream);
+}
+
+Result<void*> CudaDevice::createUrgentStream() {
+  const ContextScope scope(driver_, context_);
+  StreamHandle stream = nullptr;
+  TUTTI_TRY(
+      driver_.check(driver_.streamCreateWithPriority(&stream, kStreamNonBlocking, kMostUrgent),
+                    "cuStreamCreateWithPriority"));
   return static_cast<void*>(stream);
 }
 

@@ -36,6 +36,7 @@ class CudaDevice final : public Device, public Accelerator {
   Result<std::unique_ptr<DeviceMemory>> importMemory(UniqueFd handle, size_t bytes) override;
   Result<std::unique_ptr<SharedWords>> makeWords(size_t bytes) override;
   Status copy(void* to, const void* from, size_t bytes) override;
+  Result<UniqueFd> exportForDevices(const DeviceMemory& memory) override;
   Result<MemoryPlace> placeOf(const void* address) override;
   bool hasAllocated(const void* memory) override;
   Result<Allocation> allocationOf(const void* address) override;
@@ -51,6 +52,7 @@ class CudaDevice final : public Device, public Accelerator {
   Status awaitWord(const void* word, uint32_t value, void* stream) override;
   Status writeWord(void* word, uint32_t value, void* stream) override;
   Result<void*> createStream() override;
+  Result<void*> createUrgentStream() override;
   void destroyStream(void* stream) override;
   Result<Event*> createEvent() override;
   void destroyEvent(Event* event) override;
@@ -73,7 +75,7 @@ class CudaDevice final : public Device, public Accelerator {
   std::string busId_;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;
-  StreamHandle ownStream_ = nullptr;  // non-blocking; for copies that are waited for
+  StreamHandle ownStream_ = nullptr;  // urgent; for copies that are waited for
 
   std::mutex mutex_;                                                      // guards the fields below
   std::unordered_map<const void*, Module> modules_;                       // by image

@@ -60,6 +60,9 @@ inline constexpr int kAllocationPinned = 1;
 inline constexpr int kAccessReadWrite = 3;
 inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kWaitValueEqual = 1;
+inline constexpr int kAttributeMappedForDevices = 110;  // cuMemCreate's memory, for RDMA
+inline constexpr int kRangeHandleDmaBuf = 1;
+inline constexpr int kMostUrgent = -1000;     // the driver takes the highest priority that there is
 inline constexpr int kLaunchStartsEarly = 6;  // programmatic stream serialization
 
 struct MemoryLocation {
@@ -143,10 +146,13 @@ struct AccessDescription {
   X(memorySetAccess, cuMemSetAccess, (DevicePointer, size_t, const AccessDescription*, size_t))   \
   X(memoryExport, cuMemExportToShareableHandle,                                                   \
     (void*, AllocationHandle, int, unsigned long long))                                           \
+  X(rangeHandle, cuMemGetHandleForAddressRange,                                                   \
+    (void*, DevicePointer, size_t, int, unsigned long long))                                      \
   X(memoryImport, cuMemImportFromShareableHandle, (AllocationHandle*, void*, int))                \
   X(copyAsync, cuMemcpyAsync, (DevicePointer, DevicePointer, size_t, StreamHandle))               \
   X(fillAsync, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, StreamHandle))             \
   X(streamCreate, cuStreamCreate, (StreamHandle*, unsigned))                                      \
+  X(streamCreateWithPriority, cuStreamCreateWithPriority, (StreamHandle*, unsigned, int))         \
   X(streamDestroy, cuStreamDestroy_v2, (StreamHandle))                                            \
   X(streamSynchronize, cuStreamSynchronize, (StreamHandle))                                       \
   X(streamWaitEvent, cuStreamWaitEvent, (StreamHandle, EventHandle, unsigned))                    \

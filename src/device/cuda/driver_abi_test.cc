@@ -37,6 +37,9 @@ static_assert(kPeerAccessIsOn == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 static_assert(kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kDeinitialized == CUDA_ERROR_DEINITIALIZED);
 static_assert(kAttributeVirtualMemory == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+static_assert(kAttributeMappedForDevices ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+static_assert(kRangeHandleDmaBuf == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 static_assert(kAttributePosixHandles ==
               CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 static_assert(kFunctionLocalBytes == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);

@@ -143,6 +143,16 @@ inline void fakeMappings(Driver& driver) {
     *static_cast<int*>(fd) = ::dup(static_cast<int>(handle));
     return fakeResult("cuMemExportToShareableHandle");
   };
+  driver.rangeHandle = [](void* fd, DevicePointer address, size_t, int, unsigned long long) {
+    FakeGpus& gpus = FakeGpus::get();
+    {
+      std::lock_guard lock(gpus.mutex);
+      const auto found = gpus.handles.find(address);
+      if (found == gpus.handles.end()) return 1;
+      *static_cast<int*>(fd) = ::dup(static_cast<int>(found->second));
+    }
+    return fakeResult("cuMemGetHandleForAddressRange");
+  };
   driver.memoryImport = [](AllocationHandle* handle, void* fd, int) {
     *handle =
         static_cast<AllocationHandle>(::dup(static_cast<int>(reinterpret_cast<intptr_t>(fd))));
@@ -217,6 +227,10 @@ inline void fakeStreams(Driver& driver) {
   driver.streamCreate = [](StreamHandle* stream, unsigned) {
     *stream = fakeHandle<StreamHandle>();
     return fakeResult("cuStreamCreate");
+  };
+  driver.streamCreateWithPriority = [](StreamHandle* stream, unsigned, int) {
+    *stream = fakeHandle<StreamHandle>();
+    return fakeResult("cuStreamCreateWithPriority");
   };
   driver.streamDestroy = [](StreamHandle) { return fakeResult("cuStreamDestroy"); };
   driver.streamSynchronize = [](StreamHandle) { return fakeResult("cuStreamSynchronize"); };

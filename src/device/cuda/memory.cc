@@ -35,7 +35,13 @@ class MappedMemory final : public DeviceMemory {
   }
 
   Status create(size_t bytes) {
-    const AllocationProperties properties = propertiesOf();
+    AllocationProperties properties = propertiesOf();
+    int isMappedForDevices = 0;
+    TUTTI_TRY(
+        owner_.driver.check(owner_.driver.deviceAttribute(
+                                &isMappedForDevices, kAttributeMappedForDevices, owner_.device),
+                            "cuDeviceGetAttribute"));
+    properties.flags.rdmaCapable = isMappedForDevices != 0 ? 1 : 0;
     bytes_ = bytes;
     return owner_.driver.check(owner_.driver.memoryCreate(&handle_, bytes, &properties, 0),
                                "cuMemCreate",

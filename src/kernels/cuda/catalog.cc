@@ -404,6 +404,24 @@ KernelNames kernelNames(int32_t image, int32_t rankCount) {
           fold ? transfers : transferKernel().kernel, sharingKernel(fold, rankCount)};
 }
 
+const char* stepKernel(DataType type) {
+  switch (type) {
+    case DataType::kInt8: return "tuttiStep_kInt8";
+    case DataType::kUint8: return "tuttiStep_kUint8";
+    case DataType::kInt32: return "tuttiStep_kInt32";
+    case DataType::kUint32: return "tuttiStep_kUint32";
+    case DataType::kInt64: return "tuttiStep_kInt64";
+    case DataType::kUint64: return "tuttiStep_kUint64";
+    case DataType::kFloat16: return "tuttiStep_kFloat16";
+    case DataType::kFloat32: return "tuttiStep_kFloat32";
+    case DataType::kFloat64: return "tuttiStep_kFloat64";
+    case DataType::kBfloat16: return "tuttiStep_kBfloat16";
+    case DataType::kFloat8E4M3: return "tuttiStep_kFloat8E4M3";
+    case DataType::kFloat8E5M2: return "tuttiStep_kFloat8E5M2";
+  }
+  return "";
+}
+
 wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {
   wire::GpuCall call{};
   call.count = request.count;

@@ -5,6 +5,7 @@
 namespace tutti::kernels::cuda {
 
 std::span<const unsigned char> image(int32_t) { return {}; }
+std::span<const unsigned char> stepImage() { return {}; }
 
 }  // namespace tutti::kernels::cuda
 #endif

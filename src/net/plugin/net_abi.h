@@ -13,6 +13,8 @@ namespace tutti::net::plugin::abi {
 
 inline constexpr size_t kHandleBytes = 128;
 inline constexpr int kHostMemory = 1;  // kinds of memory, as bits
+inline constexpr int kGpuMemory = 2;
+inline constexpr int kDmaBuffers = 4;  // a GPU's, by a descriptor
 inline constexpr int kHostDevice = 0;  // netDeviceType of an adapter that the host drives
 inline constexpr int kNoTrafficClass = -1;
 
@@ -166,11 +168,15 @@ struct Net {
   typename T::Accept accept;
   ncclResult_t (*registerMemory)(void* connection, void* data, typename T::RegisterSize size,
                                  int kind, void** memory);
-  void* registerDmaBuf;
+  // Of a GPU's memory; null where the plug-in has none.
+  ncclResult_t (*registerDmaBuffer)(void* connection, void* data, size_t size, int kind,
+                                    uint64_t offset, int descriptor, void** memory);
   ncclResult_t (*deregisterMemory)(void* connection, void* memory);
   typename T::Send send;
   typename T::Receive receive;
-  void* flush;
+  // No request: there is nothing to wait for.
+  ncclResult_t (*flush)(void* receiver, int count, void** data, int* sizes, void** memories,
+                        void** request);
   ncclResult_t (*test)(void* request, int* isDone, int* sizes);
   ncclResult_t (*closeSend)(void* sender);
   ncclResult_t (*closeReceive)(void* receiver);

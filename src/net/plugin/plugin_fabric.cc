@@ -93,6 +93,29 @@ struct Calls : CallCheck {
                                     abi::kHostMemory, memory),
                  "regMr");
   }
+
+  // By a descriptor where there is one and the plug-in has a use for it.
+  Status enrollGpu(void* connection, const GpuRegion& region, int kinds, void** memory) const {
+    using Size = typename abi::Types<kVersion>::RegisterSize;
+    const std::span<std::byte> bytes = region.bytes;
+    Status byBuffer;
+    if ((kinds & abi::kDmaBuffers) != 0 && region.dmaBuffer >= 0 &&
+        net.registerDmaBuffer != nullptr) {
+      byBuffer = check(net.registerDmaBuffer(connection, bytes.data(), bytes.size(),
+                                             abi::kGpuMemory, 0, region.dmaBuffer, memory),
+                       "regMrDmaBuf");
+      if (byBuffer.ok()) return byBuffer;
+    }
+    if ((kinds & abi::kGpuMemory) != 0) {
+      return check(net.registerMemory(connection, bytes.data(), static_cast<Size>(bytes.size()),
+                                      abi::kGpuMemory, memory),
+                   "regMr of a GPU's memory");
+    }
+    return byBuffer.ok() ? failure(
+                               "it takes memory of GPUs as DMA buffers only, of which there is "
+                               "none here")
+                         : std::move(byBuffer);
+  }
 };
 
 enum class Side : uint8_t { kSender, kReceiver };
@@ -100,8 +123,8 @@ enum class Side : uint8_t { kSender, kReceiver };
 template <int kVersion>
 class PluginLane final : public Lane {
  public:
-  PluginLane(const Calls<kVersion>& calls, void* connection, Side side)
-      : calls_(calls), connection_(connection), side_(side) {}
+  PluginLane(const Calls<kVersion>& calls, void* connection, Side side, int memoryKinds)
+      : calls_(calls), connection_(connection), side_(side), memoryKinds_(memoryKinds) {}
   ~PluginLane() override {
     if (side_ == Side::kSender) {
       calls_.tell(calls_.net.closeSend(connection_), "closeSend");
@@ -115,6 +138,11 @@ class PluginLane final : public Lane {
   Result<Memory> enroll(std::span<std::byte> memory) override {
     Memory enrolled;
     TUTTI_TRY(calls_.enroll(connection_, memory, &enrolled.name));
+    return enrolled;
+  }
+  Result<Memory> enrollGpu(const GpuRegion& region) override {
+    Memory enrolled;
+    TUTTI_TRY(calls_.enrollGpu(connection_, region, memoryKinds_, &enrolled.name));
     return enrolled;
   }
   void release(Memory memory) override {
@@ -140,16 +168,28 @@ class PluginLane final : public Lane {
     return std::optional<size_t>(static_cast<size_t>(size));
   }
 
+  Result<Request> flush(std::span<std::byte> bytes, Memory memory) override {
+    Request request;
+    if (side_ == Side::kSender || calls_.net.flush == nullptr) return request;
+    void* data = bytes.data();
+    auto size = static_cast<int>(bytes.size());
+    TUTTI_TRY(calls_.check(
+        calls_.net.flush(connection_, 1, &data, &size, &memory.name, &request.name), "iflush"));
+    return request;
+  }
+
  private:
   const Calls<kVersion>& calls_;
   void* const connection_;
   const Side side_;
+  const int memoryKinds_;  // of its adapter
 };
 
 template <int kVersion>
 class PluginListener final : public LaneListener {
  public:
-  explicit PluginListener(const Calls<kVersion>& calls) : calls_(calls) {}
+  PluginListener(const Calls<kVersion>& calls, int memoryKinds)
+      : calls_(calls), memoryKinds_(memoryKinds) {}
   ~PluginListener() override {
     if (listener_ != nullptr) calls_.tell(calls_.net.closeListen(listener_), "closeListen");
   }
@@ -167,12 +207,14 @@ class PluginListener final : public LaneListener {
     TUTTI_TRY(calls_.accept(listener_, &connection));
     std::unique_ptr<Lane> lane;
     if (connection != nullptr)
-      lane = std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kReceiver);
+      lane =
+          std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kReceiver, memoryKinds_);
     return lane;
   }
 
  private:
   const Calls<kVersion>& calls_;
+  const int memoryKinds_;
   alignas(16) LaneHandle handle_{};
   void* listener_ = nullptr;
 };
@@ -182,20 +224,25 @@ static_assert(sizeof(LaneHandle) >= abi::kHandleBytes);
 template <int kVersion>
 class PluginDialer final : public LaneDialer {
  public:
-  PluginDialer(const Calls<kVersion>& calls, int device, const LaneHandle& handle)
+  struct Device {
+    int number = 0;
+    int memoryKinds = 0;
+  };
+  PluginDialer(const Calls<kVersion>& calls, const Device& device, const LaneHandle& handle)
       : calls_(calls), device_(device), handle_(handle) {}
   Result<std::unique_ptr<Lane>> connect() override {
     void* connection = nullptr;
-    TUTTI_TRY(calls_.connect(device_, handle_.data(), &connection));
+    TUTTI_TRY(calls_.connect(device_.number, handle_.data(), &connection));
     std::unique_ptr<Lane> lane;
     if (connection != nullptr)
-      lane = std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kSender);
+      lane = std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kSender,
+                                                    device_.memoryKinds);
     return lane;
   }
 
  private:
   const Calls<kVersion>& calls_;
-  const int device_;
+  const Device device_;
   alignas(16) LaneHandle handle_;
 };
 
@@ -222,6 +269,7 @@ class PluginFabric final : public Fabric {
                        return take(properties);
                      }));
     caps_.deviceCount = adapters_.numbers.size();
+    if (std::ranges::none_of(caps_.adapters, &Adapter::canReachGpus)) caps_.adapters.clear();
     caps_.description += adapters_.description;
     if (caps_.maxMessageBytes >= kMinMessageBytes) return {};
     return calls_.failure(fmt::format("its messages hold {} bytes, at least {} are needed",
@@ -231,14 +279,17 @@ class PluginFabric final : public Fabric {
   const Caps& caps() const override { return caps_; }
 
   Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
-    auto listener = std::make_unique<PluginListener<kVersion>>(calls_);
+    auto listener = std::make_unique<PluginListener<kVersion>>(calls_, memoryKinds_[device]);
     TUTTI_TRY(listener->listen(adapters_.numbers[device]));
     return std::unique_ptr<LaneListener>(std::move(listener));
   }
 
   Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
-    return std::unique_ptr<LaneDialer>(
-        std::make_unique<PluginDialer<kVersion>>(calls_, adapters_.numbers[device], handle));
+    return std::unique_ptr<LaneDialer>(std::make_unique<PluginDialer<kVersion>>(
+        calls_,
+        typename PluginDialer<kVersion>::Device{.number = adapters_.numbers[device],
+                                                .memoryKinds = memoryKinds_[device]},
+        handle));
   }
 
  private:
@@ -251,12 +302,19 @@ class PluginFabric final : public Fabric {
       if (properties.maxPointToPointBytes != 0)
         caps_.maxMessageBytes = std::min(caps_.maxMessageBytes, properties.maxPointToPointBytes);
     }
+    memoryKinds_.push_back(properties.memoryKinds);
+    caps_.adapters.push_back({.name = properties.name != nullptr ? properties.name : "?",
+                              .place = properties.pciPath != nullptr ? properties.pciPath : "",
+                              .takesGpuMemory = (properties.memoryKinds & abi::kGpuMemory) != 0,
+                              .takesDmaBuffers = (properties.memoryKinds & abi::kDmaBuffers) != 0 &&
+                                                 calls_.net.registerDmaBuffer != nullptr});
     return true;
   }
 
   Calls<kVersion> calls_;
   Caps caps_;
   Adapters adapters_;
+  std::vector<int> memoryKinds_;  // of each
   bool isOpen_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -16,6 +17,12 @@ std::string pciAddress(const ::ibv_device& device) {
   if (length <= 0) return {};
   const std::string_view path(target, static_cast<size_t>(length));
   return std::string(path.substr(path.rfind('/') + 1));
+}
+
+bool hasPeerMemory(const VerbsOptions& options) {
+  return std::ranges::any_of(options.peerMemoryMarks, [](const std::string& mark) {
+    return ::access(mark.c_str(), F_OK) == 0;
+  });
 }
 
 Gid::Kind kindOf(uint32_t type) {
@@ -37,11 +44,12 @@ Result<std::unique_ptr<Adapter>> Adapter::open(const Library& library, ::ibv_dev
   ::ibv_pd* domain = library.allocateDomain(context);
   if (domain == nullptr) return check(errno, "ibv_alloc_pd", adapter->name_);
   adapter->domain_ = Owned<::ibv_pd>(domain, {library.freeDomain});
-  adapter->registrations_ =
-      std::make_unique<Registrations>(Registrations::Options{.library = library,
-                                                             .domain = domain,
-                                                             .adapter = adapter->name_,
-                                                             .isRelaxed = options.ordersRelaxed});
+  adapter->registrations_ = std::make_unique<Registrations>(
+      Registrations::Options{.library = library,
+                             .domain = domain,
+                             .adapter = adapter->name_,
+                             .isRelaxed = options.ordersRelaxed,
+                             .hasPeerMemory = hasPeerMemory(options)});
   adapter->address_ = pciAddress(*device);
   for (uint8_t port = 1; port <= attributes.phys_port_cnt; ++port)
     TUTTI_TRY(adapter->look(options, port));

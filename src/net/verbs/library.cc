@@ -49,7 +49,10 @@ Result<Library> loadLibrary(const std::string& file) {
   shared.find(library.eventName, "ibv_event_type_str");
   shared.find(library.statusName, "ibv_wc_status_str");
   shared.find(library.prepareForForks, "ibv_fork_init");
-  if (shared.missing() == nullptr) return library;
+  if (shared.missing() == nullptr) {
+    shared.find(library.registerDmaBuffer, "ibv_reg_dmabuf_mr");
+    return library;
+  }
   return Status(Code::kSystemError, fmt::format("{} has no {}: rdma-core 32 or later is needed",
                                                 file, shared.missing()));
 }

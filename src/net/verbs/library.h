@@ -24,6 +24,7 @@ struct Library {
   decltype(&::ibv_reg_mr) registerMemory = nullptr;
   decltype(&::ibv_reg_mr_iova2) registerRelaxed = nullptr;
   decltype(&::ibv_dereg_mr) deregisterMemory = nullptr;
+  decltype(&::ibv_reg_dmabuf_mr) registerDmaBuffer = nullptr;  // null before rdma-core 34
   decltype(&::ibv_create_cq) createQueue = nullptr;
   decltype(&::ibv_destroy_cq) destroyQueue = nullptr;
   decltype(&::ibv_create_qp) createPair = nullptr;

@@ -40,16 +40,21 @@ bool goesByGid(const Ends& ends) {
   return address;
 }
 
-Status toInit(const Library& library, ::ibv_qp* pair, const Port& port, uint16_t keyIndex) {
+struct First {
+  uint16_t keyIndex = 0;
+  bool isRead = false;
+};
+
+Status toInit(const Library& library, ::ibv_qp* pair, const Port& port, const First& first) {
   ::ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
-  attributes.pkey_index = keyIndex;
+  attributes.pkey_index = first.keyIndex;
   attributes.port_num = port.number;
-  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  attributes.qp_access_flags = first.isRead ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
   return check(
       library.modifyPair(pair, &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-      "ibv_modify_qp to INIT", fmt::format("{} (NCCL_IB_PKEY={})", port.name, keyIndex));
+      "ibv_modify_qp to INIT", fmt::format("{} (NCCL_IB_PKEY={})", port.name, first.keyIndex));
 }
 
 // Both give ibv_modify_qp's answer.
@@ -174,7 +179,8 @@ Status QueuePairs::connect(const Library& library, const VerbsOptions& options,
                                 ends.port.name, ends.port.isEthernet ? "Ethernet" : "InfiniBand"));
     }
     ::ibv_qp* pair = pairs_[i].get();
-    TUTTI_TRY(toInit(library, pair, ends.port, options.partitionKeyIndex));
+    TUTTI_TRY(toInit(library, pair, ends.port,
+                     {.keyIndex = options.partitionKeyIndex, .isRead = route.isRead}));
     const std::string subject =
         fmt::format("{} (GID {}: {}) towards {} (LID {})", ends.port.name, ends.port.gid.index,
                     ends.port.gid.text(), hexGid(ends.peer.gid), ends.peer.lid);

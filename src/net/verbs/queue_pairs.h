@@ -69,6 +69,7 @@ class QueuePairs {
     LaneTerms own;
     LaneTerms peer;
     uint8_t trafficClass = 0;
+    bool isRead = false;  // the other end reads memory here instead of writing
   };
   // From "just made" to "ready to send".
   Status connect(const Library& library, const VerbsOptions& options, const Route& route);

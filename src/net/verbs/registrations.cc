@@ -57,6 +57,37 @@ Result<Owned<::ibv_mr>> Registrations::registerPages(uintptr_t begin, size_t byt
   return Owned<::ibv_mr>(region, {options_.library.deregisterMemory});
 }
 
+Result<Owned<::ibv_mr>> Registrations::registerGpu(const GpuRegion& region) const {
+  constexpr int kGpuAccess = kAccess | IBV_ACCESS_REMOTE_READ;
+  void* const data = region.bytes.data();
+  ::ibv_mr* known = nullptr;
+  int error = EOPNOTSUPP;
+  if (region.dmaBuffer >= 0 && options_.library.registerDmaBuffer != nullptr) {
+    known = options_.library.registerDmaBuffer(options_.domain, 0, region.bytes.size(),
+                                               reinterpret_cast<uintptr_t>(data), region.dmaBuffer,
+                                               kGpuAccess);
+    error = errno;
+  }
+  if (known == nullptr && options_.hasPeerMemory) {
+    known = options_.library.registerMemory(options_.domain, data, region.bytes.size(), kGpuAccess);
+    error = errno;
+  }
+  if (known == nullptr) {
+    return check(error, "registration of a GPU's memory",
+                 fmt::format("{} bytes for {}", region.bytes.size(), options_.adapter));
+  }
+  return Owned<::ibv_mr>(known, {options_.library.deregisterMemory});
+}
+
+// A driver that could says that the descriptor is none.
+bool Registrations::takesDmaBuffers() const {
+  if (options_.library.registerDmaBuffer == nullptr) return false;
+  ::ibv_mr* none = options_.library.registerDmaBuffer(options_.domain, 0, 0, 0, -1, 0);
+  if (none == nullptr) return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT;
+  options_.library.deregisterMemory(none);
+  return true;
+}
+
 Result<Owned<::ibv_mr>> Registrations::registerOrdered(std::span<std::byte> memory) const {
   ::ibv_mr* region =
       options_.library.registerMemory(options_.domain, memory.data(), memory.size(), kAccess);

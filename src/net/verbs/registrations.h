@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "net/gpu_memory.h"
 #include "net/verbs/library.h"
 
 namespace tutti::net::verbs {
@@ -18,15 +19,22 @@ namespace tutti::net::verbs {
 class Registrations {
  public:
   struct Options {
-    const Library& library;  // outlives this
-    ::ibv_pd* domain;        // likewise
-    std::string adapter;     // its name, for messages
-    bool isRelaxed = false;  // its writes may pass each other on the way to memory
+    const Library& library;      // outlives this
+    ::ibv_pd* domain;            // likewise
+    std::string adapter;         // its name, for messages
+    bool isRelaxed = false;      // its writes may pass each other on the way to memory
+    bool hasPeerMemory = false;  // the kernel finds a GPU's memory by its address
   };
   explicit Registrations(Options options);
 
   Result<::ibv_mr*> acquire(std::span<std::byte> memory);
   void release(::ibv_mr* region);
+  // Of a GPU's memory, which the adapter may read, too, so that flushes work; by its descriptor
+  // where that can be, else by its address. Ordered.
+  Result<Owned<::ibv_mr>> registerGpu(const GpuRegion& region) const;
+  // Whether it takes descriptors at all; asked of the adapter's driver.
+  bool takesDmaBuffers() const;
+  bool takesGpuMemory() const { return options_.hasPeerMemory; }
   // A registration of its own, of these bytes, whose writes keep their order.
   Result<Owned<::ibv_mr>> registerOrdered(std::span<std::byte> memory) const;
 

@@ -166,6 +166,7 @@ class VerbsFabric final : public Fabric {
                                             .mostTogether = kMaxPorts});
     caps_.name = "IB";
     caps_.deviceCount = groups.size();
+    addAdapters(groups, roads);
     caps_.description = fmt::format("{} adapter{}", groups.size(), groups.size() == 1 ? "" : "s");
     for (const std::vector<size_t>& members : groups) {
       devices_.emplace_back();
@@ -182,6 +183,22 @@ class VerbsFabric final : public Fabric {
             port.isEthernet ? fmt::format("RoCE from {}", port.gid.text()) : "InfiniBand");
       }
     }
+  }
+
+  // As memory of GPUs goes: ports that act as one take what all of them take.
+  void addAdapters(const std::vector<std::vector<size_t>>& groups, const std::vector<Road>& roads) {
+    for (const std::vector<size_t>& members : groups) {
+      const Adapter& first = *roads[members.front()].adapter;
+      net::Adapter adapter{.name = first.name(), .place = first.address()};
+      adapter.takesGpuMemory = adapter.takesDmaBuffers = true;
+      for (const size_t i : members) {
+        const Registrations& registrations = roads[i].adapter->registrations();
+        adapter.takesGpuMemory = adapter.takesGpuMemory && registrations.takesGpuMemory();
+        adapter.takesDmaBuffers = adapter.takesDmaBuffers && registrations.takesDmaBuffers();
+      }
+      caps_.adapters.push_back(std::move(adapter));
+    }
+    if (std::ranges::none_of(caps_.adapters, &net::Adapter::canReachGpus)) caps_.adapters.clear();
   }
 
   void decline(std::string_view why) {

@@ -88,8 +88,31 @@ Result<Lane::Memory> VerbsLane::enroll(std::span<std::byte> memory) {
   return Memory{enrolled.release()};
 }
 
+Result<Lane::Memory> VerbsLane::enrollGpu(const GpuRegion& region) {
+  auto enrolled = std::make_unique<Enrolled>();
+  for (const Road& road : pairs_.roads()) {
+    TUTTI_TRY_ASSIGN(auto own, road.adapter->registrations().registerGpu(region));
+    enrolled->regions.push_back(own.get());
+    enrolled->own.push_back(std::move(own));
+  }
+  if (!isSender() && flusher_ == nullptr) {
+    TUTTI_TRY_ASSIGN(flusher_, Flusher::open({.library = options_.library,
+                                              .settings = options_.settings,
+                                              .roads = pairs_.roads(),
+                                              .packetNumber = options_.packetNumber}));
+  }
+  return Memory{enrolled.release()};
+}
+
+Result<Lane::Request> VerbsLane::flush(std::span<std::byte> bytes, Memory memory) {
+  if (flusher_ == nullptr || bytes.empty()) return Request{};
+  TUTTI_TRY(flusher_->start(bytes.data(), static_cast<const Enrolled*>(memory.name)->regions));
+  return Request{flusher_.get()};
+}
+
 void VerbsLane::release(Memory memory) {
   const std::unique_ptr<Enrolled> enrolled(static_cast<Enrolled*>(memory.name));
+  if (!enrolled->own.empty()) return;
   for (size_t i = 0; i < enrolled->regions.size(); ++i)
     pairs_.roads()[i].adapter->registrations().release(enrolled->regions[i]);
 }
@@ -234,6 +257,10 @@ Status VerbsLane::writeCredit(const Credit& credit) {
 
 // What was through before something failed stays good, also where its completion is read later.
 Result<std::optional<size_t>> VerbsLane::test(Request request) {
+  if (request.name == flusher_.get()) {
+    TUTTI_TRY_ASSIGN(const bool isThrough, flusher_->poll());
+    return isThrough ? std::optional<size_t>(0) : std::nullopt;
+  }
   auto& operation = *static_cast<Operation*>(request.name);
   if (operation.openCount != 0) poll();
   if (operation.openCount == 0) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "net/fabric.h"
+#include "net/verbs/flusher.h"
 #include "net/verbs/queue_pairs.h"
 
 namespace tutti::net::verbs {
@@ -51,7 +52,9 @@ class VerbsLane final : public Lane {
   Status meet(const LaneTerms& peer);
 
   Result<Memory> enroll(std::span<std::byte> memory) override;
+  Result<Memory> enrollGpu(const GpuRegion& region) override;
   void release(Memory memory) override;
+  Result<Request> flush(std::span<std::byte> bytes, Memory memory) override;
   Result<Request> post(std::span<std::byte> bytes, Memory memory) override;
   Result<std::optional<size_t>> test(Request request) override;
 
@@ -59,6 +62,7 @@ class VerbsLane final : public Lane {
   // What Memory names: the registration of each port's adapter.
   struct Enrolled {
     std::vector<::ibv_mr*> regions;
+    std::vector<Owned<::ibv_mr>> own;  // the same, of a GPU's memory: shared with nobody
   };
   struct Operation {
     bool isUsed = false;
@@ -108,7 +112,8 @@ class VerbsLane final : public Lane {
   std::array<Credit, kMaxRequests> credits_;
   Alarm alarm_;
   Owned<::ibv_mr> creditRegion_;
-  QueuePairs pairs_;  // the first to go: then no adapter touches the rest
+  std::unique_ptr<Flusher> flusher_;  // a receiver's with memory of a GPU
+  QueuePairs pairs_;                  // the first to go: then no adapter touches the rest
 };
 
 }  // namespace tutti::net::verbs

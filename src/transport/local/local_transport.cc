@@ -71,7 +71,8 @@ std::string LocalTransport::obstacle(const bootstrap::PeerInfo& sender,
 }
 
 Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo&, const bootstrap::PeerInfo&,
-                                         const wire::LinkGeometry& geometry) {
+                                         const LinkOptions& options) {
+  const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   // Anonymous pages are zero, and cost nothing before a slot is used.
   const size_t bytes = wire::linkBytes(geometry);
@@ -88,8 +89,9 @@ Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo&, const boots
 
 Result<std::unique_ptr<LinkEnd>> LocalTransport::connect(const bootstrap::PeerInfo& sender,
                                                          const bootstrap::PeerInfo& receiver,
-                                                         const wire::LinkGeometry& geometry,
+                                                         const LinkOptions& options,
                                                          const Offer& offer) {
+  const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kLocal, geometry));
   std::shared_ptr<UniqueMapping> memory = exchange_->take(token);

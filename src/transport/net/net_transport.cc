@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "base/mapping.h"
 #include "transport/net/net_offer.h"
 #include "transport/net/pump.h"
@@ -15,11 +16,27 @@
 namespace tutti::transport::net {
 namespace {
 
+const std::vector<size_t> kNoAdapters;
+
+// Where a ring lies: plain memory, pages of which cost nothing until a slot there is touched, and
+// perhaps slots in a GPU's.
+struct RingMemory {
+  UniqueMapping pages;
+  std::unique_ptr<device::DeviceMemory> gpu;
+  UniqueFd dmaBuffer;  // of gpu, where its driver gives one
+
+  tutti::net::GpuRegion region(const std::vector<std::string>& obstacles) const {
+    return {.bytes = {static_cast<std::byte*>(gpu->address()), gpu->bytes()},
+            .dmaBuffer = dmaBuffer.get(),
+            .obstacles = obstacles};
+  }
+};
+
 // The ring is plain memory; the pump may be at work in the provider's thread when the end goes.
 template <typename PumpKind>
 class NetEnd : public LinkEnd {
  public:
-  NetEnd(UniqueMapping memory, std::shared_ptr<PumpKind> pump, tutti::net::Provider& provider)
+  NetEnd(RingMemory memory, std::shared_ptr<PumpKind> pump, tutti::net::Provider& provider)
       : provider_(provider), memory_(std::move(memory)), pump_(std::move(pump)) {}
   ~NetEnd() override { pump_->close(); }
   const wire::LinkView& view() const override { return pump_->ring(); }
@@ -29,7 +46,7 @@ class NetEnd : public LinkEnd {
   bool takesAnyMemory() const { return provider_.caps().takesAnyMemory; }
 
   tutti::net::Provider& provider_;
-  const UniqueMapping memory_;
+  const RingMemory memory_;
   const std::shared_ptr<PumpKind> pump_;  // shared with the provider while it watches the
                                           // connection
 };
@@ -42,7 +59,7 @@ class NetSenderEnd final : public NetEnd<SendPump> {
 
 class NetReceiverEnd final : public NetEnd<ReceivePump> {
  public:
-  NetReceiverEnd(UniqueMapping memory, std::shared_ptr<ReceivePump> pump,
+  NetReceiverEnd(RingMemory memory, std::shared_ptr<ReceivePump> pump,
                  tutti::net::Provider& provider, uint64_t number)
       : NetEnd(std::move(memory), std::move(pump), provider), number_(number) {}
   ~NetReceiverEnd() override { provider_.forget(number_); }
@@ -52,10 +69,32 @@ class NetReceiverEnd final : public NetEnd<ReceivePump> {
   const uint64_t number_;
 };
 
-// Pages that no slot has touched cost nothing.
-Result<UniqueMapping> makeRing(const wire::LinkGeometry& geometry) {
+// `adapters`: those that may reach the GPU's memory, where the link is to have some.
+Result<RingMemory> makeRing(const LinkOptions& options, const std::vector<size_t>& adapters) {
+  const wire::LinkGeometry& geometry = options.geometry;
   const size_t bytes = wire::linkBytes(geometry);
-  return mapPrivate(bytes, fmt::format("of a link of {} bytes", bytes));
+  RingMemory memory;
+  TUTTI_TRY_ASSIGN(memory.pages, mapPrivate(bytes, fmt::format("of a link of {} bytes", bytes)));
+  if (adapters.empty() || geometry.shortCount == 0) return memory;
+  TUTTI_TRY_ASSIGN(memory.gpu,
+                   options.gpu->gpu->makeMemory(size_t{geometry.slotCount} * geometry.slotBytes));
+  if (!options.gpu->usesDmaBuffers) return memory;
+  Result<UniqueFd> buffer = options.gpu->gpu->exportForDevices(*memory.gpu);
+  if (buffer.ok()) memory.dmaBuffer = std::move(buffer).value();
+  return memory;
+}
+
+std::string linkName(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver) {
+  return fmt::format("a link of GPU ranks {} -> {}", sender.rank, receiver.rank);
+}
+
+// Once known, of each end.
+void tellGpuSlots(const std::string& link, const Status& taken) {
+  if (taken.ok()) {
+    log::info(log::Subsystem::kNet, "{}: GPUDirect: the network reaches the GPU's memory", link);
+  } else {
+    log::warn("{} goes through pinned host memory: {}", link, taken.message());
+  }
 }
 
 }  // namespace
@@ -84,15 +123,30 @@ Pump::Options NetTransport::pumpOptions(const wire::LinkView& ring) const {
           .patience = options_.timeout};
 }
 
-Result<Listening> NetTransport::listen(const bootstrap::PeerInfo&, const bootstrap::PeerInfo&,
-                                       const wire::LinkGeometry& geometry) {
+Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,
+                                       const bootstrap::PeerInfo& receiver,
+                                       const LinkOptions& options) {
+  const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   NetOffer layout{.slotCount = geometry.slotCount, .slotBytes = geometry.slotBytes};
   TUTTI_TRY_ASSIGN(layout.contact, options_.provider->contact());
-  TUTTI_TRY_ASSIGN(UniqueMapping memory, makeRing(geometry));
+  TUTTI_TRY_ASSIGN(
+      RingMemory memory,
+      makeRing(options, options.gpu != nullptr ? options.gpu->receiveAdapters : kNoAdapters));
   options_.rng->fill(std::as_writable_bytes(std::span(&layout.number, 1)));
-  const wire::LinkView view = wire::viewLink(memory.get(), geometry);
-  auto pump = std::make_shared<ReceivePump>(pumpOptions(view));
+  wire::LinkView view = wire::viewLink(memory.pages.get(), geometry);
+  Pump::Options ofPump = pumpOptions(view);
+  if (memory.gpu) {
+    ofPump.adapters = options.gpu->receiveAdapters;
+    ofPump.ring.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
+    ofPump.takeGpuSlots = [region = memory.region(options.gpu->receiveObstacles),
+                           link = linkName(sender, receiver)](tutti::net::Connection& connection) {
+      const Status taken = connection.takeGpuMemory(region);
+      tellGpuSlots(link, taken);
+      return taken.ok();
+    };
+  }
+  auto pump = std::make_shared<ReceivePump>(ofPump);
   options_.provider->expect(layout.number, pump);
   Offer offer;
   std::memcpy(offer.data(), &layout, sizeof layout);
@@ -103,17 +157,25 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo&, const bootstr
 
 Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo& sender,
                                                        const bootstrap::PeerInfo& receiver,
-                                                       const wire::LinkGeometry& geometry,
+                                                       const LinkOptions& options,
                                                        const Offer& offer) {
+  const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const NetOffer layout, decodeNetOffer(offer, geometry, receiver.rank));
-  TUTTI_TRY_ASSIGN(UniqueMapping memory, makeRing(geometry));
-  TUTTI_TRY_ASSIGN(auto connection, options_.provider->connect(layout.contact,
-                                                               {.number = layout.number,
-                                                                .self = Rank{sender.rank},
-                                                                .peer = Rank{receiver.rank}},
-                                                               options_.timeout));
-  const wire::LinkView view = wire::viewLink(memory.get(), geometry);
+  TUTTI_TRY_ASSIGN(
+      RingMemory memory,
+      makeRing(options, options.gpu != nullptr ? options.gpu->sendAdapters : kNoAdapters));
+  tutti::net::Caller caller{
+      .number = layout.number, .self = Rank{sender.rank}, .peer = Rank{receiver.rank}};
+  if (memory.gpu) caller.adapters = options.gpu->sendAdapters;
+  TUTTI_TRY_ASSIGN(auto connection,
+                   options_.provider->connect(layout.contact, caller, options_.timeout));
+  wire::LinkView view = wire::viewLink(memory.pages.get(), geometry);
+  if (memory.gpu) {
+    const Status taken = connection->takeGpuMemory(memory.region(options.gpu->sendObstacles));
+    tellGpuSlots(linkName(sender, receiver), taken);
+    if (taken.ok()) view.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
+  }
   auto pump = std::make_shared<SendPump>(pumpOptions(view));
   pump->arrived(std::move(connection));
   std::unique_ptr<LinkEnd> end =

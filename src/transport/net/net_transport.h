@@ -38,17 +38,19 @@ class NetTransport final : public Transport {
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,
-                           const wire::LinkGeometry& geometry) override;
+                           const LinkOptions& options) override;
   Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
                                            const bootstrap::PeerInfo& receiver,
-                                           const wire::LinkGeometry& geometry,
-                                           const Offer& offer) override;
+                                           const LinkOptions& options, const Offer& offer) override;
   Result<std::unique_ptr<LinkEnd>> connectOver(const Detour& detour,
                                                const bootstrap::PeerInfo& sender,
                                                const bootstrap::PeerInfo& receiver,
                                                const wire::LinkGeometry& geometry,
                                                const Offer& offer) override;
   void awaitOwners(Nanoseconds bound) override;
+  Result<std::vector<tutti::net::Adapter>> adapters() override {
+    return options_.provider->adapters();
+  }
 
  private:
   bool isNeeded(const Detour& detour);

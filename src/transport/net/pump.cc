@@ -23,9 +23,9 @@ T readOnce(T& field) {
 }
 
 // A reference names memory of this process.
-std::span<const std::byte> payloadOf(const wire::MessageHead& message, wire::MessageKind kind,
-                                     uint32_t bytes) {
-  if (kind != wire::MessageKind::kReference) return {wire::payloadOf(message, bytes), bytes};
+std::span<const std::byte> payloadOf(const wire::LinkView& ring, const wire::MessageHead& message,
+                                     wire::MessageKind kind, uint32_t bytes) {
+  if (kind != wire::MessageKind::kReference) return {wire::payloadIn(ring, message, bytes), bytes};
   wire::Reference reference;
   std::memcpy(&reference, message.inlinePayload, sizeof reference);
   return {reinterpret_cast<const std::byte*>(reference.address), bytes};
@@ -95,6 +95,7 @@ void Pump::arrived(std::unique_ptr<tutti::net::Connection> connection) {
   std::lock_guard lock(mutex_);
   if (hasEnded_) return;
   connection_ = std::move(connection);
+  if (options_.takeGpuSlots) usesGpuSlots_ = options_.takeGpuSlots(*connection_);
   // Who left before the connection came still owes the notice.
   if (leftAt_) sendNotice();
   if (!isAttended_) watch(wants());
@@ -242,7 +243,8 @@ void SendPump::takeMessages() {
       return;
     }
     if (log() != nullptr) log()->appeared(taken_, label.bytes);
-    if (connection().send(label, payloadOf(message, kind, label.bytes)) == Progress::kIdle) return;
+    if (connection().send(label, payloadOf(ring, message, kind, label.bytes)) == Progress::kIdle)
+      return;
     if (log() != nullptr) log()->moved(taken_);
     count(label.bytes);
     ++taken_;
@@ -272,7 +274,7 @@ void SendPump::letGo() {
        port_.view.message(number).mark.load(std::memory_order_acquire) == number + 1; ++number) {
     wire::MessageHead& message = port_.view.message(number);
     if (message.kind != wire::MessageKind::kReference) continue;
-    const std::span payload = payloadOf(message, message.kind, message.bytes);
+    const std::span payload = payloadOf(port_.view, message, message.kind, message.bytes);
     std::memcpy(port_.view.payload(number, message.bytes), payload.data(), payload.size());
     message.kind = wire::MessageKind::kPayload;
   }
@@ -332,19 +334,28 @@ Result<Progress> ReceivePump::receiveOne() {
                               label_.bytes, port_.view.geometry.slotBytes));
   }
   if (log() != nullptr) log()->appeared(port_.next, label_.bytes);
+  if (!wire::hasFreeSlot(port_, label_.bytes)) return Progress::kIdle;  // of a long message
   decideGoal();
   if (goal_ == Goal::kPostponed || (goal_ == Goal::kLanding && hasLetGo_)) return Progress::kIdle;
   const bool lands = goal_ == Goal::kLanding;
-  std::byte* place = lands ? landing_.memory : port_.view.payload(port_.next, label_.bytes);
+  std::byte* place = lands ? landing_.memory : slot(label_.bytes);
   TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload({place, label_.bytes}));
   if (progress == Progress::kIdle) return Progress::kIdle;
   hasLabel_ = false;
   count(label_.bytes);
   goal_ = Goal::kUndecided;
   if (log() != nullptr) log()->moved(port_.next);
+  const bool isOnGpu = !lands && usesGpuSlots() && port_.view.isLong(label_.bytes);
   wire::publish(port_, label_.bytes, label_.signature,
-                lands ? wire::MessageKind::kLanded : wire::MessageKind::kPayload);
+                lands ? wire::MessageKind::kLanded : wire::MessageKind::kPayload,
+                isOnGpu ? wire::kOnGpu : 0);
   return Progress::kDone;
+}
+
+// Where the payload of the next message goes.
+std::byte* ReceivePump::slot(size_t bytes) {
+  if (!port_.view.isLong(bytes)) return port_.view.payload(port_.next, bytes);
+  return usesGpuSlots() ? port_.view.gpuSlot(port_.longNext) : port_.view.longSlot(port_.longNext);
 }
 
 // Once a message. A rank that polls may be about to say where it wants a long one, when it has seen
@@ -368,7 +379,8 @@ void ReceivePump::decideGoal() {
 void ReceivePump::letGo() { hasLetGo_ = true; }
 
 Readiness ReceivePump::wants() {
-  return {.toReceive = wire::hasFreeSlot(port_, 0) && !hasLetGo_, .toSend = false};
+  const size_t bytes = hasLabel_ ? label_.bytes & ~kNotice : 0;
+  return {.toReceive = wire::hasFreeSlot(port_, bytes) && !hasLetGo_, .toSend = false};
 }
 
 }  // namespace tutti::transport::net

@@ -34,6 +34,10 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     bool isForOther = false;  // the ring is another process's: references name nothing here
     // The other side has left, before its fault word says so; called under the pump's lock.
     std::function<void(const Parting&)> onEnd{};
+    // Of a receiver whose ring has slots in a GPU's memory: lets the connection put long messages
+    // there; false: it cannot, and they go to the host's slots. Called once, when it comes.
+    std::function<bool(tutti::net::Connection&)> takeGpuSlots{};
+    std::span<const size_t> adapters{};  // tutti::net::Worker's
     // How close() waits for the provider's thread, at most so long, with the lock given back
     // meanwhile; empty: as threads do. For tests, whose world has one thread and its own time.
     std::function<void(std::unique_lock<std::mutex>&, Nanoseconds)> wait{};
@@ -57,6 +61,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   void endTransfer(uint64_t endMessage) override;
   void arrived(std::unique_ptr<tutti::net::Connection> connection) override;
   void work(uint64_t watch) override;
+  std::span<const size_t> adapters() const override { return options_.adapters; }
 
   // Nothing that was published is left to be handed over, or nothing can be any more.
   bool isOut();
@@ -92,6 +97,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   bool isAttended() const { return isAttended_; }
   std::mutex& mutex() { return mutex_; }
   const Options& options() const { return options_; }
+  bool usesGpuSlots() const { return usesGpuSlots_; }
 
   wire::LinkPort port_;  // this side's: the other end of the rank's
 
@@ -112,6 +118,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   uint64_t watch_ = 0;             // 0: not watched
   tutti::net::Readiness watched_;  // for this
   bool isAttended_ = false;        // a thread of the rank runs it, or will
+  bool usesGpuSlots_ = false;      // a receiver: for long messages
   bool hasEnded_ = false;          // no message will come, or go
   bool hasNoticed_ = false;        // our notice is on its way
   std::optional<Instant> leftAt_;  // when this side left
@@ -171,6 +178,7 @@ class ReceivePump final : public Pump {
   std::atomic<uint32_t>& ownFault() override { return port_.view.control->receiverFault; }
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->senderFault; }
   Result<Progress> receiveOne();
+  std::byte* slot(size_t bytes);
 
   tutti::net::Label label_;
   bool hasLabel_ = false;

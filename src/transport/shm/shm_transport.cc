@@ -63,7 +63,8 @@ std::string ShmTransport::obstacle(const bootstrap::PeerInfo& sender,
 
 Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
                                        const bootstrap::PeerInfo& receiver,
-                                       const wire::LinkGeometry& geometry) {
+                                       const LinkOptions& options) {
+  const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   if (options_.handoff == nullptr) {
     return internalError("rank {}: a shared-memory link from rank {} without a hand-off service",
@@ -80,8 +81,9 @@ Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
 
 Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo&,
                                                        const bootstrap::PeerInfo& receiver,
-                                                       const wire::LinkGeometry& geometry,
+                                                       const LinkOptions& options,
                                                        const Offer& offer) {
+  const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kShm, geometry));
   Result<UniqueFd> fd = bootstrap::Handoff::take(handoffName(receiver), token, options_.timeout);

@@ -24,11 +24,10 @@ class ShmTransport final : public Transport {
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,
-                           const wire::LinkGeometry& geometry) override;
+                           const LinkOptions& options) override;
   Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
                                            const bootstrap::PeerInfo& receiver,
-                                           const wire::LinkGeometry& geometry,
-                                           const Offer& offer) override;
+                                           const LinkOptions& options, const Offer& offer) override;
 
  private:
   const Caps caps_{.name = "shm",

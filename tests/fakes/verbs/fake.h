@@ -13,7 +13,8 @@
  * FAKE_VERBS says what goes wrong: "fail CALL" or "fail CALL N" (its Nth call), CALL being fork,
  * list, open, events (it has none), query, port, pd, cq, qp, rtr, rts, reg, limit (of a
  * registration: not for want of memory), send, recv or poll; "complete N STATUS" (the Nth send of
- * the process ends so); "event N KIND" (at the Nth send; KIND: port-error, flap, device-fatal,
+ * the process ends so); "without dmabuf" (no descriptors of memory are taken), "fail dmabuf"
+ * (this one is not); "event N KIND" (at the Nth send; KIND: port-error, flap, device-fatal,
  * qp-fatal, cq-error, gid-change, other; gone: there are no more events to be had); "lie N" (the
  * Nth send's number, or the last word of what has none, is not what was asked for); "twice N" (the
  * Nth send completes twice). "old": ports are asked as libraries before version 1.9 did. Its counts
@@ -59,9 +60,19 @@ struct Context {
   int isGone; /* no more are to be had */
 };
 
+/* Written to a GPU's memory, and not to be seen there before somebody reads back. */
+struct Late {
+  char* target;
+  char* bytes;
+  size_t count;
+  struct Late* next;
+};
+
 struct Region {
   struct ibv_mr region; /* first */
   int access;
+  char* mapped; /* of a descriptor: where it is mapped */
+  struct Late *firstLate, *lastLate;
   struct Region* next;
 };
 
@@ -127,6 +138,8 @@ void failPair(struct Pair* pair, int status);
 void completeSends(struct Pair* pair, uint64_t end);
 struct Region* findRegion(const struct ibv_pd* domain, uint32_t key, uint64_t address,
                           uint64_t bytes);
+void showWrites(struct Region* region);
+void writeLate(struct Region* region, uint64_t address, const char* bytes, size_t count);
 int pollQueue(struct ibv_cq* cq, int most, struct ibv_wc* entries);
 int postSend(struct ibv_qp* qp, struct ibv_send_wr* requests, struct ibv_send_wr** refused);
 int postReceive(struct ibv_qp* qp, struct ibv_recv_wr* requests, struct ibv_recv_wr** refused);

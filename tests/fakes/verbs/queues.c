@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fake.h"
@@ -72,14 +73,56 @@ struct ibv_mr* ibv_reg_mr_iova2(struct ibv_pd* domain, void* data, size_t bytes,
   return enroll(domain, data, bytes, (int)access);
 }
 
+struct ibv_mr* ibv_reg_dmabuf_mr(struct ibv_pd* domain, uint64_t offset, size_t bytes,
+                                 uint64_t address, int fd, int access) {
+  const char* order = getenv("FAKE_VERBS");
+  errno = EOPNOTSUPP;
+  if (order != NULL && strcmp(order, "without dmabuf") == 0) return NULL;
+  errno = EBADF;
+  if (fd < 0 || fails("dmabuf")) return NULL;
+  char* mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+  if (mapped == MAP_FAILED) return NULL;
+  struct ibv_mr* region = enroll(domain, (void*)(uintptr_t)address, bytes, access);
+  if (region != NULL) ((struct Region*)region)->mapped = mapped;
+  return region;
+}
+
 int ibv_dereg_mr(struct ibv_mr* region) {
   pthread_mutex_lock(&theLock);
   struct Region** place = &theRegions;
   while (&(*place)->region != region) place = &(*place)->next;
   *place = (*place)->next;
   pthread_mutex_unlock(&theLock);
+  struct Region* known = (struct Region*)region;
+  showWrites(known);
+  if (known->mapped != NULL) munmap(known->mapped, region->length);
   free(region);
   return 0;
+}
+
+/* What was written to a GPU's memory is there. */
+void showWrites(struct Region* region) {
+  while (region->firstLate != NULL) {
+    struct Late* late = region->firstLate;
+    region->firstLate = late->next;
+    memcpy(late->target, late->bytes, late->count);
+    free(late->bytes);
+    free(late);
+  }
+}
+
+void writeLate(struct Region* region, uint64_t address, const char* bytes, size_t count) {
+  struct Late* late = calloc(1, sizeof *late);
+  late->target = region->mapped + (address - (uint64_t)(uintptr_t)region->region.addr);
+  late->bytes = malloc(count);
+  late->count = count;
+  memcpy(late->bytes, bytes, count);
+  if (region->firstLate == NULL) {
+    region->firstLate = late;
+  } else {
+    region->lastLate->next = late;
+  }
+  region->lastLate = late;
 }
 
 /* By either key: each region has two numbers of its own. */

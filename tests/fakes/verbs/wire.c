@@ -113,9 +113,30 @@ static const char* sourceOf(struct Pair* pair, const struct Send* send) {
              : (const char*)(uintptr_t)send->place.addr;
 }
 
+/* Of a pair that is connected with itself: its adapter reads its own host's memory. */
+static int readBack(struct Pair* pair, const struct Send* send) {
+  const uint32_t bytes = send->place.length;
+  struct Region* region = findRegion(pair->pair.pd, send->request.wr.rdma.rkey,
+                                     send->request.wr.rdma.remote_addr, bytes);
+  if (pair->attributes.dest_qp_num != pair->pair.qp_num || region == NULL ||
+      (region->access & IBV_ACCESS_REMOTE_READ) == 0) {
+    failPair(pair, IBV_WC_REM_ACCESS_ERR);
+    return 1;
+  }
+  if (findRegion(pair->pair.pd, send->place.lkey, send->place.addr, bytes) == NULL) {
+    failPair(pair, IBV_WC_LOC_PROT_ERR);
+    return 1;
+  }
+  showWrites(region);
+  completeSends(pair, ++pair->unsent);
+  return 1;
+}
+
 /* One packet of the oldest send that is not out. */
 static int sendPacket(struct Pair* pair) {
   struct Send* send = &pair->sends[pair->unsent % pair->cap.max_send_wr];
+  if (send->request.opcode == IBV_WR_RDMA_READ && send->forcedStatus < 0)
+    return readBack(pair, send);
   const char* source = sourceOf(pair, send);
   if (send->forcedStatus >= 0 || source == NULL) {
     /* What was sent before it stays good: wait for its answers. */
@@ -180,13 +201,17 @@ static void writeMemory(char* target, const char* source, size_t bytes) {
 
 static void takeBytes(struct Pair* pair, const struct Packet* packet, size_t bytes) {
   if (bytes != 0) {
-    const struct Region* region = findRegion(pair->pair.pd, packet->key, packet->address, bytes);
+    struct Region* region = findRegion(pair->pair.pd, packet->key, packet->address, bytes);
     if (region == NULL || region->region.rkey != packet->key ||
         (region->access & IBV_ACCESS_REMOTE_WRITE) == 0) {
       pair->refusal = IBV_WC_REM_ACCESS_ERR;
       return;
     }
-    writeMemory((char*)(uintptr_t)packet->address, payload, bytes);
+    if (region->mapped != NULL) {
+      writeLate(region, packet->address, payload, bytes);
+    } else {
+      writeMemory((char*)(uintptr_t)packet->address, payload, bytes);
+    }
   }
   if (!packet->isLast) return;
   if (packet->hasNumber) {

@@ -1,0 +1,85 @@
+// Steps of the host's executor on a GPU's memory (kernels/gpu_folder.h): one fold a launch, of each
+// element type.
+#include "kernels/cuda/elements.cuh"
+#include "wire/gpu_fold.h"
+
+namespace tutti::kernels::cuda {
+namespace {
+
+using wire::GpuFold;
+
+// Element by element, in lanes of which one is used: wherever the memory begins.
+template <typename Element>
+__device__ void foldOne(const GpuFold& fold, uint64_t at) {
+  using Wide = Lanes<Element, uint4>;
+  using Bits = typename Element::Bits;
+  union {
+    uint4 whole;
+    Bits parts[Wide::kCount];
+  } bits;
+  bits.whole = {};
+  bits.parts[0] = static_cast<const Bits*>(fold.sources[0])[at];
+  Wide sum = Wide::widen(bits.whole);
+  for (int i = 1; i < fold.sourceCount; ++i) {
+    bits.parts[0] = static_cast<const Bits*>(fold.sources[i])[at];
+    sum.fold(fold.op, Wide::widen(bits.whole));
+  }
+  if (fold.divisor != 0) sum.divide(fold.divisor);
+  bits.whole = sum.narrow();
+  for (int i = 0; i < fold.destinationCount; ++i)
+    static_cast<Bits*>(fold.destinations[i])[at] = bits.parts[0];
+}
+
+template <typename Element>
+__device__ void foldVector(const GpuFold& fold, uint64_t at) {
+  using Wide = Lanes<Element, uint4>;
+  Wide sum = Wide::widen(static_cast<const uint4*>(fold.sources[0])[at]);
+  for (int i = 1; i < fold.sourceCount; ++i)
+    sum.fold(fold.op, Wide::widen(static_cast<const uint4*>(fold.sources[i])[at]));
+  if (fold.divisor != 0) sum.divide(fold.divisor);
+  const uint4 result = sum.narrow();
+  for (int i = 0; i < fold.destinationCount; ++i)
+    static_cast<uint4*>(fold.destinations[i])[at] = result;
+}
+
+__device__ bool isAligned(const GpuFold& fold) {
+  uint64_t bits = 0;
+  for (int i = 0; i < fold.sourceCount; ++i) bits |= reinterpret_cast<uint64_t>(fold.sources[i]);
+  for (int i = 0; i < fold.destinationCount; ++i)
+    bits |= reinterpret_cast<uint64_t>(fold.destinations[i]);
+  return bits % sizeof(uint4) == 0;
+}
+
+template <typename Element>
+__device__ void runFold(const GpuFold& fold) {
+  constexpr uint64_t kWidth = sizeof(uint4) / sizeof(typename Element::Bits);
+  const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
+  const uint64_t vectors = isAligned(fold) ? fold.elementCount / kWidth : 0;
+  for (uint64_t at = first; at < vectors; at += threads) foldVector<Element>(fold, at);
+  for (uint64_t at = vectors * kWidth + first; at < fold.elementCount; at += threads)
+    foldOne<Element>(fold, at);
+}
+
+}  // namespace
+}  // namespace tutti::kernels::cuda
+
+#define TUTTI_STEP_KERNEL(type)                                             \
+  extern "C" __global__ void __launch_bounds__(256)                         \
+      tuttiStep_##type(const __grid_constant__ tutti::wire::GpuFold fold) { \
+    using namespace tutti::kernels::cuda;                                   \
+    runFold<ElementOf<tutti::DataType::type>>(fold);                        \
+  }
+
+TUTTI_STEP_KERNEL(kInt8)
+TUTTI_STEP_KERNEL(kUint8)
+TUTTI_STEP_KERNEL(kInt32)
+TUTTI_STEP_KERNEL(kUint32)
+TUTTI_STEP_KERNEL(kInt64)
+TUTTI_STEP_KERNEL(kUint64)
+TUTTI_STEP_KERNEL(kFloat16)
+TUTTI_STEP_KERNEL(kFloat32)
+TUTTI_STEP_KERNEL(kFloat64)
+TUTTI_STEP_KERNEL(kBfloat16)
+TUTTI_STEP_KERNEL(kFloat8E4M3)
+TUTTI_STEP_KERNEL(kFloat8E5M2)

@@ -58,6 +58,20 @@ wire::LinkFault awaitFault(LinkEnd& end, std::atomic<uint32_t>& word) {
   return static_cast<wire::LinkFault>(word.load());
 }
 
+bool awaitMessage(LinkEnd& end, const wire::LinkPort& port) {
+  for (int i = 0; i < 5000 && !wire::hasMessage(port); ++i) {
+    end.motor()->run();
+    bootstrap::pauseFor(milliseconds(1));
+  }
+  return wire::hasMessage(port);
+}
+
+void publishHello(LinkEnd& end) {
+  wire::LinkPort port{.view = end.view()};
+  std::memcpy(port.view.payload(0, 5), "hello", 5);
+  wire::publish(port, 5, 42);
+}
+
 // As a rank that sleeps until its words change; the carrier does the rest.
 class Driven final : public device::Task {
  public:
@@ -179,7 +193,8 @@ TEST_F(RelayedLinks, BringTheSendersLastWords) {
 
 TEST_F(RelayedLinks, BringTheReceiversLastWords) {
   const auto out = connect(sender_, receiver_, listening_.offer).value();
-  listening_.end->motor()->run();
+  publishHello(*out);  // who has heard nothing yet may leave without a connection to say so over
+  ASSERT_TRUE(awaitMessage(*listening_.end, {.view = listening_.end->view()}));
   listening_.end->view().control->receiverFault.store(
       static_cast<uint32_t>(wire::LinkFault::kAborted));
   listening_.end->motor()->leave({.guilty = 8, .text = "rank 8 died"});
@@ -223,11 +238,7 @@ TEST_F(RelayedLinks, AreCarriedOnAfterTheSenderHasLeft) {
   std::thread ending([&] { carrier_.transport().awaitOwners(std::chrono::seconds(5)); });
   wire::LinkPort in{.view = listening_.end->view()};
   for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < 5000 && !wire::hasMessage(in); ++j) {
-      listening_.end->motor()->run();
-      bootstrap::pauseFor(milliseconds(1));
-    }
-    ASSERT_TRUE(wire::hasMessage(in)) << i;
+    ASSERT_TRUE(awaitMessage(*listening_.end, in)) << i;
     EXPECT_EQ(in.view.payload(in.next, kGeometry.slotBytes)[kGeometry.slotBytes - 1],
               std::byte{static_cast<unsigned char>(i + 1)});
     wire::release(in);
@@ -267,17 +278,10 @@ TEST_F(RelayedLinks, AreManyForOneCarrier) {
   }
   bootstrap::pauseFor(milliseconds(20));  // all is asleep
   for (auto& out : outs) {
-    wire::LinkPort port{.view = out->view()};
-    std::memcpy(port.view.payload(0, 5), "hello", 5);
-    wire::publish(port, 5, 42);
+    publishHello(*out);
   }
   for (const Listening& each : ends) {
-    wire::LinkPort in{.view = each.end->view()};
-    for (int j = 0; j < 2000 && !wire::hasMessage(in); ++j) {
-      each.end->motor()->run();
-      bootstrap::pauseFor(milliseconds(1));
-    }
-    ASSERT_TRUE(wire::hasMessage(in));
+    ASSERT_TRUE(awaitMessage(*each.end, {.view = each.end->view()}));
   }
 }
 

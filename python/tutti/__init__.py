@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import ctypes
 
-from ._answers import (Algorithm, Complaint, Explanation, Link, Node, Path, Program, Proof, Setting, Settings, Simulation,
-                       Switch, Topology, Way, WayOut, explain, settings, simulate, topology)
+from ._answers import (Algorithm, Complaint, Explanation, Link, Mapped, MappedStep, Node, Path, Program, Proof, Setting,
+                       Settings, Simulation, Switch, Topology, Way, WayOut, explain, settings, simulate, topology)
 from ._communicator import Communicator, Op, Work, group, unique_id
 from ._library import Error, command_path, lib, library_path
 
-__all__ = ["Algorithm", "Communicator", "Complaint", "Error", "Explanation", "Link", "Node", "Op", "Path", "Program",
-           "Proof", "Setting", "Settings", "Simulation", "Switch", "Topology", "Way", "WayOut", "Work", "command_path", "explain",
-           "group", "interface_version", "library_path", "settings", "simulate", "topology", "unique_id"]
+__all__ = ["Algorithm", "Communicator", "Complaint", "Error", "Explanation", "Link", "Mapped", "MappedStep", "Node", "Op",
+           "Path", "Program", "Proof", "Setting", "Settings", "Simulation", "Switch", "Topology", "Way", "WayOut", "Work",
+           "command_path", "explain", "group", "interface_version", "library_path", "settings", "simulate", "topology",
+           "unique_id"]
 
 
 def interface_version() -> int:

@@ -87,6 +87,32 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True)
+class MappedStep:
+    """A step of the program with buffers that peers map.
+
+    names_memory: its messages say where the data lies instead of bringing it; offers_for_step: the later step whose result's
+    place its message offers, -1: none; places_at_ranks: it puts its result into the outputs of these; is_placed: what it waits
+    for may be in its output already.
+    """
+
+    step: int
+    names_memory: bool
+    offers_for_step: int
+    places_at_ranks: tuple[int, ...]
+    is_placed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapped:
+    """What processes of one host do with buffers of ncclMemAlloc. other: what is tried beside the algorithm, "": nothing;
+    steps: those that do anything of it."""
+
+    algorithm: str
+    other: str
+    steps: tuple[MappedStep, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Proof:
     """tried: above 256 ranks it is not; ok: tried, and right on all ranks without deadlock; text: what was found."""
 
@@ -118,6 +144,7 @@ class Explanation:
     processes: tuple[Switch, ...]
     algorithms: tuple[Algorithm, ...]
     program: Program
+    mapped: Mapped
     proof: Proof
 
 

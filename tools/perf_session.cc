@@ -87,10 +87,14 @@ Status Session::openGpu() {
   return {};
 }
 
+// What an error left on the stream still uses the buffers, and ends with the communicator.
 Session::~Session() {
-  release();
-  if (comm_ != nullptr) library_.commAbort(comm_);
+  if (gpu_ != nullptr) gpu_->dropGraph();
+  if (ncclComm_t comm = std::exchange(comm_, nullptr); comm != nullptr) library_.commAbort(comm);
+  if (gpu_ != nullptr) [[maybe_unused]]
+    const Status ended = gpu_->synchronize();
   if (stream_ != nullptr && gpu_ == nullptr) library_.streamDestroy(stream_);
+  release();
 }
 
 Status Session::close() {
@@ -177,10 +181,10 @@ void Session::release() {
 
 // Failures here change nothing that was measured, and the memory goes back with the process.
 void Session::releaseOne(Buffer& buffer) {
-  if (buffer.window_ != nullptr)
-    library_.commWindowDeregister(comm_, std::exchange(buffer.window_, {}));
-  if (buffer.handle_ != nullptr)
-    library_.commDeregister(comm_, std::exchange(buffer.handle_, nullptr));
+  ncclWindow_t window = std::exchange(buffer.window_, {});
+  void* handle = std::exchange(buffer.handle_, nullptr);
+  if (comm_ != nullptr && window != nullptr) library_.commWindowDeregister(comm_, window);
+  if (comm_ != nullptr && handle != nullptr) library_.commDeregister(comm_, handle);
   if (buffer.base_ == nullptr) return;
   const bool isOrdinary = options_.registration == Registration::kNone;
   void* library = gpu_ == nullptr ? buffer.base_ : buffer.device_;

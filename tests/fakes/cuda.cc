@@ -58,6 +58,9 @@ struct Graph {
 };
 
 struct Stream {
+  // Whoever puts more waits, as with a GPU's.
+  static constexpr size_t kMostQueued = 1024;
+
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Work> queue;
@@ -78,10 +81,11 @@ struct Stream {
   }
 
   int put(Work work) {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     if (isCapturing) {
       graph.nodes.push_back(std::move(work));
     } else {
+      changed.wait(lock, [this] { return queue.size() < kMostQueued; });
       queue.push_back(std::move(work));
       changed.notify_all();
     }
@@ -104,6 +108,7 @@ struct Stream {
         if (queue.empty()) return;
         next = std::move(queue.front());
         queue.pop_front();
+        if (queue.size() + 1 == kMostQueued) changed.notify_all();
       }
       next();
     }

@@ -280,8 +280,19 @@ Pipe::Pipe(Pipe&& other) noexcept = default;
 Pipe& Pipe::operator=(Pipe&& other) noexcept = default;
 Pipe::~Pipe() = default;
 
+void Pipe::boundSendBuffer(size_t mbit) {
+  sendBuffer_ = SendBuffer(mbit);
+  bound(sendBuffer_, fd_.get());
+}
+
 IoResult Pipe::write(std::span<const iovec> pieces) {
-  if (seal_) return seal_->write(fd_.get(), pieces);
+  const IoResult result = seal_ ? seal_->write(fd_.get(), pieces) : writePlain(pieces);
+  if (result.state == IoState::kMoved && sendBuffer_.isDue(result.count)) [[unlikely]]
+    bound(sendBuffer_, fd_.get());
+  return result;
+}
+
+IoResult Pipe::writePlain(std::span<const iovec> pieces) {
   msghdr header{};
   header.msg_iov = const_cast<iovec*>(pieces.data());
   header.msg_iovlen = pieces.size();

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "bootstrap/key.h"
 #include "bootstrap/socket.h"
+#include "net/socket/send_buffer.h"
 
 namespace tutti::net::socket {
 
@@ -45,6 +46,8 @@ class Pipe {
 
   int fd() const { return fd_.get(); }
 
+  // Of a connection that sends over a way of this speed: bounds what the system holds of it.
+  void boundSendBuffer(size_t mbit);
   // Bytes that were handed to the system, in the order of the pieces. After kWouldBlock of a sealed
   // pipe the next call's pieces must begin with the same bytes: some may be under way already.
   bootstrap::IoResult write(std::span<const iovec> pieces);
@@ -59,8 +62,11 @@ class Pipe {
 
  private:
   class Seal;
+  bootstrap::IoResult writePlain(std::span<const iovec> pieces);
+
   UniqueFd fd_;
   std::unique_ptr<Seal> seal_;  // null: in the clear
+  SendBuffer sendBuffer_;
 };
 
 }  // namespace tutti::net::socket

@@ -32,12 +32,29 @@ size_t sendBufferBytes(std::chrono::microseconds roundTrip, size_t mbit) {
   return wanted <= kMostBytes ? wanted : 0;
 }
 
-void boundSendBuffer(int fd, size_t mbit) {
+bool SendBuffer::isDue(size_t sentBytes) {
+  if (untilLook_ == kNever) return false;
+  untilLook_ -= std::min<uint64_t>(sentBytes, untilLook_);
+  if (untilLook_ > 0) return false;
+  untilLook_ = nextLook_;
+  nextLook_ *= 2;
+  return true;
+}
+
+// Only ever shorter: the shortest round trip is forgotten after minutes, the way is the same.
+size_t SendBuffer::adopt(std::chrono::microseconds roundTrip) {
+  const size_t wanted = sendBufferBytes(roundTrip, mbit_);
+  if (wanted == kLeastBytes) untilLook_ = kNever;
+  if (wanted == 0 || (bytes_ != 0 && wanted >= bytes_)) return 0;
+  bytes_ = wanted;
+  return wanted;
+}
+
+void bound(SendBuffer& buffer, int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_min_rtt == 0) return;
-  const auto bytes =
-      static_cast<int>(sendBufferBytes(std::chrono::microseconds(info.tcpi_min_rtt), mbit));
+  const auto bytes = static_cast<int>(buffer.adopt(std::chrono::microseconds(info.tcpi_min_rtt)));
   if (bytes > 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 

@@ -11,7 +11,6 @@
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "net/socket/dial.h"
-#include "net/socket/send_buffer.h"
 #include "net/socket/socket_connection.h"
 
 namespace tutti::net::socket {
@@ -325,10 +324,10 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
                            .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
                            .clock = options_.clock,
                            .rng = options_.rng}));
-    boundSendBuffer(dialed.fd.get(), mbitPerSocket);
     pipes.emplace_back(
         std::move(dialed.fd), cipher,
         PipeKeys{.send = dialed.keys.clientToServer, .receive = dialed.keys.serverToClient});
+    pipes.back().boundSendBuffer(mbitPerSocket);
   }
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(
       std::move(pipes),

@@ -200,7 +200,7 @@ bool Root::onReadable(Connection& connection) {
   std::array<std::byte, 1024> buffer;
   const IoResult read = readSome(connection.fd.get(), buffer);
   if (read.state == IoState::kWouldBlock) return true;
-  if (read.state == IoState::kClosed) return false;
+  if (read.state == IoState::kClosed) return isOwedAnswer(connection);
   std::vector<Frame> frames;
   const FrameFault fault = connection.decoder.feed(std::span(buffer).first(read.count), frames);
   if (fault != FrameFault::kNone) {
@@ -210,6 +210,14 @@ bool Root::onReadable(Connection& connection) {
   }
   return std::all_of(frames.begin(), frames.end(),
                      [&](const Frame& frame) { return takeReport(connection, frame); });
+}
+
+// Of a rank that ended its half of the connection: one that had reported leaves, and may still want
+// to hear whether it was in time (RootClient::awaitAnswer).
+bool Root::isOwedAnswer(const Connection& connection) {
+  if (!connection.hasReported) return false;
+  meeting_.leave(connection.introduction.rank, "closed its connection");
+  return true;
 }
 
 bool Root::takeReport(Connection& connection, const Frame& frame) {

@@ -96,6 +96,7 @@ class Root {
   bool serveOnce(std::span<const Poller::Event> events);
   void admit(std::vector<Accepted>& accepted);
   bool onReadable(Connection& connection);
+  bool isOwedAnswer(const Connection& connection);
   void dropSilent(Instant now);
   bool takeReport(Connection& connection, const Frame& frame);
   void drop(Connections::iterator which, std::string_view why);

@@ -1,6 +1,7 @@
 #include "bootstrap/root_client.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +26,9 @@ constexpr std::chrono::milliseconds kAbortCheck{50};
 
 // The root gives up on missing ranks at the same time as we do: leave it a moment to say which.
 constexpr std::chrono::milliseconds kAnswerGrace{1'000};
+
+// For the answer to a rank that is leaving: an abort returns within a second.
+constexpr std::chrono::milliseconds kLeaving{300};
 
 constexpr int32_t kUnstaggered = 256;  // ranks of one root
 constexpr int64_t kConnectsPerSecond = 7000;
@@ -53,6 +57,7 @@ class RootClient {
   Outcome shakeHands();
   Outcome report();
   Outcome awaitAnswer();
+  Outcome readAnswer(FrameDecoder& decoder, Instant until);
   Outcome write(std::span<const std::byte> bytes);
   Outcome take(const Frame& frame);
   bool mustStop() const;
@@ -66,6 +71,7 @@ class RootClient {
   const Instant deadline_;
   int turnedAway_ = 0;
   int lastErrno_ = 0;
+  bool isLeaving_ = false;  // heeds nobody's wish to stop any more
   UniqueFd fd_;
   SessionKeys keys_;
   std::optional<Result<Answer>> answer_;
@@ -147,12 +153,25 @@ Outcome RootClient::report() {
   return write(bytes);
 }
 
+// A rank that is to stop says so by ending its half of the connection, and hears what the root
+// makes of it: a failure, or the answer after all, where the last report had come before. Then
+// others go on and wait for this rank, which knows now whom it must tell (Impl::bidFarewell);
+// without, they waited until their patience ended.
 Outcome RootClient::awaitAnswer() {
   FrameDecoder decoder(keys_.serverToClient);
+  const Outcome outcome = readAnswer(decoder, deadline_ + kAnswerGrace);
+  if (outcome != Outcome::kAborted) return outcome;
+  isLeaving_ = true;
+  ::shutdown(fd_.get(), SHUT_WR);
+  const Outcome last = readAnswer(decoder, call_.clock->now() + kLeaving);
+  return last == Outcome::kDone && answer_->ok() ? last : Outcome::kAborted;
+}
+
+Outcome RootClient::readAnswer(FrameDecoder& decoder, Instant until) {
   std::vector<std::byte> buffer(16_KiB);
   std::vector<Frame> frames;
   while (frames.empty()) {
-    const Outcome ready = wait(POLLIN, deadline_ + kAnswerGrace);
+    const Outcome ready = wait(POLLIN, until);
     if (ready != Outcome::kDone) return ready;
     const IoResult read = readSome(fd_.get(), buffer);
     if (read.state == IoState::kClosed) return Outcome::kLeft;
@@ -186,6 +205,7 @@ Outcome RootClient::write(std::span<const std::byte> bytes) {
 }
 
 bool RootClient::mustStop() const {
+  if (isLeaving_) return false;
   const bool isAborted = call_.abort != nullptr && call_.abort->load(std::memory_order_relaxed);
   return isAborted ||
          (call_.failure != nullptr && call_.failure->load(std::memory_order_relaxed) != nullptr);

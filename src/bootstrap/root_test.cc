@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "bootstrap/root_client.h"
 #include "bootstrap/test_client.h"
@@ -238,6 +240,72 @@ TEST_F(RootTest, ARankThatDiesWhileItWaitsIsNamedToTheOthers) {
   EXPECT_EQ(answer.status().code(), Code::kRemoteError);
   EXPECT_THAT(std::string(answer.status().message()),
               HasSubstr("rank 0 (t:1) closed its connection before all 3 ranks"));
+}
+
+TEST_F(RootTest, ARankThatEndsItsHalfOfTheConnectionHearsHowTheMeetingEnded) {
+  ClientHandshake handshake(key, {}, rng);
+  TestClient client(root->address());
+  ASSERT_EQ(client.greet(handshake), Refusal::kNone);
+  client.send(handshake.confirm());
+  client.send(reportFrame(handshake, 0, 2));
+  client.endHalf();
+  FrameDecoder decoder(handshake.keys().serverToClient);
+  std::vector<Frame> frames;
+  ASSERT_EQ(decoder.feed(client.receive(4096), frames), FrameFault::kNone);
+  ASSERT_EQ(frames.size(), 1u);
+  ASSERT_EQ(frames[0].type, FrameType::kFailure);
+  EXPECT_THAT(std::string(decodeFailure(frames[0].payload).message()),
+              HasSubstr("rank 0 (t:1) closed its connection before all 2 ranks"));
+}
+
+// A root that has heard the last report, or has not, when the one rank it has ends its half of the
+// connection.
+void serveOneThatLeaves(int listener, const Key& key, bool hasMet, std::atomic<bool>& abort) {
+  const auto waitFor = [](int fd) {
+    pollfd entry{fd, POLLIN, 0};
+    ::poll(&entry, 1, 10'000);
+  };
+  waitFor(listener);
+  const UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  SeededRng rng{5};
+  ServerHandshake handshake(key, Purpose::kReport);
+  std::array<std::byte, 1024> buffer{};
+  while (!handshake.isDone()) {
+    waitFor(client.get());
+    const auto wanted = std::span(buffer).first(handshake.wantedBytes());
+    const IoResult read = readSome(client.get(), wanted);
+    if (handshake.feed(wanted.first(read.count), rng) != Refusal::kNone) return;
+    writeSome(client.get(), handshake.takeReply());
+  }
+  waitFor(client.get());
+  abort = true;  // its report has come
+  while (readSome(client.get(), buffer).state != IoState::kClosed) waitFor(client.get());
+  if (!hasMet) return;
+  std::vector<std::byte> wire;
+  FrameEncoder(handshake.keys().serverToClient)
+      .append(FrameType::kAnswer, encode(Answer{.epoch = 1, .peers = {}}), {}, wire);
+  writeSome(client.get(), wire);
+}
+
+TEST_F(RootTest, ARankThatIsAbortedHearsWhetherTheOthersGoOn) {
+  for (const bool hasMet : {true, false}) {
+    SCOPED_TRACE(hasMet);
+    auto listener = listenOn(SocketAddress::parse("127.0.0.1:0").value());
+    ASSERT_TRUE(listener.ok());
+    std::atomic<bool> abort{false};
+    std::thread server([&] { serveOneThatLeaves(listener.value().get(), key, hasMet, abort); });
+    RootCall call = callOf(0, 2);
+    call.address = localAddress(listener.value().get());
+    call.abort = &abort;
+    const auto start = steadyClock().now();
+    const Result<Answer> answer = askRoot(call);
+    server.join();
+    EXPECT_LT(steadyClock().now() - start, std::chrono::seconds(5));
+    EXPECT_EQ(answer.ok(), hasMet);
+    if (!answer.ok()) {
+      EXPECT_THAT(std::string(answer.status().message()), HasSubstr("was aborted"));
+    }
+  }
 }
 
 TEST_F(RootTest, ServesAHundredRanksThatComeAtOnce) {

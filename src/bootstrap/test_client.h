@@ -2,6 +2,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <string>
 #include <vector>
@@ -61,6 +62,7 @@ class TestClient {
     return handshake.feed(receive(kReplyBytes));
   }
 
+  void endHalf() { ::shutdown(fd_.get(), SHUT_WR); }
   void close() { fd_.reset(); }
 
  private:

@@ -9,16 +9,16 @@
  *
  * One mishap at most, in group 0 where it is one rank's or root's: groups are alike. A root is in the process of its
  * group's first rank, or in one that has no rank. An answer may be lost with the root that sent it. Time is Spin's
- * `timeout`: the patience of roots, and of ranks once something died, or one was aborted whose root heard the last report
- * first: it knows nobody whom it could tell. Else ranks have none: they must hear from the others, or Spin reports a
- * deadlock.
+ * `timeout`: the patience of roots, and of ranks once something died. Else ranks have none: they must hear from the
+ * others, or Spin reports a deadlock. So a rank that leaves a root which still gathers waits for its answer (root_client.cc,
+ * awaitAnswer): the root may have heard the last report first, and then the others wait for it, whom it now knows.
  *
  * Claims: everyone ends; who succeeds has the same list as all, and all came to both their roots; undisturbed, all
  * succeed.
  *
  * BUG=1: a rank that fails tells nobody. BUG=2: a root does not compare lists. BUG=3: who has met at its own roots has met
- * all. Each must be caught. N ranks in G groups; 4 in 2 unless set. With 3 in 3, where nobody hears from a rank that it
- * has sent to, lists that differ leave no root complete, so BUG=2 shows with the former only, BUG=1 with the latter. */
+ * all. BUG=4: a rank that leaves does not wait for the answer. Each must be caught. N ranks in G groups; 4 in 2 unless
+ * set. With 3 in 3, where nobody hears from a rank that it has sent to, lists that differ leave no root complete, so BUG=2 shows with the former only, BUG=1 and 4 with the latter. */
 #ifndef BUG
 #define BUG 0
 #endif
@@ -55,7 +55,6 @@ bool isGone[G];             /* the root has died */
 byte kindAt[G];             /* what the first report said of group and list; 0: nobody has come */
 byte present[G];            /* numbers, as bits */
 bool isLeft[G];             /* somebody who had reported has left */
-bool isUntold;              /* ... and the root learned of it only when all had come */
 
 /* Messages between ranks, and farewells, by from * N + to. */
 bool block[N * N], down[N * N], farewell[N * N];
@@ -115,13 +114,14 @@ inline arrive(p, kind, at) {
     :: else ->
        present[p] = present[p] | (1 << at);
        if
-       :: present[p] == (1 << (S + 1)) - 1 -> meeting[p] = kMet; isUntold = isUntold || isLeft[p]
+       :: present[p] == (1 << (S + 1)) - 1 -> meeting[p] = kMet
        :: else -> skip
        fi
     fi
   }
 }
 
+#define LEAVE isLeft[place] = true; hasFailed[r] = true; if :: BUG == 4 -> LOSE(v) :: else -> goto answer fi
 #define LOSE(v) result[v] = kFailed; hasFailed[r] = true; goto joined
 
 #define MAY_DIE(r) \
@@ -136,7 +136,7 @@ inline arrive(p, kind, at) {
   :: atomic { !(message) && !died(r) && (farewell[(from) * N + r] || (hasSentToIt && fate[from] == kFailed)) -> \
        fail(r); goto over } \
   :: atomic { died(from) -> fail(r); goto over } \
-  :: atomic { hasHappened && (mishap == kRankDeath || mishap == kRootDeath || isUntold) && timeout -> fail(r); goto over } \
+  :: atomic { hasHappened && (mishap == kRankDeath || mishap == kRootDeath) && timeout -> fail(r); goto over } \
   MAY_DIE(r) \
   MAY_BE_ABORTED(r) \
   fi
@@ -165,12 +165,13 @@ proctype visit(byte v) {
   :: died(r) -> goto over
   MAY_DIE(r)
   fi;
-  if  /* the answer */
+answer:
+  if
   :: atomic { !died(r) && meeting[place] == kMet -> result[v] = kOk }
   :: atomic { !died(r) && (meeting[place] == kLost || isGone[place]) -> LOSE(v) }
-  :: atomic { !died(r) && hasFailed[r] && meeting[place] == kGathering -> isLeft[place] = true; LOSE(v) }
+  :: atomic { !died(r) && hasFailed[r] && !isLeft[place] && meeting[place] == kGathering -> LEAVE }
   :: atomic { r < S && mishap == kAbort && !hasHappened && !died(r) && meeting[place] == kGathering ->
-       hasHappened = true; isLeft[place] = true; LOSE(v) }
+       hasHappened = true; LEAVE }
   :: died(r) -> goto over
   MAY_DIE(r)
   fi;

@@ -16,6 +16,7 @@
 #include "comm/tuning_file.h"
 #include "net/registry.h"
 #include "schedule/catalog.h"
+#include "tools/byte_option.h"
 #include "tools/collective_option.h"
 #include "tools/command.h"
 #include "tools/explain_cluster.h"
@@ -192,7 +193,7 @@ void addExplain(CLI::App& app, int& exitCode) {
   command->add_option("-n,--ranks", options->rankCount, "Ranks (default 4; table: 2 4 8 16 64)")
       ->check(CLI::Range(1, kMostRanks));
   command->add_option("-b,--bytes", options->bytes, "Bytes, with K, M or G (default 1M)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(wholeBytes);
   command
       ->add_option("--cpus", options->cpuCount, "CPUs that a host's ranks share (default: as here)")
       ->check(CLI::Range(1, 1 << 16));

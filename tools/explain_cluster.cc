@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/settings.h"
+#include "base/whole_file.h"
 #include "comm/gpu_direct.h"
 #include "graph/xml.h"
 #include "schedule/catalog.h"
@@ -140,11 +140,7 @@ Status dumpGraphs(const std::string& path, const graph::ClusterPlan& plan) {
   const graph::HostGraphs& host = plan.hosts.front();
   const std::vector<graph::NodeGraph> graphs{host.ring.graph, host.tree.graph, host.switched.graph,
                                              host.direct.graph};
-  std::ofstream file(path);
-  file << graph::writeGraphs(plan.topology, graphs);
-  file.close();
-  if (!file) return invalidArgument("{}: cannot be written", path);
-  return {};
+  return writeWholeFile(path, graph::writeGraphs(plan.topology, graphs), kForAll);
 }
 
 }  // namespace

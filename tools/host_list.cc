@@ -1,6 +1,7 @@
 #include "tools/host_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace tutti::tools {
@@ -14,6 +15,13 @@ Result<int> slotsOf(std::string_view text, std::string_view entry) {
   if (error != std::errc() || rest != text.data() + text.size() || slots < 1 || slots > kMostSlots)
     return invalidArgument("hosts: '{}' has '{}' slots, wanted 1 to {}", entry, text, kMostSlots);
   return slots;
+}
+
+// With a user's name in front, or a scope behind an address, too.
+bool isOfHostNames(char letter) {
+  constexpr std::string_view kOthers = "-._:@%";
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 ||
+         kOthers.find(letter) != std::string_view::npos;
 }
 
 // "a:2", "[fd00::1]:2", "fd00::1"
@@ -31,7 +39,7 @@ Result<HostSlots> parseHost(std::string_view entry) {
   std::string plain(name);
   std::erase_if(plain, [](char letter) { return letter == '[' || letter == ']'; });
   // What begins with a dash would be an option of ssh's.
-  if (plain.empty() || plain.front() == '-')
+  if (plain.empty() || plain.front() == '-' || !std::ranges::all_of(plain, isOfHostNames))
     return invalidArgument("hosts: '{}' names no host", entry);
   HostSlots host{.name = std::move(plain)};
   if (name.size() != entry.size()) {

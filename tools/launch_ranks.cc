@@ -140,13 +140,15 @@ RemoteRank remoteRank(const LaunchOptions& options, const std::vector<RankPlace>
   return remote;
 }
 
-void writeAll(int fd, std::string_view text) {
+// 0, or errno's value.
+int writeAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody reads any more: the ranks go on
+    if (written < 0) return errno;
     text.remove_prefix(static_cast<size_t>(written));
   }
+  return 0;
 }
 
 // Of the child; -1: as this process's.
@@ -210,6 +212,7 @@ class Launch {
   Status spawn(int rank, const Streams& streams);
   std::string prefixOf(int rank, int target) const;
   void readFrom(Pipe& pipe);
+  void pass(Pipe& pipe, std::string_view lines);
   void drain();
   void reapAll();
   void note(const ChildExit& exit);
@@ -229,6 +232,7 @@ class Launch {
   std::optional<Instant> timeoutAt_;
   std::optional<Instant> killAt_;
   std::optional<int> exitCode_;  // of the first failure
+  bool isOutputLost_ = false;
   bool isEnding_ = false;
 };
 
@@ -295,12 +299,23 @@ void Launch::readFrom(Pipe& pipe) {
     if (length < 0 && errno == EINTR) continue;
     if (length < 0 && errno == EAGAIN) return;
     if (length <= 0) {
-      writeAll(pipe.target, pipe.lines.finish());
+      pass(pipe, pipe.lines.finish());
       pipe.fd.reset();
       return;
     }
-    writeAll(pipe.target, pipe.lines.feed({buffer.data(), static_cast<size_t>(length)}));
+    pass(pipe, pipe.lines.feed({buffer.data(), static_cast<size_t>(length)}));
   }
+}
+
+// A rank whose reader has gone finds that out as if it wrote there itself. For a disk that is full
+// no rank is ended: what they print is lost, and the exit code says so.
+void Launch::pass(Pipe& pipe, std::string_view lines) {
+  const int error = writeAll(pipe.target, lines);
+  if (error == 0) return;
+  if (error == EPIPE) pipe.fd.reset();
+  if (!isOutputLost_ && error != EPIPE)
+    fmt::print(stderr, "tutti run: cannot write what the ranks print: {}\n", std::strerror(error));
+  isOutputLost_ = true;
 }
 
 // After the last rank: what it wrote is in the pipes. Something that left its group may hold them
@@ -308,7 +323,7 @@ void Launch::readFrom(Pipe& pipe) {
 void Launch::drain() {
   for (Pipe& pipe : pipes_) {
     readFrom(pipe);
-    writeAll(pipe.target, pipe.lines.finish());
+    pass(pipe, pipe.lines.finish());
   }
 }
 
@@ -385,7 +400,7 @@ int Launch::wait() {
     checkTimes();
   }
   drain();
-  return exitCode_.value_or(kExitOk);
+  return exitCode_.value_or(isOutputLost_ ? kExitEnvironment : kExitOk);
 }
 
 }  // namespace

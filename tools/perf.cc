@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "tools/byte_size.h"
 #include "tools/command.h"
 #include "tools/perf_launch.h"
 #include "tools/perf_options.h"
@@ -44,11 +45,12 @@ auto parsedBy(Result<T> (*parse)(std::string_view), T& target) {
 }
 
 void addSizes(CLI::App& command, PerfOptions& options) {
-  command.add_option_function<std::string>("-b,--minbytes", parsedBy(parseSize, options.minBytes),
+  command.add_option_function<std::string>("-b,--minbytes", parsedBy(parseBytes, options.minBytes),
                                            "First size, with K, M or G (default 32M)");
-  command.add_option_function<std::string>("-e,--maxbytes", parsedBy(parseSize, options.maxBytes),
+  command.add_option_function<std::string>("-e,--maxbytes", parsedBy(parseBytes, options.maxBytes),
                                            "Last size (default 32M)");
-  command.add_option_function<std::string>("-i,--stepbytes", parsedBy(parseSize, options.stepBytes),
+  command.add_option_function<std::string>("-i,--stepbytes",
+                                           parsedBy(parseBytes, options.stepBytes),
                                            "Bytes between sizes (default 1M)");
   command.add_option("-f,--stepfactor", options.stepFactor, "Factor between sizes, instead of -i")
       ->check(CLI::Range(2, 1 << 20));

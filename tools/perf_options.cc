@@ -130,27 +130,6 @@ bool hasRoot(Operation operation) {
 std::string_view columnName(DataType type) { return firstName(kTypes, type); }
 std::string_view columnName(ReduceOp op) { return firstName(kOps, op); }
 
-Result<size_t> parseSize(std::string_view text) {
-  size_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  int shift = 0;
-  const std::string_view unit(rest, static_cast<size_t>(end - rest));
-  if (unit == "K" || unit == "k") {
-    shift = 10;
-  } else if (unit == "M" || unit == "m") {
-    shift = 20;
-  } else if (unit == "G" || unit == "g") {
-    shift = 30;
-  } else if (!unit.empty()) {
-    return invalidArgument("size '{}' is not a number with an optional K, M or G", text);
-  }
-  if (error != std::errc() || value > (std::numeric_limits<size_t>::max() >> 1 >> shift)) {
-    return invalidArgument("size '{}' is not a number of bytes that fits this machine", text);
-  }
-  return value << shift;
-}
-
 Result<std::vector<DataType>> parseTypes(std::string_view text) {
   return parseNames<DataType>(kTypes, text, "type");
 }

@@ -84,9 +84,6 @@ struct PerfOptions {
   std::string htmlPath = {};
 };
 
-// "8", "64K", "128M", "1G" (units of 1024, any case). kInvalidArgument for anything else.
-Result<size_t> parseSize(std::string_view text);
-
 // nccl-tests' names ("half", "f8e4m3") and the usual others ("fp16", "bf16"); "all": every one.
 // Several may be joined by commas.
 Result<std::vector<DataType>> parseTypes(std::string_view text);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/version.h"
+#include "base/whole_file.h"
 #include "tools/perf_html.h"
 
 namespace tutti::tools {
@@ -151,6 +152,9 @@ Report::~Report() {
 }
 
 Result<std::unique_ptr<Report>> Report::open(const PerfOptions& options, const RunInfo& info) {
+  for (const std::string& path : {options.jsonPath, options.htmlPath}) {
+    if (!path.empty() && path != "-") TUTTI_TRY(checkWritable(path));
+  }
   std::unique_ptr<Report> report(new Report(options, info));
   if (!options.csvPath.empty()) {
     report->csv_ = options.csvPath == "-" ? stdout : std::fopen(options.csvPath.c_str(), "we");
@@ -229,12 +233,9 @@ Status Report::writeJson(const Summary& summary) const {
   json["out_of_bounds"] = summary.wrong;
   json["avg_busbw_gbs"] = summary.averageBusGBs;
   const std::string text = json.dump(2) + "\n";
-  const bool isStandardOutput = options_.jsonPath == "-";
-  std::FILE* file = isStandardOutput ? stdout : std::fopen(options_.jsonPath.c_str(), "we");
-  if (file == nullptr) return systemError("create", options_.jsonPath, errno);
-  const bool isWritten = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool isClosed = isStandardOutput ? std::fflush(file) == 0 : std::fclose(file) == 0;
-  if (!isWritten || !isClosed) return systemError("write", options_.jsonPath, errno);
+  if (options_.jsonPath != "-") return writeWholeFile(options_.jsonPath, text, kForAll);
+  const bool isWritten = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!isWritten || std::fflush(stdout) != 0) return systemError("write", "standard output", errno);
   return {};
 }
 
@@ -244,12 +245,7 @@ Status Report::writeHtml(const Summary& summary) const {
                                    .rows = rows_,
                                    .summary = summary,
                                    .facts = gatherPageFacts()});
-  std::FILE* file = std::fopen(options_.htmlPath.c_str(), "we");
-  if (file == nullptr) return systemError("create", options_.htmlPath, errno);
-  const bool isWritten = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool isClosed = std::fclose(file) == 0;
-  if (!isWritten || !isClosed) return systemError("write", options_.htmlPath, errno);
-  return {};
+  return writeWholeFile(options_.htmlPath, text, kForAll);
 }
 
 Status Report::finish(const std::optional<double>& minBandwidth) {

@@ -3,6 +3,8 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cctype>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,7 +34,7 @@ constexpr const char* kFooter =
     "\n"
     "Exit codes: 0 all ranks ended well; the first failed rank's code, or 128 + its signal; 2 "
     "usage;\n"
-    "3 a rank could not be started; 4 time limit (--timeout).\n"
+    "3 a rank could not be started, or what they print not be written; 4 time limit (--timeout).\n"
     "\n"
     "Examples: tutti run -n 4 -- python train.py --epochs 1\n"
     "          tutti run -n 2 --timeout 60 -- ./my_test\n"
@@ -79,7 +81,14 @@ void addRun(CLI::App& app, int& exitCode) {
   command
       ->add_option("-x", options->forwards,
                    "Variable to hand on to other hosts: NAME or NAME=VALUE")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) {
+        const std::string name = text.substr(0, text.find('='));
+        const bool isName = !name.empty() && std::ranges::all_of(name, [](unsigned char letter) {
+          return std::isalnum(letter) != 0 || letter == '_';
+        });
+        return isName ? "" : "'" + text + "' is not NAME or NAME=VALUE";
+      });
   command->add_option("program", options->command, "Program and its arguments, after --")
       ->required();
   command->footer(kFooter);

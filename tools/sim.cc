@@ -4,15 +4,19 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
+#include "base/whole_file.h"
+#include "tools/byte_option.h"
 #include "tools/collective_option.h"
 #include "tools/command.h"
 #include "tools/sim_compare.h"
@@ -29,7 +33,8 @@ constexpr const char* kFooter =
     "Closed forms take milliseconds on any number of ranks; --fidelity fair plays the call event "
     "by\n"
     "event, every link shared fairly. Constants are measured on H200s, between nodes supposed.\n"
-    "Exit code: 0; 2 usage, or a file with something wrong in it.\n"
+    "Exit code: 0; 2 usage, or a file with something wrong in it; 3 one that cannot be read or\n"
+    "written.\n"
     "Example: tutti sim all_reduce --cluster dgx_h100x64.yaml --bytes 1G\n"
     "Example: tutti sim all_gather --cluster p5x8.yaml -b 1M -e 8G -f 4 --nodes 2,4,8 --html "
     "p5.html\n"
@@ -63,6 +68,7 @@ struct Options {
 };
 
 [[noreturn]] void refuse(const char* option, const Status& status) {
+  if (status.code() == Code::kSystemError) throw std::runtime_error(std::string(status.message()));
   throw CLI::ValidationError(option, std::string(status.message()));
 }
 
@@ -73,7 +79,7 @@ void addCase(SimSweep& sweep, const std::string& text) {
     if (at == std::string::npos) throw std::invalid_argument(text);
     const std::string name = text.substr(0, at);
     const double factor = std::stod(text.substr(at + 1));
-    if (factor < 0) throw std::invalid_argument(text);
+    if (!std::isfinite(factor) || factor < 0) throw std::invalid_argument(text);
     if (name.find_first_not_of("0123456789") == std::string::npos) {
       if (factor <= 0) throw std::invalid_argument(text);
       sweep.stragglers.emplace_back(std::stoi(name), factor);
@@ -96,6 +102,8 @@ SimSweep sweepOf(const Options& options) {
                  .algorithms = options.algorithms,
                  .protocol = options.protocol,
                  .channelCount = options.channels};
+  if (options.most > 0 && options.most < options.least)
+    throw CLI::ValidationError("--end", "is below --begin");
   const uint64_t most = options.bytes > 0 ? options.bytes : std::max(options.most, options.least);
   for (uint64_t size = options.bytes > 0 ? options.bytes : options.least; size <= most;) {
     sweep.sizes.push_back(size);
@@ -127,22 +135,30 @@ std::string commandLineOf(const CLI::App& command) {
   return line;
 }
 
-void writeFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw CLI::ValidationError("--html", path + " cannot be written");
+void writePage(const std::string& path, const std::string& text) {
+  const Status written = writeWholeFile(path, text, kForAll);
+  if (!written.ok()) refuse("--html", written);
 }
 
-void writePage(const Options& options, const SimSweep& sweep, const std::vector<SimRow>& rows,
-               const std::string& commandLine) {
+// Before minutes of work.
+void checkOutputs(const Options& options) {
+  for (const std::string& path : {options.html, options.output}) {
+    if (path.empty() || path == "-") continue;
+    const Status usable = checkWritable(path);
+    if (!usable.ok()) refuse("--html", usable);
+  }
+}
+
+void drawPage(const Options& options, const SimSweep& sweep, const std::vector<SimRow>& rows,
+              const std::string& commandLine) {
   Result<SimDetail> detail = detailOf(sweep, rows.back());
   if (!detail.ok()) refuse("--html", detail.status());
-  writeFile(options.html, simPage(sweep, rows, detail.value(), commandLine));
+  writePage(options.html, simPage(sweep, rows, detail.value(), commandLine));
 }
 
 void simulateCalls(const Options& options, const std::string& commandLine) {
   if (options.cluster.empty()) throw CLI::RequiredError("--cluster");
+  checkOutputs(options);
   const SimSweep sweep = sweepOf(options);
   const bool isWatched = isatty(STDERR_FILENO) == 1;
   Result<std::vector<SimRow>> rows = runSweep(sweep, [isWatched](size_t done, size_t all) {
@@ -160,11 +176,12 @@ void simulateCalls(const Options& options, const std::string& commandLine) {
   } else {
     printSimTable(sweep, rows.value());
   }
-  if (!options.html.empty()) writePage(options, sweep, rows.value(), commandLine);
+  if (!options.html.empty()) drawPage(options, sweep, rows.value(), commandLine);
 }
 
 void simulateProgram(const Options& options, const std::string& commandLine) {
   if (options.cluster.empty()) throw CLI::RequiredError("--cluster");
+  checkOutputs(options);
   const Rank rank{options.root};
   Result<TraceReport> report = runTrace(sweepOf(options), options.trace, options.groups);
   if (!report.ok()) refuse("--trace", report.status());
@@ -175,7 +192,7 @@ void simulateProgram(const Options& options, const std::string& commandLine) {
   } else {
     printTrace(report.value());
   }
-  if (!options.html.empty()) writeFile(options.html, tracePage(report.value(), rank, commandLine));
+  if (!options.html.empty()) writePage(options.html, tracePage(report.value(), rank, commandLine));
 }
 
 void compareMeasured(const Options& options) {
@@ -210,7 +227,7 @@ void addCompare(CLI::App& command, const std::shared_ptr<Options>& options) {
 
 void addSizes(CLI::App& command, const std::shared_ptr<Options>& options) {
   const auto size = [&](const char* names, uint64_t& value, const char* text) {
-    return command.add_option(names, value, text)->transform(CLI::AsSizeValue(false));
+    return command.add_option(names, value, text)->transform(someBytes);
   };
   CLI::Option* one = size("--bytes", options->bytes, "Bytes of the whole vector, with K, M or G");
   size("-b,--begin", options->least, "Sweep from (default 1M)")->excludes(one);

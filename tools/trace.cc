@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "observe/bundle.h"
+#include "base/whole_file.h"
 #include "tools/command.h"
 #include "tools/trace_join.h"
 #include "tools/trace_picture.h"
@@ -96,10 +96,10 @@ void printSummary(const Json& joined) {
 // Bytes that are no UTF-8 were replaced when the traces were written.
 Status writeAll(const Options& options, const Json& joined) {
   if (!options.output.empty())
-    TUTTI_TRY(observe::writeFileWhole(options.output, joined.dump() + "\n"));
+    TUTTI_TRY(writeWholeFile(options.output, joined.dump() + "\n", kForAll));
   if (options.picture.empty()) return {};
   TUTTI_TRY_ASSIGN(const std::string picture, drawTrace(joined, options.call));
-  return observe::writeFileWhole(options.picture, picture);
+  return writeWholeFile(options.picture, picture, kForAll);
 }
 
 Status showTraces(const Options& options) {

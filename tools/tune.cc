@@ -5,12 +5,13 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/whole_file.h"
 #include "schedule/catalog.h"
+#include "tools/byte_option.h"
 #include "tools/collective_option.h"
 #include "tools/command.h"
 #include "tools/launch_children.h"
@@ -159,14 +160,12 @@ Status writePrices(const plan::Tuning& tuning, const std::string& path) {
     fmt::print("{}", text);
     return {};
   }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return systemError("write", path, errno);
-  return {};
+  return writeWholeFile(path, text, kForAll);
 }
 
 Status tune(const Command& command) {
+  if (command.outputPath != "-") TUTTI_TRY(checkWritable(command.outputPath));
+  if (!command.timesPath.empty()) TUTTI_TRY(checkWritable(command.timesPath));
   TUTTI_TRY_ASSIGN(std::vector<TuneTime> times, readAll(command.fromPaths));
   if (command.fromPaths.empty()) TUTTI_TRY(measureAll(command, times));
   if (!command.timesPath.empty()) TUTTI_TRY(writeTimes(command.timesPath, times));
@@ -190,7 +189,7 @@ void addTune(CLI::App& app, int& exitCode) {
       ->check(CLI::Range(2, 256));
   sub->add_option("--sizes", command->measure.sizes, "Bytes of whole vectors (default 64 to 2M)")
       ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(someBytes);
   sub->add_option("--rounds", command->measure.rounds,
                   "Rounds; the lower quartile of their times counts (default 8)")
       ->check(CLI::Range(1, 1000));

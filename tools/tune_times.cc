@@ -10,6 +10,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "base/whole_file.h"
 #include "schedule/catalog.h"
 #include "tools/median.h"
 
@@ -61,14 +62,12 @@ std::string kindOf(const TuneBlock& block) {
 }
 
 Status writeTimes(const std::string& path, const std::vector<TuneTime>& times) {
-  std::ofstream file(path);
+  std::string text;
   for (const TuneTime& each : times)
-    file << fmt::format("{} {} {} {} {} {} {:.3f}\n", name(each.block.collective),
-                        kindOf(each.block), each.block.rankCount, each.block.cpuCount, each.bytes,
-                        each.rival, each.us);
-  file.close();
-  if (!file) return systemError("write", path, errno);
-  return {};
+    text +=
+        fmt::format("{} {} {} {} {} {} {:.3f}\n", name(each.block.collective), kindOf(each.block),
+                    each.block.rankCount, each.block.cpuCount, each.bytes, each.rival, each.us);
+  return writeWholeFile(path, text, kForAll);
 }
 
 Result<std::vector<TuneTime>> readTimes(const std::string& path) {

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/proc_files.h"
+#include "base/whole_file.h"
 #include "observe/bundle.h"
 #include "observe/examination.h"
 #include "tools/command.h"
@@ -46,10 +47,15 @@ std::vector<Examination> examineAll(const std::string& wanted) {
   return observe::examine(boards, std::move(looks));
 }
 
-void printText(const std::vector<Examination>& found) {
+void printText(const std::vector<Examination>& found, const std::string& wanted) {
   const Terminal terminal;
   const auto wrong = static_cast<size_t>(
       std::ranges::count_if(found, [](const Examination& each) { return each.finding.isWrong; }));
+  if (found.empty() && !wanted.empty()) {
+    fmt::print("process {} has no communicator: none yet, none any more, or another user's\n",
+               wanted);
+    return;
+  }
   if (wrong == 0) {
     fmt::print("{} in {} communicator{}\n", terminal.paint(Colour::kGood, "nothing wrong"),
                found.size(), found.size() == 1 ? "" : "s");
@@ -79,7 +85,7 @@ Status writeBundle(const Options& options, const std::vector<Examination>& found
        .processes = std::move(processes),
        .settings = {},
        .time = wallClockSeconds()});
-  return observe::writeFileWhole(options.bundle, archive);
+  return writeWholeFile(options.bundle, archive);
 }
 
 int explain(const Options& options) {
@@ -102,7 +108,7 @@ int explain(const Options& options) {
   if (options.json) {
     fmt::print("{}", observe::toJson(found));
   } else {
-    printText(found);
+    printText(found, wanted);
   }
   const bool isWrong =
       std::ranges::any_of(found, [](const Examination& each) { return each.finding.isWrong; });

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/whole_file.h"
 #include "comm/folders.h"
-#include "observe/bundle.h"
 
 namespace tutti::comm {
 
@@ -33,7 +33,7 @@ class TraceFile final : public observe::Trace {
                                         .wallClockNs = wallClockNanoseconds(),
                                         .droppedCount = droppedCount()};
       const Status status =
-          observe::writeFileWhole(place_.path, observe::traceText(identity_, records(), moment));
+          writeWholeFile(place_.path, observe::traceText(identity_, records(), moment));
       if (!status.ok()) {
         log::warn("rank {}: {} (TUTTI_TRACE_DIR)", identity_.rank, status.message());
         return;

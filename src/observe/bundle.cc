@@ -2,11 +2,9 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <gnu/libc-version.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -16,10 +14,10 @@
 #include <set>
 #include <utility>
 
-#include "base/fd.h"
 #include "base/proc_files.h"
 #include "base/read_file.h"
 #include "base/version.h"
+#include "base/whole_file.h"
 #include "observe/bundle_page.h"
 #include "observe/process_report.h"
 #include "observe/tar.h"
@@ -142,52 +140,6 @@ std::string plain(std::string_view text) {
   return safe;
 }
 
-// A file that goes with the object unless it was given its name.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& folder) : path_(folder + "/.tutti-XXXXXX") {
-    fd_.reset(::mkostemp(path_.data(), O_CLOEXEC));
-    if (!fd_) error_ = errno;
-  }
-  ~TemporaryFile() {
-    if (fd_ || isClosed_) ::unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  // Each returns 0, or errno's value of the first failure.
-  int write(std::string_view content) {
-    while (error_ == 0 && !content.empty()) {
-      const ssize_t wrote = ::write(fd_.get(), content.data(), content.size());
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) error_ = errno;
-      if (wrote > 0) content.remove_prefix(static_cast<size_t>(wrote));
-    }
-    if (error_ != 0) return error_;
-    isClosed_ = true;
-    if (::close(fd_.release()) != 0) error_ = errno;  // where NFS says that the disk is full
-    return error_;
-  }
-  // `flags` as renameat2() takes them.
-  int giveName(const std::string& path, unsigned flags) {
-    if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, path.c_str(), flags) != 0) return errno;
-    isClosed_ = false;
-    return 0;
-  }
-
- private:
-  std::string path_;
-  UniqueFd fd_;
-  bool isClosed_ = false;  // and has no name of its own yet
-  int error_ = 0;
-};
-
-Status cannotWrite(const std::string& path, int error) {
-  std::array<char, 128> text{};
-  return Status(Code::kSystemError, fmt::format("cannot write {}: {}", path,
-                                                ::strerror_r(error, text.data(), text.size())));
-}
-
 // 0, or errno's value; EEXIST when somebody has the name.
 int nameUnlessTaken(TemporaryFile& file, const std::string& path) {
   const int error = file.giveName(path, RENAME_NOREPLACE);
@@ -262,14 +214,6 @@ Result<std::string> writeBundle(const std::string& folder, const std::string& st
     path = fmt::format("{}/{}-{}.tar", folder, stem, number);
   }
   return cannotWrite(path, EEXIST);
-}
-
-Status writeFileWhole(const std::string& path, std::string_view content) {
-  const size_t slash = path.rfind('/');
-  TemporaryFile file(slash == std::string::npos ? "." : path.substr(0, slash + 1));
-  int error = file.write(content);
-  if (error == 0) error = file.giveName(path, 0);
-  return error == 0 ? Status() : cannotWrite(path, error);
 }
 
 }  // namespace tutti::observe

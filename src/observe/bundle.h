@@ -37,7 +37,5 @@ std::string bundleStem(std::string_view job, int32_t processId);
 // appears there whole, readable by its owner alone, or not at all. Not logged.
 Result<std::string> writeBundle(const std::string& folder, const std::string& stem,
                                 std::string_view archive);
-// The same to a path, which is replaced.
-Status writeFileWhole(const std::string& path, std::string_view content);
 
 }  // namespace tutti::observe

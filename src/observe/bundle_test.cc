@@ -68,14 +68,6 @@ TEST_F(FolderTest, AFolderThatIsNoneIsAnErrorThatNamesIt) {
   EXPECT_THAT(all(), ElementsAre("file"));
 }
 
-TEST_F(FolderTest, AFileIsReplacedAsAWhole) {
-  EXPECT_TRUE(writeFileWhole(folder_ + "/f.tar", "one").ok());
-  EXPECT_TRUE(writeFileWhole(folder_ + "/f.tar", "two").ok());
-  EXPECT_EQ(readFile(folder_ + "/f.tar"), "two");
-  EXPECT_FALSE(writeFileWhole(folder_, "no folder is overwritten").ok());
-  EXPECT_THAT(all(), ElementsAre("f.tar"));
-}
-
 TEST(Tar, HoldsNamesAndContentsInBlocks) {
   Tar tar(1'000'000'000);
   tar.add("why.txt", "because");

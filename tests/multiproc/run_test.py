@@ -119,6 +119,25 @@ class Run(unittest.TestCase):
         for arguments in ([], ["-n", "0", "--", "true"], ["-n", "x", "--", "true"], ["--nonsense", "--", "true"]):
             self.assertEqual(run(*arguments).returncode, 2, arguments)
 
+    def test_a_hand_over_without_a_name_is_refused(self):
+        for wrong in ("=3", "A B=3", ""):
+            self.assertEqual(run("-n", "1", "-x", wrong, "--", "true").returncode, 2, wrong)
+        self.assertEqual(run("-n", "1", "-x", "A=3", "--", "true").returncode, 0)
+
+    def test_ranks_end_when_nobody_reads_them(self):
+        with subprocess.Popen([TUTTI, "run", "-n", "2", "--", "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launch:
+            launch.stdout.readline()
+            launch.stdout.close()
+            self.assertEqual(launch.wait(60), 128 + signal.SIGPIPE)
+            self.assertIn("SIGPIPE", launch.stderr.read())
+
+    def test_what_cannot_be_written_is_told(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            lost = subprocess.run([TUTTI, "run", "-n", "2", "--", "echo", "hi"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=60, check=False)
+        self.assertEqual(lost.returncode, 3)
+        self.assertIn("cannot write what the ranks print: No space left", lost.stderr)
+
     def test_what_a_rank_leaves_behind_ends_with_it(self):
         result = run("-n", "1", "--", "sh", "-c", "sleep 1000 & echo $!")
         self.assertEqual(result.returncode, 0)

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,58 @@ class Frame(unittest.TestCase):
             result = run("version", stdout=full)
         self.assertEqual(result.returncode, 3)
         self.assertIn("No space left", result.stderr)
+
+    def test_usage_errors_name_the_command_and_what_was_wrong(self):
+        self.assertEqual(run("frobnicate").stderr.split(";")[0], "tutti: there is no subcommand 'frobnicate'")
+        self.assertIn("tutti topo: not expected: one two\n", run("topo", "one", "two").stderr)
+
+    def test_a_closed_stream_is_no_other_file(self):
+        for command in (("settings",), ("perf", "all_reduce", "-n", "2", "-b", "8", "-e", "8", "-c", "0")):
+            with self.subTest(command=command):
+                closed = subprocess.run(["sh", "-c", '"$0" "$@" >&-', TUTTI, *command], stderr=subprocess.PIPE, text=True,
+                                        timeout=60, check=False)
+                self.assertEqual(closed.returncode, 3)
+                self.assertIn("Bad file descriptor", closed.stderr)
+
+    def test_what_cannot_be_written_is_refused_before_the_work(self):
+        cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
+        for command in (("perf", "all_reduce", "-n", "2", "--json", "/none/x"), ("perf", "all_reduce", "-n", "2", "--html", "/none/x"),
+                        ("tune", "-o", "/none/x"), ("tune", "--times", "/none/x"),
+                        ("sim", "--cluster", cluster, "--html", "/none/x"),
+                        ("sim", "--cluster", cluster, "--export", "goal", "--output", "/none/x")):
+            with self.subTest(command=command):
+                result = run(*command)
+                self.assertEqual(result.returncode, 3)
+                self.assertEqual(result.stdout, "")
+                self.assertIn("cannot write /none/x: No such file or directory", result.stderr)
+
+    def test_a_device_is_written_to_and_stays_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            device = os.path.join(folder, "full")
+            try:
+                os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+                os.close(os.open(device, os.O_WRONLY))
+            except PermissionError:
+                self.skipTest("devices are made by root only")
+            cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
+            for command in (("why", "--bundle", device), ("sim", "--cluster", cluster, "--html", device),
+                            ("perf", "all_reduce", "-n", "2", "-b", "8", "-e", "8", "--json", device)):
+                result = run(*command)
+                self.assertEqual(result.returncode, 3, command)
+                self.assertIn(f"cannot write {device}: No space left", result.stderr)
+                self.assertTrue(stat.S_ISCHR(os.stat(device).st_mode), command)
+
+    def test_sizes_that_do_not_fit_are_refused(self):
+        cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
+        for command in (("explain", "all_reduce", "-b", "99999999999999999999"), ("explain", "all_reduce", "-b", "8E"),
+                        ("sim", "--cluster", cluster, "--bytes", "-5"), ("sim", "--cluster", cluster, "--bytes", "0"),
+                        ("sim", "--cluster", cluster, "-b", "2M", "-e", "1M"), ("tune", "--sizes", "18446744073709551617"),
+                        ("sim", "--cluster", cluster, "--what-if", "0=nan")):
+            with self.subTest(command=command):
+                result = run(*command)
+                self.assertEqual(result.returncode, 2)
+                self.assertEqual(result.stdout, "")
+        self.assertIn("1536 ", run("explain", "all_reduce", "-b", "1.5K").stdout)
 
     def test_no_colours_where_nobody_looks(self):
         for command in ("settings", "doctor"):

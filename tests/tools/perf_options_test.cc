@@ -7,20 +7,6 @@
 namespace tutti::tools {
 namespace {
 
-TEST(PerfSizes, ReadsUnitsOf1024) {
-  EXPECT_EQ(parseSize("8").value(), 8U);
-  EXPECT_EQ(parseSize("64K").value(), 64_KiB);
-  EXPECT_EQ(parseSize("128m").value(), 128_MiB);
-  EXPECT_EQ(parseSize("3G").value(), 3_GiB);
-}
-
-TEST(PerfSizes, RefusesWhatIsNoSize) {
-  for (const char* text :
-       {"", "K", "-1", "8B", "1.5M", "8 ", "99999999999999999999", "99999999999G"}) {
-    EXPECT_FALSE(parseSize(text).ok()) << text;
-  }
-}
-
 TEST(PerfSizes, StepByFactorReachesTheLastSize) {
   PerfOptions options{.minBytes = 8, .maxBytes = 128, .stepFactor = 2};
   EXPECT_EQ(listSizes(options).value(), (std::vector<size_t>{8, 16, 32, 64, 128}));

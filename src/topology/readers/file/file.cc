@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/fd.h"
+#include "base/whole_file.h"
 
 namespace tutti::topology::file {
 namespace {
@@ -44,27 +45,7 @@ Result<std::string> read(const std::string& path, size_t maxBytes) {
 bool isThere(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 Status write(const std::string& path, std::string_view text) {
-  const std::string temporary = fmt::format("{}.{}.new", path, ::getpid());
-  {
-    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (!fd) return systemError("open", temporary, errno);
-    while (!text.empty()) {
-      const ssize_t bytes = ::write(fd.get(), text.data(), text.size());
-      if (bytes < 0 && errno == EINTR) continue;
-      if (bytes < 0) {
-        const int error = errno;
-        ::unlink(temporary.c_str());
-        return systemError("write", temporary, error);
-      }
-      text.remove_prefix(static_cast<size_t>(bytes));
-    }
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    return systemError("rename", path, error);
-  }
-  return {};
+  return writeWholeFile(path, text, kForAll);
 }
 
 }  // namespace tutti::topology::file

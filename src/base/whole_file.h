@@ -1,0 +1,50 @@
+// Files that are written as a whole or not at all.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace tutti {
+
+inline constexpr mode_t kForTheOwner = 0600;
+inline constexpr mode_t kForAll = 0666;  // less what the process's umask takes away
+
+// A file in `folder` that goes with the object unless it was given its name.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& folder, mode_t mode = kForTheOwner);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  // Each returns 0, or errno's value of the first failure.
+  int write(std::string_view content);
+  // `flags` as renameat2() takes them.
+  int giveName(const std::string& path, unsigned flags);
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+  bool isClosed_ = false;  // and has no name of its own yet
+  int error_ = 0;
+};
+
+// Makes the file, or replaces what is there, by one that is made beside it and takes its name when
+// all is in it. The target of a symbolic link is replaced, not the link; a pipe or a device is
+// written to. The error names the path, and is not logged.
+Status writeWholeFile(const std::string& path, std::string_view content,
+                      mode_t mode = kForTheOwner);
+
+// Whether that could work now, for those who have much to do first. Changes nothing.
+Status checkWritable(const std::string& path);
+
+// "cannot write PATH: why"; not logged.
+Status cannotWrite(const std::string& path, int errnoValue);
+
+}  // namespace tutti

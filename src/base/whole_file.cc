@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 namespace tutti {
@@ -50,6 +51,23 @@ int replace(const std::string& path, std::string_view content, mode_t mode) {
   return error == 0 ? file.giveName(path, 0) : error;
 }
 
+Result<std::string> readUpTo(int fd, const std::string& path, size_t maxBytes) {
+  std::string text;
+  constexpr size_t kStepBytes = 64 * 1024;
+  for (;;) {
+    const size_t known = text.size();
+    text.resize(std::min(known + kStepBytes, maxBytes + 1));
+    const ssize_t bytes = ::read(fd, text.data() + known, text.size() - known);
+    if (bytes < 0 && errno == EINTR) {
+      text.resize(known);
+      continue;
+    }
+    if (bytes < 0) return systemError("read", path, errno);
+    text.resize(known + static_cast<size_t>(bytes));
+    if (bytes == 0 || text.size() > maxBytes) return text;
+  }
+}
+
 }  // namespace
 
 TemporaryFile::TemporaryFile(const std::string& folder, mode_t mode) {
@@ -87,6 +105,16 @@ Status cannotWrite(const std::string& path, int errnoValue) {
   return Status(
       Code::kSystemError,
       fmt::format("cannot write {}: {}", path, ::strerror_r(errnoValue, text.data(), text.size())));
+}
+
+Result<std::string> readWholeFile(const std::string& path, size_t maxBytes) {
+  // Without O_NONBLOCK a pipe that nobody writes to would hold us for ever.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return systemError("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return systemError("stat", path, errno);
+  if (!S_ISREG(info.st_mode)) return invalidArgument("{}: is no regular file", path);
+  return readUpTo(fd.get(), path, maxBytes);
 }
 
 Status writeWholeFile(const std::string& path, std::string_view content, mode_t mode) {

@@ -1,4 +1,4 @@
-// Files that are written as a whole or not at all.
+// Files that are read, or written, as a whole or not at all.
 #pragma once
 
 #include <fcntl.h>
@@ -34,6 +34,11 @@ class TemporaryFile {
   bool isClosed_ = false;  // and has no name of its own yet
   int error_ = 0;
 };
+
+// Of a longer file the first maxBytes + 1 bytes: a parser with that limit says where it was passed.
+// A device, a pipe that nobody writes to or a folder, whatever a setting may name by mistake, is
+// refused at once.
+Result<std::string> readWholeFile(const std::string& path, size_t maxBytes);
 
 // Makes the file, or replaces what is there, by one that is made beside it and takes its name when
 // all is in it. The target of a symbolic link is replaced, not the link; a pipe or a device is

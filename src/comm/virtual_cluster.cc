@@ -10,10 +10,11 @@ namespace tutti::comm {
 
 Result<std::unique_ptr<VirtualCluster>> VirtualCluster::open(const Settings& settings) {
   const std::string& file = settings.text("TUTTI_VIRTUAL_CLUSTER");
-  TUTTI_TRY_ASSIGN(sim::Cluster cluster, sim::readCluster({.source = file}));
+  Result<sim::Cluster> cluster = sim::readCluster({.source = file});
+  if (!cluster.ok()) return invalidUsage("TUTTI_VIRTUAL_CLUSTER: {}", cluster.status().message());
   const bool isNccl = settings.text("TUTTI_VIRTUAL_SYSTEM") == "nccl";
   std::unique_ptr<VirtualCluster> made(new VirtualCluster(
-      file, std::move(cluster), isNccl ? sim::System::kNccl : sim::System::kTutti));
+      file, std::move(cluster).value(), isNccl ? sim::System::kNccl : sim::System::kTutti));
   if (const std::string& trace = settings.text("TUTTI_VIRTUAL_TRACE"); !trace.empty()) {
     TUTTI_TRY_ASSIGN(made->trace_, launch::VirtualTrace::open(trace));
   }

@@ -1,8 +1,7 @@
 #include "sim/read_cluster.h"
 
-#include <fstream>
-#include <sstream>
-
+#include "base/units.h"
+#include "base/whole_file.h"
 #include "topology/registry.h"
 
 namespace tutti::sim {
@@ -17,11 +16,11 @@ Result<topology::Description> readNode(const std::string& file, const std::strin
 }  // namespace
 
 Result<Cluster> readCluster(const ClusterFileOptions& options) {
-  std::ifstream file(options.source);
-  if (!file) return invalidArgument("{}: cannot be read", options.source);
-  std::stringstream text;
-  text << file.rdbuf();
-  return parseCluster(text.str(), options, readNode);
+  constexpr size_t kMostBytes = 16_MiB;
+  TUTTI_TRY_ASSIGN(const std::string text, readWholeFile(options.source, kMostBytes));
+  if (text.size() > kMostBytes)
+    return invalidArgument("{}: more than 16 MiB: no cluster file", options.source);
+  return parseCluster(text, options, readNode);
 }
 
 }  // namespace tutti::sim

@@ -93,6 +93,17 @@ class Frame(unittest.TestCase):
                 self.assertIn(f"cannot write {device}: No space left", result.stderr)
                 self.assertTrue(stat.S_ISCHR(os.stat(device).st_mode), command)
 
+    def test_settings_that_name_no_regular_file_end_no_initialisation_late(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            for setting in ("TUTTI_TUNING_FILE", "TUTTI_VIRTUAL_CLUSTER"):
+                for path in (folder, pipe, "/dev/zero"):
+                    with self.subTest(setting=setting, path=path):
+                        result = run("perf", "all_reduce", "-n", "2", "-b", "8", "-e", "8", "-T", "30", env={setting: path})
+                        self.assertEqual(result.returncode, 3)
+                        self.assertRegex(result.stderr, f"{setting}.*{path}: is no regular file")
+
     def test_sizes_that_do_not_fit_are_refused(self):
         cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
         for command in (("explain", "all_reduce", "-b", "99999999999999999999"), ("explain", "all_reduce", "-b", "8E"),

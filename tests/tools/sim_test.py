@@ -157,7 +157,8 @@ class Sim(unittest.TestCase):
             bad.write_text("nodes:\n  - {count: 2, machine: {gpus: many}}\n", encoding="utf-8")
             for arguments, wanted in (
                 (("--cluster", bad), "bad.yaml:2:32: gpus is many"),
-                (("--cluster", pathlib.Path(folder) / "none.yaml"), "cannot be read"),
+                (("--cluster", folder), "is no regular file"),
+                (("--cluster", "/dev/zero"), "is no regular file"),
                 (("--cluster", example("h200x4"), "--what-if", "nonsense"), "wanted LINK=FACTOR"),
                 (("--cluster", example("h200x4"), "--what-if", "nonsense=2"), "no link is called"),
                 (("--cluster", example("h200x4"), "--algorithm", "butterfly"), "no algorithm butterfly"),
@@ -168,6 +169,9 @@ class Sim(unittest.TestCase):
                     self.assertEqual(result.returncode, 2)
                     self.assertEqual(result.stdout, "")
                     self.assertIn(wanted, result.stderr)
+            missing = run("--cluster", pathlib.Path(folder) / "none.yaml")
+            self.assertEqual(missing.returncode, 3)
+            self.assertIn("none.yaml: No such file or directory", missing.stderr)
 
 
 if __name__ == "__main__":

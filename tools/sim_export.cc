@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -38,7 +39,12 @@ class Files {
  private:
   Status put(std::FILE* file, std::string_view text) {
     if (std::fwrite(text.data(), 1, text.size(), file) == text.size()) return {};
-    return systemError("write", path_, errno);
+    Status failed = systemError("write", path_, errno);
+    // No half of a file; what is a device stays.
+    std::error_code unknown;
+    if (file != stdout && std::filesystem::is_regular_file(path_ + suffix_, unknown))
+      std::filesystem::remove(path_ + suffix_, unknown);
+    return failed;
   }
 
   struct Close {

@@ -96,4 +96,5 @@ def test_settings_are_those_in_force(monkeypatch):
 def test_what_is_not_there_is_a_value_error_that_names_it(ask, text):
     with pytest.raises(ValueError, match=text) as caught:
         ask()
-    assert "Run with --help" not in str(caught.value)
+    assert "--help" not in str(caught.value)
+    assert str(caught.value).count("tutti") == 1

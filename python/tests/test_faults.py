@@ -318,6 +318,14 @@ def test_a_rank_without_a_launcher_is_told(monkeypatch):
         tutti.Communicator.from_environment()
 
 
+@pytest.mark.parametrize("name, text", [("RANK", "x"), ("WORLD_SIZE", "2.5"), ("MASTER_PORT", "")])
+def test_what_is_no_number_is_named(monkeypatch, name, text):
+    for each, good in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(each, text if each == name else good)
+    with pytest.raises(ValueError, match=f"{name}={text} is not a whole number"):
+        tutti.Communicator.from_environment()
+
+
 def test_ranks_that_do_not_come_are_named(monkeypatch, unused_port):
     for name, value in {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port}.items():
         monkeypatch.setenv(name, value)

@@ -42,7 +42,10 @@ def _ask(kind: type[Answer], *arguments: Any, good: tuple = (0,), text: str | No
     command = [os.fspath(command_path()), *map(str, arguments), "--json"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
     if result.returncode not in good:
-        reason = result.stderr.partition("\nRun with --help")[0].strip()
+        said = result.stderr.strip().splitlines()  # "tutti NAME: why", and where its help is
+        reason = " ".join(line for line in said if not line.endswith("--help tells more."))
+        for prefix in (f"tutti {arguments[0]}: ", "tutti: "):
+            reason = reason.removeprefix(prefix)
         raise ValueError(f"tutti {arguments[0]}: {reason or f'exit code {result.returncode}'}")
     return answer_of(kind, json.loads(result.stdout))
 

@@ -27,7 +27,10 @@ def _number(name: str) -> int:
     if text is None:
         raise RuntimeError(f"{name} is not set: start the ranks by `python -m tutti run -n 4 script.py`, or set RANK, "
                            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text} is not a whole number") from None
 
 
 def _hand_out(server: socket.socket, size: int, id: bytes, deadline: float) -> None:

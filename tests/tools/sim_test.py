@@ -6,6 +6,8 @@ Usage: sim_test.py TUTTI SOURCE_FOLDER
 import json
 import os
 import pathlib
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,6 +152,18 @@ class Sim(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("4 ranks", result.stdout)
             self.assertIn("Send", result.stdout)
+
+    def test_an_export_that_does_not_fit_leaves_no_half(self):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+        with tempfile.TemporaryDirectory() as folder:
+            full = subprocess.run([TUTTI, "sim", "--cluster", example("h200x4"), "--bytes", "1M", "--export", "goal", "--output",
+                                   pathlib.Path(folder) / "x.goal"], preexec_fn=limit, capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertEqual(full.returncode, 3)
+            self.assertIn("x.goal: File too large", full.stderr)
+            self.assertEqual(os.listdir(folder), [])
 
     def test_errors_name_the_place_and_leave_stdout_empty(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -135,7 +135,10 @@ Result<std::unique_ptr<Board>> Board::create(const Rendezvous& rendezvous, int r
   const size_t bytes = bytesFor(rankCount);
   ::unlink(path.c_str());  // left by a run that was killed: the name says this job and user
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return systemError("create", path, errno);
+  if (!fd)
+    return systemError(
+        "create", path + ", where ranks of this host meet (XDG_RUNTIME_DIR names another folder)",
+        errno);
   const RemoveAtEnd remover{path};
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return systemError("ftruncate", path, errno);

@@ -148,6 +148,13 @@ TEST_F(PerfBoard, RanksExchangeValues) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(PerfLauncher, AMeetingPlaceThatCannotBeMadeSaysWhatNamesAnother) {
+  const auto board = Board::openNamed({.path = "/none/here", .isCreator = true}, 2);
+  ASSERT_FALSE(board.ok());
+  EXPECT_NE(board.status().message().find("/none/here, where ranks"), std::string_view::npos);
+  EXPECT_NE(board.status().message().find("XDG_RUNTIME_DIR"), std::string_view::npos);
+}
+
 TEST_F(PerfBoard, AFailureEndsEverybodysWait) {
   Result<std::unique_ptr<Board>> board = Board::makeAnonymous(2);
   ASSERT_TRUE(board.ok());

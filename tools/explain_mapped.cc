@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 
 #include "kernels/execution.h"
+#include "schedule/messages.h"
 
 namespace tutti::tools {
 namespace {
@@ -14,44 +14,6 @@ namespace {
 using schedule::Operand;
 using schedule::Place;
 using schedule::Program;
-using schedule::Step;
-
-std::span<const Operand> sourcesOf(const Program& program, const Step& step) {
-  return std::span(program.operands).subspan(step.firstOperand, step.sourceCount);
-}
-std::span<const Operand> destinationsOf(const Program& program, const Step& step) {
-  return std::span(program.operands)
-      .subspan(step.firstOperand + step.sourceCount, step.destinationCount);
-}
-
-bool isLinkTo(const Program& program, const Operand& to, Rank peer) {
-  return to.place == Place::kLink && program.sendsTo[static_cast<size_t>(to.index)] == peer;
-}
-bool isLinkFrom(const Program& program, const Operand& from, Rank peer) {
-  return from.place == Place::kLink &&
-         program.receivesFrom[static_cast<size_t>(from.index)] == peer;
-}
-
-// How many messages to the peer go before the step.
-size_t sentBefore(const Program& program, size_t step, Rank peer) {
-  size_t count = 0;
-  for (size_t i = 0; i < step; ++i)
-    count += static_cast<size_t>(
-        std::ranges::count_if(destinationsOf(program, program.steps[i]),
-                              [&](const Operand& to) { return isLinkTo(program, to, peer); }));
-  return count;
-}
-
-// The step that takes the number-th message from the peer.
-std::optional<size_t> takerOf(const Program& program, Rank peer, size_t number) {
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const bool takes =
-        std::ranges::any_of(sourcesOf(program, program.steps[i]),
-                            [&](const Operand& from) { return isLinkFrom(program, from, peer); });
-    if (takes && number-- == 0) return i;
-  }
-  return std::nullopt;
-}
 
 // By rank: schedule::Placements::placed.
 std::vector<std::vector<uint8_t>> placedSteps(const schedule::Schedule& schedule) {
@@ -67,13 +29,11 @@ std::vector<Rank> offeringReceivers(const schedule::Schedule& schedule,
                                     size_t step) {
   std::vector<Rank> found;
   const Program& program = schedule.programs[static_cast<size_t>(index(rank))];
-  for (const Operand& to : destinationsOf(program, program.steps[step])) {
+  for (const Operand& to : program.destinations(program.steps[step])) {
     if (to.place != Place::kLink) continue;
     const Rank peer = program.sendsTo[static_cast<size_t>(to.index)];
-    const auto at = static_cast<size_t>(index(peer));
-    const std::optional<size_t> taker =
-        takerOf(schedule.programs[at], rank, sentBefore(program, step, peer));
-    if (taker && placed[at][*taker] != 0) found.push_back(peer);
+    const std::optional<size_t> taker = schedule::receivingStep(schedule, rank, step, peer);
+    if (taker && placed[static_cast<size_t>(index(peer))][*taker] != 0) found.push_back(peer);
   }
   return found;
 }
@@ -98,7 +58,7 @@ MappedFacts explainMapped(const plan::Agreement& agreement, const plan::CallShap
       step.placesAt = offeringReceivers(schedule, placed, agreement.rank, i);
     }
     const bool sends =
-        std::ranges::any_of(destinationsOf(*plan.program, plan.program->steps[i]),
+        std::ranges::any_of(plan.program->destinations(plan.program->steps[i]),
                             [](const Operand& to) { return to.place == Place::kLink; });
     step.namesMemory = step.namesMemory && sends;
     if (step.namesMemory || step.isPlaced || !step.placesAt.empty())

@@ -127,8 +127,7 @@ void addProof(Explanation& explanation) {
 
 void addMapped(Explanation& explanation, const plan::CallShape& shape) {
   const ExplainedCall& call = explanation.call;
-  constexpr int32_t kMostRanksMapped = 64;  // as plan::Planner::mappedSteps()
-  if (call.rankCount > kMostRanksMapped) return;
+  if (call.rankCount > plan::kMostRanksMapped) return;
   const plan::Agreement agreement = agreementOf(call, false);
   const schedule::Schedule schedule = schedule::makeSchedule(
       *schedule::findAlgorithm(call.collective, explanation.slotPlan.algorithm), optionsOf(call));

@@ -35,6 +35,12 @@ def test_an_explanation_holds_all_that_the_command_says():
     assert (answer.collective, answer.algorithm, answer.program.rank, answer.proof.ok) == ("Reduce", "tree", 5, True)
 
 
+def test_an_explanation_of_a_send_holds_its_way():
+    answer = tutti.explain("sendrecv", ranks=4, root=3)
+    assert plain(answer) == said("explain", "sendrecv", "-n", "4", "--root", "3")
+    assert (answer.sender, answer.carrier) == (0, 0)
+
+
 def test_a_topology_holds_all_that_the_command_says():
     answer = tutti.topology(MACHINE)
     assert plain(answer) == said("topo", "--topo", str(MACHINE))

@@ -128,8 +128,10 @@ class Proof:
 class Explanation:
     """How CPU ranks carry a call out.
 
-    bytes: of the whole vector; hosts: as many ranks on each; network: between them and why, "" on one host; threads, processes: what is taken from which size on by ranks that can, and that cannot, read each
-    other's memory; reads_senders: nothing is copied between ranks of a process.
+    bytes: of the whole vector; hosts: as many ranks on each; network: between them and why, "" on one host; threads,
+    processes: what is taken from which size on by ranks that can, and that cannot, read each other's memory; reads_senders:
+    nothing is copied between ranks of a process; sender, carrier: of "sendrecv", the rank that sends to root, and the rank
+    whose process takes that to another host.
     """
 
     collective: str
@@ -149,6 +151,8 @@ class Explanation:
     program: Program
     mapped: Mapped
     proof: Proof
+    sender: int | None = None
+    carrier: int | None = None
 
 
 def explain(collective: str, ranks: int = 4, bytes: int = 1 << 20, *, root: int = 0, rank: int = 0,

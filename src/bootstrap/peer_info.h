@@ -2,9 +2,13 @@
 // equal builds.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <array>
 #include <cstdint>
+#include <string>
 
+#include "base/char_field.h"
 #include "base/ids.h"
 
 namespace tutti::bootstrap {
@@ -28,5 +32,15 @@ struct PeerInfo {
                                        // when it has none
 };
 static_assert(sizeof(PeerInfo) == 72 + 128);
+
+// "rank 3 (node-7, pid 4711)"
+inline std::string describe(const PeerInfo& peer) {
+  return fmt::format("rank {} ({}, pid {})", peer.rank, textOf(peer.hostName), peer.processId);
+}
+// Of a rank whose process carries a link of others'.
+inline std::string describeCarrier(const PeerInfo& carrier, int32_t sender, int32_t receiver) {
+  return fmt::format("{}, whose process carries what rank {} sends to rank {} (NCCL_P2P_PXN_LEVEL)",
+                     describe(carrier), sender, receiver);
+}
 
 }  // namespace tutti::bootstrap

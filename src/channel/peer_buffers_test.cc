@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "bootstrap/test_job.h"
+#include "device/accelerator_testing.h"
 
 namespace tutti::channel {
 namespace {
@@ -36,8 +37,8 @@ class FakeMapping final : public DeviceMemory {
   std::atomic<int>& count_;
 };
 
-// One allocation, which a test replaces; what PeerBuffers does not use is not there.
-class FakeGpu final : public device::Accelerator {
+// One allocation, which a test replaces.
+class FakeGpu final : public device::EmptyAccelerator {
  public:
   Allocation memory;
   bool canImport = true;
@@ -66,40 +67,10 @@ class FakeGpu final : public device::Accelerator {
     ++reached;
     return {};
   }
-  Result<std::unique_ptr<device::SharedWords>> makeWords(size_t) override { return none(); }
-  int relaxCapture() override { return 0; }
-  void restoreCapture(int) override {}
-
-  std::string_view busId() const override { return "0000:01:00.0"; }
-  Result<std::unique_ptr<DeviceMemory>> makeMemory(size_t) override { return none(); }
-  Result<std::unique_ptr<DeviceMemory>> importMemory(UniqueFd, size_t) override { return none(); }
   Status copy(void* to, const void* from, size_t bytes) override {
     std::memcpy(to, from, bytes);
     return {};
   }
-  Result<UniqueFd> exportForDevices(const DeviceMemory&) override { return none(); }
-  Result<device::MemoryPlace> placeOf(const void*) override { return none(); }
-  bool hasAllocated(const void*) override { return false; }
-  Result<const device::Kernel*> findKernel(std::span<const unsigned char>, const char*) override {
-    return none();
-  }
-  Status launch(const device::KernelLaunch&, void*) override { return none(); }
-  Status copyOnStream(void*, const void*, size_t, void*) override { return none(); }
-  Status callHost(void (*)(void*), void*, void*) override { return none(); }
-  Status awaitWord(const void*, uint32_t, void*) override { return none(); }
-  Status writeWord(void*, uint32_t, void*) override { return none(); }
-  Result<void*> createStream() override { return none(); }
-  Result<void*> createUrgentStream() override { return none(); }
-  void destroyStream(void*) override {}
-  Result<device::Event*> createEvent() override { return none(); }
-  void destroyEvent(device::Event*) override {}
-  Status record(device::Event*, void*) override { return none(); }
-  Status wait(void*, device::Event*) override { return none(); }
-  Result<bool> isDone(device::Event*) override { return none(); }
-  device::Capture captureOf(void*) override { return {}; }
-
- private:
-  static Status none() { return internalError("the fake has no such thing"); }
 };
 
 constexpr size_t kBytes = size_t{8} << 20;

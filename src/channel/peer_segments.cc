@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "base/char_field.h"
+
 namespace tutti::channel {
 namespace {
 
@@ -51,7 +53,7 @@ Result<PeerSegments::Shared> PeerSegments::connect(const Parts& parts) {
     return Shared{.segments = nullptr,
                   .obstacle = fmt::format("rank {} ({}) could not share device memory with the "
                                           "others; its own log says why",
-                                          peer, parts.peers[peer].hostName.data())};
+                                          peer, textOf(parts.peers[peer].hostName))};
   }
   return Shared{.segments = std::move(segments), .obstacle = {}};
 }
@@ -84,11 +86,11 @@ Status PeerSegments::mapAll(const std::vector<Announcement>& announcements) {
       return makeError(Code::kSystemError,
                        fmt::format("rank {} ({}) has no device memory to share; its own log says "
                                    "why",
-                                   peer, parts_.peers[peer].hostName.data()));
+                                   peer, textOf(parts_.peers[peer].hostName)));
     }
     if (announcement.bytes < wire::kGpuSegmentBytes) {
       return remoteError("rank {} ({}) announces a segment of {} bytes; {} are wanted", peer,
-                         parts_.peers[peer].hostName.data(), announcement.bytes,
+                         textOf(parts_.peers[peer].hostName), announcement.bytes,
                          wire::kGpuSegmentBytes);
     }
     if (Status status = mapOne(peer, announcement); !status.ok()) return pairFailure(peer, status);
@@ -128,8 +130,8 @@ Status PeerSegments::pairFailure(size_t peer, const Status& reason) const {
   return makeError(Code::kSystemError,
                    fmt::format("rank {} (GPU {}, {}) cannot use device memory of rank {} (GPU {}, "
                                "{}): {}",
-                               own.rank, own.deviceIndex, own.hostName.data(), other.rank,
-                               other.deviceIndex, other.hostName.data(), reason.message()));
+                               own.rank, own.deviceIndex, textOf(own.hostName), other.rank,
+                               other.deviceIndex, textOf(other.hostName), reason.message()));
 }
 
 }  // namespace tutti::channel

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/char_field.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/crowding.h"
@@ -67,7 +68,7 @@ void nameAccelerator(InitRecord& own, device::Device& device) {
   device::Accelerator* accelerator = device.accelerator();
   if (accelerator == nullptr) return;
   own.peer.deviceIndex = device.caps().index;
-  accelerator->busId().copy(own.gpuBusId.data(), own.gpuBusId.size() - 1);
+  setText(own.gpuBusId, accelerator->busId());
   own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
 }
 
@@ -116,8 +117,8 @@ std::string obstacleToPeers(const std::vector<InitRecord>& records) {
   for (const InitRecord& record : records) {
     if (record.peer.hostHash != records.front().peer.hostHash) {
       return fmt::format("rank 0 is on host {}, rank {} on host {}",
-                         records.front().peer.hostName.data(), record.peer.rank,
-                         record.peer.hostName.data());
+                         textOf(records.front().peer.hostName), record.peer.rank,
+                         textOf(record.peer.hostName));
     }
     if (record.avoidsPeers == Avoidance::kWithoutKernels)
       return fmt::format("rank {}'s library was built without GPU kernels", record.peer.rank);
@@ -203,8 +204,8 @@ Status differs(std::string_view setting, const InitRecord& other, std::string_vi
                const InitRecord& own, std::string_view owns) {
   return invalidUsage(
       "{} differs between ranks: rank {} ({}) has {}, rank {} ({}) has {}; set it alike on all",
-      setting, other.peer.rank, other.peer.hostName.data(), others, own.peer.rank,
-      own.peer.hostName.data(), owns);
+      setting, other.peer.rank, textOf(other.peer.hostName), others, own.peer.rank,
+      textOf(own.peer.hostName), owns);
 }
 
 Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own) {
@@ -216,20 +217,20 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
     if (other.peer.libraryVersion != own.peer.libraryVersion) {
       return invalidUsage(
           "Mismatched NCCL version detected: rank {} ({}) has {}, rank {} ({}) has {}", i,
-          other.peer.hostName.data(), other.peer.libraryVersion, own.peer.rank,
-          own.peer.hostName.data(), own.peer.libraryVersion);
+          textOf(other.peer.hostName), other.peer.libraryVersion, own.peer.rank,
+          textOf(own.peer.hostName), own.peer.libraryVersion);
     }
     if ((other.gpuHash == 0) != (own.gpuHash == 0)) {
       return invalidUsage(
           "rank {} ({}) runs on {}, rank {} ({}) on {}: set TUTTI_DEVICE alike on all", i,
-          other.peer.hostName.data(), other.gpuHash == 0 ? "the host" : "a GPU", own.peer.rank,
-          own.peer.hostName.data(), own.gpuHash == 0 ? "the host" : "a GPU");
+          textOf(other.peer.hostName), other.gpuHash == 0 ? "the host" : "a GPU", own.peer.rank,
+          textOf(own.peer.hostName), own.gpuHash == 0 ? "the host" : "a GPU");
     }
     if (other.idsHash != own.idsHash) {
       return invalidUsage(
           "rank {} ({}) and rank {} ({}) met with different lists of ids: ncclCommInitRankScalable "
           "wants the same ids in the same order on all ranks",
-          i, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
+          i, textOf(other.peer.hostName), own.peer.rank, textOf(own.peer.hostName));
     }
     if (other.algorithmsHash != own.algorithmsHash)
       return differs("NCCL_ALGO", other, quoted(other.algorithms), own, quoted(own.algorithms));
@@ -249,7 +250,7 @@ Status checkPeers(const std::vector<InitRecord>& records, const InitRecord& own)
       return invalidUsage(
           "the prices of TUTTI_TUNING_FILE differ between rank {} ({}) and rank {} ({}): give all "
           "ranks the same file, or none",
-          i, other.peer.hostName.data(), own.peer.rank, own.peer.hostName.data());
+          i, textOf(other.peer.hostName), own.peer.rank, textOf(own.peer.hostName));
     }
   }
   return {};
@@ -259,9 +260,8 @@ std::vector<HostMember> hostOf(const std::vector<InitRecord>& records, const Ini
   std::vector<HostMember> host;
   for (const InitRecord& record : records) {
     if (record.peer.hostHash != own.peer.hostHash) continue;
-    const std::string_view busId(record.gpuBusId.data(),
-                                 strnlen(record.gpuBusId.data(), record.gpuBusId.size()));
-    host.push_back({Rank{record.peer.rank}, topology::normalBusId(busId).value_or("")});
+    host.push_back(
+        {Rank{record.peer.rank}, topology::normalBusId(textOf(record.gpuBusId)).value_or("")});
   }
   return host;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/char_field.h"
 #include "comm/communicator.h"
 #include "comm/graphs.h"
 #include "comm/machine.h"
@@ -26,7 +27,7 @@ std::string indented(const std::string& text) {
 
 std::string describePeer(const bootstrap::PeerInfo& peer, const graph::MergedGraph& graph) {
   std::string text = fmt::format("  {:>5}  host {} (node {})  pid {}  {} usable CPU{}", peer.rank,
-                                 peer.hostName.data(), graph.nodeOf(Rank{peer.rank}),
+                                 textOf(peer.hostName), graph.nodeOf(Rank{peer.rank}),
                                  peer.processId, peer.usableCpus, peer.usableCpus == 1 ? "" : "s");
   if (peer.deviceIndex >= 0) text += fmt::format("  GPU {}", peer.deviceIndex);
   return text + '\n';

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/char_field.h"
 #include "launch/device_folder.h"
 #include "wire/gpu_fold.h"
 
@@ -146,7 +147,7 @@ Result<GpuDirectAgreement> agreeOnGpuDirect(bootstrap::Bootstrap& bootstrap,
   mine.canReach = own.obstacle.empty() ? 1 : 0;
   mine.canFold = launch::DeviceFolder::canFold() ? 1 : 0;
   mine.fromBytes = fromBytes;
-  own.obstacle.copy(mine.obstacle.data(), mine.obstacle.size() - 1);
+  setText(mine.obstacle, own.obstacle);
   TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(offers)), sizeof(Offer)));
   GpuDirectAgreement agreement{.isUsed = true, .foldsOnGpu = true};
   if (offers.size() > static_cast<size_t>(wire::kGpuFoldOperands)) {
@@ -161,7 +162,7 @@ Result<GpuDirectAgreement> agreeOnGpuDirect(bootstrap::Bootstrap& bootstrap,
     agreement.fromBytes = std::max(agreement.fromBytes, offer.fromBytes);
     if (offer.canReach != 0 || !agreement.isUsed) continue;
     agreement.isUsed = false;
-    agreement.reason = fmt::format("rank {}: {}", rank, offer.obstacle.data());
+    agreement.reason = fmt::format("rank {}: {}", rank, textOf(offer.obstacle));
   }
   return agreement;
 }

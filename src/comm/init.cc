@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/char_field.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/version.h"
@@ -182,7 +183,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                  .name = name(),
                  .rank = own.rank,
                  .rankCount = rankCount(),
-                 .host = own.hostName.data(),
+                 .host = textOf(own.hostName),
                  .hostHash = own.hostHash,
                  .processId = own.processId},
        .nodeCount = graph_.nodeCount()});

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/char_field.h"
 #include "base/futex.h"
 #include "base/log.h"
 #include "comm/subgroup.h"
@@ -15,16 +16,6 @@ namespace {
 constexpr uint64_t kMark = uint64_t{0x434e} << 48;
 
 constexpr std::chrono::milliseconds kAskAgain{1};
-
-template <size_t kSize>
-void put(std::array<char, kSize>& place, std::string_view text) {
-  text.copy(place.data(), kSize - 1);
-}
-// It came over the wire: the zero may be missing.
-template <size_t kSize>
-std::string textOf(const std::array<char, kSize>& place) {
-  return std::string(place.data(), ::strnlen(place.data(), kSize));
-}
 
 uint64_t supportedBy(const net::ReductionNetwork& network) {
   uint64_t supported = 0;
@@ -78,14 +69,14 @@ std::string obstacleOf(std::span<const ReductionRank> ranks) {
 ReductionOffer describeReduction(Result<net::ReductionNetwork*> network) {
   ReductionOffer offer{.isWanted = 1};
   if (!network.ok()) {
-    put(offer.obstacle, network.status().message());
+    setText(offer.obstacle, network.status().message());
     return offer;
   }
   const net::ReductionNetwork::Caps& caps = (*network)->caps();
   offer.deviceCount = static_cast<int32_t>(caps.deviceCount);
   offer.supported = supportedBy(**network);
   offer.maxBytes = caps.maxBytes;
-  put(offer.name, caps.name);
+  setText(offer.name, caps.name);
   return offer;
 }
 
@@ -212,7 +203,7 @@ Result<channel::LinkSet::NetworkSeat> joinReduction(const ReductionParts& parts,
     } else {
       Outcome& own = outcomes[static_cast<size_t>(index(parts.bootstrap.rank()))];
       own.isGood = 0;
-      put(own.text, group.status().message());
+      setText(own.text, group.status().message());
     }
   }
   TUTTI_TRY(

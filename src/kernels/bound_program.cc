@@ -28,12 +28,10 @@ UsedLinks usedLinks(const schedule::Program& program, const schedule::Layout& la
                  .outgoing = std::vector<bool>(program.sendsTo.size())};
   for (const schedule::Step& step : program.steps) {
     if (chunkLength(layout, step.chunk) == 0) continue;
-    for (size_t i = 0; i < size_t{step.sourceCount} + step.destinationCount; ++i) {
-      const Operand& operand = program.operands[step.firstOperand + i];
-      if (operand.place != Place::kLink) continue;
-      (i < step.sourceCount ? used.incoming : used.outgoing)[static_cast<size_t>(operand.index)] =
-          true;
-    }
+    for (const Operand& from : program.sources(step))
+      if (from.place == Place::kLink) used.incoming[static_cast<size_t>(from.index)] = true;
+    for (const Operand& to : program.destinations(step))
+      if (to.place == Place::kLink) used.outgoing[static_cast<size_t>(to.index)] = true;
   }
   return used;
 }
@@ -62,10 +60,8 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
 }
 
 void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts) {
-  const std::span all(parts.program.operands);
-  const auto sources = all.subspan(step.firstOperand, step.sourceCount);
-  const auto destinations =
-      all.subspan(step.firstOperand + step.sourceCount, step.destinationCount);
+  const auto sources = parts.program.sources(step);
+  const auto destinations = parts.program.destinations(step);
   BoundStep bound{.elements = chunkLength(parts.layout, step.chunk),
                   .operands = operands_.data() + operands_.size(),
                   .sourceCount = step.sourceCount,

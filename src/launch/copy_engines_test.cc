@@ -8,13 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "device/accelerator_testing.h"
+
 namespace tutti::launch {
 namespace {
 
 using testing::ElementsAre;
 
 // Streams and events are numbers; 1 is the user's stream.
-class FakeDevice final : public device::Accelerator {
+class FakeDevice final : public device::EmptyAccelerator {
  public:
   std::vector<std::string> log;
   int streams = 0, events = 0;
@@ -40,39 +42,6 @@ class FakeDevice final : public device::Accelerator {
   }
   void destroyEvent(device::Event* event) override { events -= event != nullptr ? 1 : 0; }
 
-  Result<void*> createUrgentStream() override { return none(); }
-  Result<UniqueFd> exportForDevices(const device::DeviceMemory&) override { return none(); }
-
-  std::string_view busId() const override { return "0000:01:00.0"; }
-  Result<std::unique_ptr<device::DeviceMemory>> makeMemory(size_t) override { return none(); }
-  Result<std::unique_ptr<device::DeviceMemory>> importMemory(UniqueFd, size_t) override {
-    return none();
-  }
-  Result<std::unique_ptr<device::SharedWords>> makeWords(size_t) override { return none(); }
-  Status copy(void*, const void*, size_t) override { return none(); }
-  Result<device::MemoryPlace> placeOf(const void*) override { return none(); }
-  bool hasAllocated(const void*) override { return false; }
-  Result<device::Allocation> allocationOf(const void*) override { return none(); }
-  uint64_t allocationId(const void*) override { return 0; }
-  Result<device::SharingHandle> exportAllocation(const device::Allocation&) override {
-    return none();
-  }
-  Result<std::unique_ptr<device::DeviceMemory>> importLegacy(const std::array<std::byte, 64>&,
-                                                             size_t) override {
-    return none();
-  }
-  Status reachDevice(int32_t) override { return none(); }
-  Result<const device::Kernel*> findKernel(std::span<const unsigned char>, const char*) override {
-    return none();
-  }
-  Status callHost(void (*)(void*), void*, void*) override { return none(); }
-  Status awaitWord(const void*, uint32_t, void*) override { return none(); }
-  Status writeWord(void*, uint32_t, void*) override { return none(); }
-  Result<bool> isDone(device::Event*) override { return none(); }
-  device::Capture captureOf(void*) override { return {}; }
-  int relaxCapture() override { return 0; }
-  void restoreCapture(int) override {}
-
  private:
   template <typename First, typename Second>
   Status note(const char* text, First first, Second second) {
@@ -84,7 +53,6 @@ class FakeDevice final : public device::Accelerator {
     return reinterpret_cast<uintptr_t>(address);
   }
   static uintptr_t plain(uint64_t number) { return number; }
-  static Status none() { return internalError("the fake has no such thing"); }
 };
 
 void* const kUsers = reinterpret_cast<void*>(uintptr_t{1});

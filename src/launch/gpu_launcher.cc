@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/char_field.h"
 #include "base/futex.h"
 #include "base/log.h"
 #include "launch/idle_poll.h"
@@ -21,7 +22,7 @@ constexpr Nanoseconds kPatience = std::chrono::milliseconds(100);
 constexpr Nanoseconds kSettlingTime = std::chrono::milliseconds(20);
 
 std::string who(const bootstrap::PeerInfo& peer) {
-  return fmt::format("rank {} ({}, pid {}, GPU {})", peer.rank, peer.hostName.data(),
+  return fmt::format("rank {} ({}, pid {}, GPU {})", peer.rank, textOf(peer.hostName),
                      peer.processId, peer.deviceIndex);
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/char_field.h"
 #include "base/log.h"
 
 namespace tutti::launch {
@@ -31,7 +32,7 @@ void placeOthers(const BoardParts& parts, Board& board) {
   const PeerInfo& self = parts.peers[static_cast<size_t>(index(parts.bootstrap.rank()))];
   for (const PeerInfo& peer : parts.peers) {
     if (peer.hostHash != self.hostHash)
-      board.placeElsewhere(peer.rank, peer.hostName.data(), peer.processId);
+      board.placeElsewhere(peer.rank, textOf(peer.hostName), peer.processId);
   }
 }
 
@@ -96,7 +97,7 @@ Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts) {
               board.status().message());
     TUTTI_TRY_ASSIGN(Board own, Board::createPrivate(parts.bootstrap.rankCount()));
     placeOthers(parts, own);
-    return std::make_unique<observe::Recorder>(std::move(own), rank, self.hostName.data(),
+    return std::make_unique<observe::Recorder>(std::move(own), rank, textOf(self.hostName),
                                                parts.recorders);
   }
   // One descriptor a process is enough for a reader from outside.
@@ -105,7 +106,7 @@ Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts) {
            parts.peers[static_cast<size_t>(index(other))].processHash == self.processHash;
   });
   if (!isFirstOfProcess) board->closeFd();
-  return std::make_unique<observe::Recorder>(std::move(*board), rank, self.hostName.data(),
+  return std::make_unique<observe::Recorder>(std::move(*board), rank, textOf(self.hostName),
                                              parts.recorders);
 }
 

@@ -44,10 +44,10 @@ Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
   return launcher_.watch_.give(
       {.code = Code::kRemoteError,
        .guilty = peer.rank,
-       .text = fmt::format("rank {} ({}, pid {}) {} while rank {} waited for it in {}{}{}",
-                           peer.rank, peer.hostName.data(), peer.processId, describe(fault),
-                           launcher_.parts_.recorder->rank(), name(run.call.shape.collective),
-                           isLost ? ": " : "", isLost ? parting.text : "")});
+       .text = fmt::format("{} {} while rank {} waited for it in {}{}{}", describe(peer),
+                           describe(fault), launcher_.parts_.recorder->rank(),
+                           name(run.call.shape.collective), isLost ? ": " : "",
+                           isLost ? parting.text : "")});
 }
 
 Status Operation::loseCarrier(const Run& run, Rank number, std::string_view why) {
@@ -57,12 +57,11 @@ Status Operation::loseCarrier(const Run& run, Rank number, std::string_view why)
   return launcher_.watch_.give(
       {.code = Code::kRemoteError,
        .guilty = carrier.rank,
-       .text = fmt::format("rank {} ({}, pid {}), whose process carries what rank {} sends to rank "
-                           "{} (NCCL_P2P_PXN_LEVEL), {} while rank {} waited for it in {}: {}",
-                           carrier.rank, carrier.hostName.data(), carrier.processId,
-                           awaited.isSender ? self : awaited.peer,
-                           awaited.isSender ? awaited.peer : self, describe(wire::LinkFault::kLost),
-                           self, name(run.call.shape.collective), why)});
+       .text = fmt::format("{}, {} while rank {} waited for it in {}: {}",
+                           describeCarrier(carrier, awaited.isSender ? self : awaited.peer,
+                                           awaited.isSender ? awaited.peer : self),
+                           describe(wire::LinkFault::kLost), self, name(run.call.shape.collective),
+                           why)});
 }
 
 }  // namespace tutti::launch

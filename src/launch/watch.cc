@@ -191,14 +191,13 @@ std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   const Nanoseconds silence = now - found->since + kLookInterval;
   if (silence < parts_.timeout) return std::nullopt;
   const bootstrap::PeerInfo& peer = (*parts_.peers)[static_cast<size_t>(rank)];
-  return Verdict{
-      .code = Code::kRemoteError,
-      .guilty = rank,
-      .text = fmt::format(
-          "rank {} ({}, pid {}) gave rank {} no sign of life for {:.1f} s: its process "
-          "stands still, or the network between the hosts is cut; TUTTI_TIMEOUT_MS sets "
-          "how long that may last",
-          rank, peer.hostName.data(), peer.processId, parts_.recorder.rank(), seconds(silence))};
+  return Verdict{.code = Code::kRemoteError,
+                 .guilty = rank,
+                 .text = fmt::format(
+                     "{} gave rank {} no sign of life for {:.1f} s: its process "
+                     "stands still, or the network between the hosts is cut; TUTTI_TIMEOUT_MS sets "
+                     "how long that may last",
+                     describe(peer), parts_.recorder.rank(), seconds(silence))};
 }
 
 void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds) {

@@ -220,6 +220,20 @@ class FabricLink : public testing::TestWithParam<int> {
     return false;
   }
 
+  void runToTheNotice() {
+    bool isOver = false;
+    for (int step = 0; step < 1'000'000 && !isOver; ++step) {
+      if (rng_.below(2) == 0) {
+        ASSERT_TRUE(stepSender().ok());
+      } else {
+        const auto over = stepReceiver();
+        ASSERT_TRUE(over.ok()) << over.status().message();
+        isOver = over.value();
+      }
+    }
+    EXPECT_TRUE(isOver);
+  }
+
   SeededRng rng_{static_cast<uint64_t>(GetParam())};
   std::vector<std::shared_ptr<VirtualWire>> wires_;
   std::vector<std::vector<std::byte>> messages_;
@@ -237,17 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, FabricLink, testing::Range(0, 40));
 TEST_P(FabricLink, BringsAllMessagesInOrderAndThenTheNotice) {
   connect(1 + rng_.below(kMaxPayloadLanes), rng_.below(2) == 0 ? 10'000 : 1 << 30);
   makeMessages(40);
-  bool isOver = false;
-  for (int step = 0; step < 1'000'000 && !isOver; ++step) {
-    if (rng_.below(2) == 0) {
-      ASSERT_TRUE(stepSender().ok());
-    } else {
-      const auto over = stepReceiver();
-      ASSERT_TRUE(over.ok()) << over.status().message();
-      isOver = over.value();
-    }
-  }
-  EXPECT_TRUE(isOver);
+  runToTheNotice();
   EXPECT_EQ(received_, messages_.size());
   ASSERT_TRUE(stepSender().ok());
   EXPECT_EQ(sender_->sentCount(), messages_.size());
@@ -260,17 +264,7 @@ TEST_P(FabricLink, ShowsAGpuWhatItReceived) {
   gpuMemory_.resize(256 << 10);
   const std::vector<std::string> none(kMaxPayloadLanes);
   ASSERT_TRUE(receiver_->takeGpuMemory({.bytes = gpuMemory_, .obstacles = none}).ok());
-  bool isOver = false;
-  for (int step = 0; step < 1'000'000 && !isOver; ++step) {
-    if (rng_.below(2) == 0) {
-      ASSERT_TRUE(stepSender().ok());
-    } else {
-      const auto over = stepReceiver();
-      ASSERT_TRUE(over.ok()) << over.status().message();
-      isOver = over.value();
-    }
-  }
-  EXPECT_TRUE(isOver);
+  runToTheNotice();
   EXPECT_EQ(received_, messages_.size());
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/char_field.h"
+
 namespace tutti::net {
 namespace {
 
@@ -174,11 +176,10 @@ class SenderMeeting final : public Meeting {
     if (letter->word != Word::kOffer || !read(*letter, offer) || offer.version != kVersion)
       return Status(Code::kRemoteError, fmt::format("{} makes a garbled offer", options_.peer));
     if (options_.fabric == nullptr) return answerNo(options_.obstacle);
-    offer.fabric.back() = '\0';
     const Fabric::Caps& caps = options_.fabric->caps();
-    if (caps.name != offer.fabric.data()) {
+    if (caps.name != textOf(offer.fabric)) {
       return answerNo(fmt::format("the network here is {}, at {} {}", caps.name, options_.peer,
-                                  offer.fabric.data()));
+                                  textOf(offer.fabric)));
     }
     if (offer.laneCount < 2 || offer.laneCount > kMaxLanes ||
         offer.maxMessageBytes < kLabelSlotBytes) {
@@ -280,7 +281,7 @@ class ReceiverMeeting final : public Meeting {
     Offer offer{.laneCount = static_cast<uint32_t>(1 + std::min(kMaxPayloadLanes, adapters)),
                 .firstDevice = static_cast<uint32_t>(deviceOf(0, firstDevice)),
                 .maxMessageBytes = caps.maxMessageBytes};
-    caps.name.copy(offer.fabric.data(), offer.fabric.size() - 1);
+    setText(offer.fabric, caps.name);
     for (size_t i = 0; i < offer.laneCount; ++i) {
       const size_t device = deviceOf(i, firstDevice);
       Result<std::unique_ptr<LaneListener>> listener = options_.fabric->listen(device);

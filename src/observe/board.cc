@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/char_field.h"
 #include "base/mapping.h"
 #include "base/segment.h"
 
@@ -21,18 +22,6 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kPageBytes = 4096;
 
 size_t boardBytes(uint32_t rankCount) { return kPageBytes * (1 + size_t{rankCount}); }
-
-template <size_t kBytes>
-void copyText(std::array<char, kBytes>& to, std::string_view text) {
-  const size_t bytes = std::min(text.size(), kBytes - 1);
-  std::memcpy(to.data(), text.data(), bytes);
-  to[bytes] = '\0';
-}
-
-template <size_t kBytes>
-std::string textOf(const std::array<char, kBytes>& from) {
-  return std::string(from.data(), ::strnlen(from.data(), kBytes));
-}
 
 }  // namespace
 
@@ -55,7 +44,7 @@ Result<Board> Board::create(int32_t rankCount, std::string_view name, int64_t ti
   header.version = kVersion;
   header.rankCount = ranks;
   header.timeoutNanoseconds = timeoutNanoseconds;
-  copyText(header.name, name);
+  setText(header.name, name);
   return board;
 }
 
@@ -119,7 +108,7 @@ Page& Board::page(int32_t rank) const {
 void Board::placeElsewhere(int32_t rank, std::string_view hostName, int32_t processId) {
   Page& elsewhere = page(rank);
   elsewhere.processId = processId;
-  copyText(elsewhere.hostName, hostName);
+  setText(elsewhere.hostName, hostName);
   elsewhere.life.store(static_cast<uint32_t>(Life::kElsewhere), std::memory_order_release);
 }
 
@@ -129,7 +118,7 @@ bool Board::giveVerdict(const Verdict& verdict) {
   if (!header.verdictState.compare_exchange_strong(none, 1, std::memory_order_acq_rel))
     return false;
   header.guilty.store(verdict.guilty, std::memory_order_relaxed);
-  copyText(header.verdict, verdict.text);
+  setText(header.verdict, verdict.text);
   header.verdictState.store(2 + static_cast<uint32_t>(verdict.code), std::memory_order_release);
   return true;
 }

@@ -1,11 +1,11 @@
 #include "observe/diagnosis.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
+
+#include "base/char_field.h"
 
 namespace tutti::observe {
 namespace {
@@ -156,7 +156,7 @@ RankView readRank(const Board& board, int32_t rank) {
   view.process = {
       .processId = page.processId, .start = page.processStart, .pidNamespace = page.pidNamespace};
   view.threadId = page.threadId;
-  view.hostName.assign(page.hostName.data(), ::strnlen(page.hostName.data(), page.hostName.size()));
+  view.hostName = textOf(page.hostName);
   const uint64_t last = page.lastNumber.load(std::memory_order_acquire);
   for (uint64_t number = last; number > 0 && last - number < kHistory; --number) {
     const auto note = readEntry(page.entries[number % kHistory], page.times[number % kHistory]);

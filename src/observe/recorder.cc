@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/char_field.h"
 #include "base/clock.h"
 #include "observe/process_state.h"
 
@@ -36,8 +37,7 @@ Recorder::Recorder(Board board, int32_t rank, std::string_view hostName, Process
   page_->threadId = ::gettid();
   page_->processStart = self.start;
   page_->pidNamespace = self.pidNamespace;
-  const size_t bytes = std::min(hostName.size(), page_->hostName.size() - 1);
-  std::memcpy(page_->hostName.data(), hostName.data(), bytes);
+  setText(page_->hostName, hostName);
   page_->life.store(static_cast<uint32_t>(Life::kReady), std::memory_order_release);
   siblings_.add(*this);
 }

@@ -33,8 +33,7 @@ Messages crossing(const Program& program, int32_t host, std::span<const int32_t>
   Messages found;
   for (const schedule::Step& step : program.steps) {
     if (!filled.holds(step.chunk)) continue;
-    const std::span<const schedule::Operand> operands(
-        &program.operands[step.firstOperand], size_t{step.sourceCount} + step.destinationCount);
+    const auto operands = program.allOperands(step);
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].place != Place::kLink) continue;
       const auto position = static_cast<size_t>(operands[i].index);

@@ -491,11 +491,9 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
 }
 
 MappedSteps Planner::mappedSteps(const CallShape& shape, const Plan& plan, bool inPlace) const {
-  // A pre-multiplied input is nobody's memory. Beyond so many ranks the proof would take long, and
-  // not all are of one host.
-  constexpr int32_t kMaxRanks = 64;
+  // A pre-multiplied input is nobody's memory.
   if (shape.op == ReduceOp::kPreMulSum && isReduction(shape.collective)) return {};
-  if (agreement_.rankCount > kMaxRanks) return {};
+  if (agreement_.rankCount > kMostRanksMapped) return {};
   const Algorithm& algorithm = *schedule::findAlgorithm(shape.collective, plan.algorithm);
   if (algorithm.reducesInNetwork()) return {};  // the heads' slots are the network's
   const schedule::Schedule all = schedule::makeSchedule(algorithm, optionsFor(shape, agreement_));

@@ -104,6 +104,9 @@ struct Plan {
   std::string reason;  // why this algorithm; for `NCCL_DEBUG=INFO` and `tutti explain`
 };
 
+// Beyond so many ranks the proof of mapped steps would take long, and not all are of one host.
+inline constexpr int32_t kMostRanksMapped = 64;
+
 // What a rank's steps may do with memory that ranks map of each other; all empty: nothing.
 struct MappedSteps {
   std::vector<uint8_t> referable;   // schedule::referableSteps()

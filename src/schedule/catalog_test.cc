@@ -158,10 +158,8 @@ TEST(Hierarchical, FoldsInsideAHostAndSendsEachOtherHostOneMessageAChunk) {
 int32_t countLinks(const Program& program, bool asSources) {
   int32_t count = 0;
   for (const Step& step : program.steps) {
-    const size_t sourceEnd = size_t{step.firstOperand} + step.sourceCount;
-    const size_t first = asSources ? step.firstOperand : sourceEnd;
-    const size_t end = asSources ? sourceEnd : sourceEnd + step.destinationCount;
-    for (size_t i = first; i < end; ++i) count += program.operands[i].place == Place::kLink;
+    for (const Operand& operand : asSources ? program.sources(step) : program.destinations(step))
+      count += operand.place == Place::kLink;
   }
   return count;
 }
@@ -257,7 +255,7 @@ class HostHops {
  private:
   bool tryStep(int32_t rank, const Step& step, int32_t& reached) {
     const Program& program = schedule_.programs[static_cast<size_t>(rank)];
-    const auto* operands = &program.operands[step.firstOperand];
+    const auto operands = program.allOperands(step);
     const auto linkOf = [&](size_t i) -> std::vector<int32_t>& {
       const auto position = static_cast<size_t>(operands[i].index);
       return i < step.sourceCount ? links_[{index(program.receivesFrom[position]), rank}]

@@ -4,43 +4,10 @@
 #include <optional>
 #include <span>
 
+#include "schedule/messages.h"
+
 namespace tutti::schedule {
 namespace {
-
-std::span<const Operand> sourcesOf(const Program& program, const Step& step) {
-  return std::span(program.operands).subspan(step.firstOperand, step.sourceCount);
-}
-std::span<const Operand> destinationsOf(const Program& program, const Step& step) {
-  return std::span(program.operands)
-      .subspan(step.firstOperand + step.sourceCount, step.destinationCount);
-}
-
-bool sendsTo(const Program& program, const Step& step, Rank peer) {
-  return std::ranges::any_of(destinationsOf(program, step), [&](const Operand& to) {
-    return to.place == Place::kLink && program.sendsTo[static_cast<size_t>(to.index)] == peer;
-  });
-}
-bool receivesFrom(const Program& program, const Step& step, Rank peer) {
-  return std::ranges::any_of(sourcesOf(program, step), [&](const Operand& from) {
-    return from.place == Place::kLink &&
-           program.receivesFrom[static_cast<size_t>(from.index)] == peer;
-  });
-}
-
-// The step of the program that sends (receives) the number-th message to (from) the peer.
-template <typename Moves>
-std::optional<size_t> findMessage(const Program& program, Rank peer, size_t number, Moves moves) {
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    if (moves(program, program.steps[i], peer) && number-- == 0) return i;
-  }
-  return std::nullopt;
-}
-template <typename Moves>
-size_t countBefore(const Program& program, Rank peer, size_t step, Moves moves) {
-  size_t count = 0;
-  for (size_t i = 0; i < step; ++i) count += moves(program, program.steps[i], peer) ? 1 : 0;
-  return count;
-}
 
 class Finder {
  public:
@@ -50,7 +17,7 @@ class Finder {
   // The step whose message may offer the place of what `step` receives.
   std::optional<size_t> offerFor(size_t step) const {
     const Step& receives = program_.steps[step];
-    const auto from = sourcesOf(program_, receives);
+    const auto from = program_.sources(receives);
     const std::optional<int32_t> chunk = onlyOutput(receives);
     if (from.size() != 1 || from[0].place != Place::kLink || receives.post || !chunk)
       return std::nullopt;
@@ -69,7 +36,7 @@ class Finder {
   // The chunk of the only output that the step writes.
   std::optional<int32_t> onlyOutput(const Step& step) const {
     std::optional<int32_t> chunk;
-    for (const Operand& to : destinationsOf(program_, step)) {
+    for (const Operand& to : program_.destinations(step)) {
       if (to.place != Place::kOutput) continue;
       if (chunk) return std::nullopt;
       chunk = to.index;
@@ -91,13 +58,12 @@ class Finder {
   // the one that step `receives` waits for.
   bool answersNext(Rank peer, size_t offers, size_t receives) const {
     const Program& theirs = programOf(peer);
-    const auto taken =
-        findMessage(theirs, rank_, countBefore(program_, peer, offers, sendsTo), receivesFrom);
-    const auto sent =
-        findMessage(theirs, rank_, countBefore(program_, peer, receives, receivesFrom), sendsTo);
+    const auto taken = receivingStep(schedule_, rank_, offers, peer);
+    const auto sent = sendingStep(schedule_, rank_, receives, peer);
     if (!taken || !sent || *taken > *sent) return false;
-    return countBefore(theirs, rank_, *taken, sendsTo) ==
-           countBefore(theirs, rank_, *sent, sendsTo);
+    const std::span between = std::span(theirs.steps).subspan(*taken, *sent - *taken);
+    return std::ranges::none_of(between,
+                                [&](const Step& step) { return sendsTo(theirs, step, rank_); });
   }
 
   bool isPlace(const Operand& operand, int32_t chunk) const {
@@ -110,8 +76,8 @@ class Finder {
   bool isTouched(int32_t chunk, size_t offers, size_t receives) const {
     for (size_t i = 0; i < receives; ++i) {
       const Step& step = program_.steps[i];
-      const auto from = sourcesOf(program_, step);
-      const auto to = destinationsOf(program_, step);
+      const auto from = program_.sources(step);
+      const auto to = program_.destinations(step);
       const bool sends = std::ranges::any_of(
           to, [](const Operand& operand) { return operand.place == Place::kLink; });
       if (i == offers || (i < offers && !sends)) continue;

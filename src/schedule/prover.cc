@@ -22,7 +22,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -98,13 +97,6 @@ class Run {
     return schedule_.programs[static_cast<size_t>(index(rank))];
   }
   RankState& state(Rank rank) { return states_[static_cast<size_t>(index(rank))]; }
-  std::span<const Operand> sourcesOf(Rank rank, const Step& step) const {
-    return {program(rank).operands.data() + step.firstOperand, step.sourceCount};
-  }
-  std::span<const Operand> destinationsOf(Rank rank, const Step& step) const {
-    return {program(rank).operands.data() + step.firstOperand + step.sourceCount,
-            step.destinationCount};
-  }
 
   void connect();
   void enqueue(Rank rank);
@@ -217,12 +209,12 @@ bool Run::isReady(Rank rank, const Step& step) {
     mine.waitsForSlot = forSlot;
     return false;
   };
-  for (const Operand& source : sourcesOf(rank, step)) {
+  for (const Operand& source : program(rank).sources(step)) {
     if (source.place != Place::kLink) continue;
     const size_t link = mine.incoming[static_cast<size_t>(source.index)];
     if (links_[link].size() == 0) return block(link, false);
   }
-  for (const Operand& destination : destinationsOf(rank, step)) {
+  for (const Operand& destination : program(rank).destinations(step)) {
     if (destination.place != Place::kLink) continue;
     const size_t link = mine.outgoing[static_cast<size_t>(destination.index)];
     if (links_[link].size() == static_cast<size_t>(options_.slotCount)) return block(link, true);
@@ -233,12 +225,12 @@ bool Run::isReady(Rank rank, const Step& step) {
 bool Run::runStep(Rank rank, const Step& step) {
   ++report_.steps;
   sources_.clear();
-  for (const Operand& source : sourcesOf(rank, step)) {
+  for (const Operand& source : program(rank).sources(step)) {
     if (!read(rank, step, source)) return false;
   }
   auto [value, refusal] = values_.fold(sources_, step.post);
   if (!refusal.empty()) return refuse(rank, refusal);
-  for (const Operand& destination : destinationsOf(rank, step)) {
+  for (const Operand& destination : program(rank).destinations(step)) {
     if (destination.place == Place::kLink) {
       send(rank, step, state(rank).outgoing[static_cast<size_t>(destination.index)], value);
     } else if (!write(rank, destination.index, value)) {

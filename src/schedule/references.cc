@@ -6,7 +6,6 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -85,30 +84,23 @@ class Check {
     return {inPlace_ ? Place::kOutput : operand.place, operand.index};
   }
 
-  std::span<const Operand> sources(const Program& program, const Step& step) const {
-    return {program.operands.data() + step.firstOperand, step.sourceCount};
-  }
-  std::span<const Operand> destinations(const Program& program, const Step& step) const {
-    return {program.operands.data() + step.firstOperand + step.sourceCount, step.destinationCount};
-  }
-
   // Runs the rank's next step; false when it has none or must wait for a message.
   bool advance(int32_t rank) {
     const Program& program = schedule_.programs[static_cast<size_t>(rank)];
     RankRun& run = ranks_[static_cast<size_t>(rank)];
     if (run.step == program.steps.size()) return false;
     const Step& step = program.steps[run.step];
-    for (const Operand& source : sources(program, step)) {
+    for (const Operand& source : program.sources(step)) {
       if (source.place == Place::kLink &&
           queue(program.receivesFrom[static_cast<size_t>(source.index)], rank).empty())
         return false;
     }
     ++run.clock[static_cast<size_t>(rank)];
-    for (const Operand& source : sources(program, step)) {
+    for (const Operand& source : program.sources(step)) {
       if (source.place == Place::kLink)
         read(rank, program.receivesFrom[static_cast<size_t>(source.index)]);
     }
-    for (const Operand& destination : destinations(program, step)) {
+    for (const Operand& destination : program.destinations(step)) {
       if (destination.place == Place::kOutput) checkWrite(rank, program, step, destination);
     }
     send(rank, program, step);
@@ -130,7 +122,7 @@ class Check {
   // A copy onto itself, as in place all-gathers have, changes nothing.
   void checkWrite(int32_t rank, const Program& program, const Step& step,
                   const Operand& destination) {
-    const auto from = sources(program, step);
+    const auto from = program.sources(step);
     const bool isSame =
         from.size() == 1 && from[0].place != Place::kLink && cellOf(from[0]) == cellOf(destination);
     if (isSame) return;
@@ -152,9 +144,9 @@ class Check {
   // What outgoing links would refer to, if the step has its result in a user buffer: for a copy the
   // original, which lives as long as the copy or longer.
   std::optional<Cell> contentOf(const Program& program, const Step& step) const {
-    const auto from = sources(program, step);
+    const auto from = program.sources(step);
     if (from.size() == 1 && from[0].place != Place::kLink && !step.post) return cellOf(from[0]);
-    for (const Operand& destination : destinations(program, step)) {
+    for (const Operand& destination : program.destinations(step)) {
       if (destination.place == Place::kOutput) return cellOf(destination);
     }
     return std::nullopt;
@@ -163,7 +155,7 @@ class Check {
   void send(int32_t rank, const Program& program, const Step& step) {
     RankRun& run = ranks_[static_cast<size_t>(rank)];
     const std::optional<Cell> content = contentOf(program, step);
-    for (const Operand& destination : destinations(program, step)) {
+    for (const Operand& destination : program.destinations(step)) {
       if (destination.place != Place::kLink) continue;
       const Rank to = program.sendsTo[static_cast<size_t>(destination.index)];
       Message message{.sent = run.clock, .referenceAt = std::nullopt};

@@ -94,8 +94,7 @@ TEST(References, ARingReducesByCopiesAndGathersByReference) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = program.steps[i];
     bool hasUserBuffer = step.sourceCount == 1;
-    for (int o = 0; o < step.destinationCount; ++o) {
-      const Operand& to = program.operands[step.firstOperand + step.sourceCount + o];
+    for (const Operand& to : program.destinations(step)) {
       if (to.place == Place::kOutput) hasUserBuffer = true;
     }
     EXPECT_EQ(steps[i] == 1, hasUserBuffer) << describe(program, step);

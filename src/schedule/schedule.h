@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,18 @@ struct Program {
   std::vector<Rank> sendsTo;       // the outgoing links it uses
   std::vector<Operand> operands;
   std::vector<Step> steps;
+
+  // Of one of its steps.
+  std::span<const Operand> sources(const Step& step) const {
+    return {operands.data() + step.firstOperand, step.sourceCount};
+  }
+  std::span<const Operand> destinations(const Step& step) const {
+    return {operands.data() + step.firstOperand + step.sourceCount, step.destinationCount};
+  }
+  // Sources, then destinations.
+  std::span<const Operand> allOperands(const Step& step) const {
+    return {operands.data() + step.firstOperand, size_t{step.sourceCount} + step.destinationCount};
+  }
 };
 
 struct Schedule {

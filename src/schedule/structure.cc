@@ -110,8 +110,7 @@ class ProgramCheck {
     }
     if (step.post && index(rank_) >= schedule_.rankCount)
       return "applies the post-operation, which no network does";
-    const std::span<const Operand> operands{program_.operands.data() + step.firstOperand,
-                                            end - step.firstOperand};
+    const auto operands = program_.allOperands(step);
     for (size_t i = 0; i < operands.size(); ++i) {
       const bool isSource = i < step.sourceCount;
       std::string refusal = operands[i].place == Place::kLink

@@ -112,8 +112,7 @@ void addEdges(const Traffic& traffic, int32_t channel, Rank rank, std::vector<Ed
   for (const Rank to : lane.program->sendsTo) edges.push_back({.from = rank, .to = to});
   for (const Step& step : lane.program->steps) {
     const Use use = useOf(traffic, lane, step.chunk);
-    for (uint32_t i = 0; i < step.destinationCount; ++i) {
-      const Operand& operand = lane.program->operands[step.firstOperand + step.sourceCount + i];
+    for (const Operand& operand : lane.program->destinations(step)) {
       if (operand.place != Place::kLink) continue;
       Edge& edge = edges[first + static_cast<size_t>(operand.index)];
       edge.bytes += use.bytes;

@@ -74,10 +74,10 @@ class LaneWriter {
   }
 
   Status add(const Step& step) {
-    const Operand* operands = lane_.program->operands.data() + step.firstOperand;
+    const auto operands = lane_.program->allOperands(step);
     bool receives = false, sends = false;
     std::optional<Place16> own, kept;
-    for (uint32_t i = 0; i < uint32_t{step.sourceCount} + step.destinationCount; ++i) {
+    for (size_t i = 0; i < operands.size(); ++i) {
       const bool isSource = i < step.sourceCount;
       if (operands[i].place == Place::kLink) {
         (isSource ? receives : sends) = true;

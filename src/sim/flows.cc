@@ -31,8 +31,7 @@ Result<FlowTable> FlowTable::make(const Traffic& traffic, int64_t mostFlows) {
       auto& links = table.links_[static_cast<size_t>(channel)];
       TUTTI_TRY(walk(lane, [&](size_t, size_t i, uint64_t) -> Status {
         const Step& step = lane.program->steps[i];
-        for (uint32_t j = 0; j < step.destinationCount; ++j) {
-          const Operand& operand = lane.program->operands[step.firstOperand + step.sourceCount + j];
+        for (const Operand& operand : lane.program->destinations(step)) {
           if (operand.place != Place::kLink) continue;
           const Rank to = lane.program->sendsTo[static_cast<size_t>(operand.index)];
           links[{rank, index(to)}].push_back(table.count_++);
@@ -61,10 +60,11 @@ Status FlowTable::forSteps(Rank rank, const std::function<Status(const FlowStep&
                     .chunk = step.chunk,
                     .bytes = bytes,
                     .isFold = step.fold == schedule::Fold::kReduce,
-                    .program = &step,
-                    .operands = lane.program->operands.data() + step.firstOperand};
-      for (uint32_t j = 0; j < uint32_t{step.sourceCount} + step.destinationCount; ++j) {
-        const Operand& operand = made.operands[j];
+                    .sources = lane.program->sources(step),
+                    .destinations = lane.program->destinations(step)};
+      const auto operands = lane.program->allOperands(step);
+      for (size_t j = 0; j < operands.size(); ++j) {
+        const Operand& operand = operands[j];
         if (operand.place != Place::kLink) continue;
         const bool isSource = j < step.sourceCount;
         const auto at = static_cast<size_t>(operand.index);
@@ -99,14 +99,13 @@ Status FlowTable::forFlows(const std::function<Status(const Flow&)>& visit) cons
       at = {step.channel, step.piece};
       std::vector<int64_t> data;
       for (const FlowStep::End& end : step.receives) data.push_back(end.flow);
-      for (uint32_t i = 0; i < step.program->sourceCount; ++i) {
-        if (step.operands[i].place != Place::kOutput) continue;
-        const auto& wrote = wroteOutput[step.operands[i].index];
+      for (const Operand& source : step.sources) {
+        if (source.place != Place::kOutput) continue;
+        const auto& wrote = wroteOutput[source.index];
         data.insert(data.end(), wrote.begin(), wrote.end());
       }
-      for (uint32_t i = 0; i < step.program->destinationCount; ++i) {
-        const Operand& operand = step.operands[step.program->sourceCount + i];
-        if (operand.place == Place::kOutput) wroteOutput[operand.index] = data;
+      for (const Operand& destination : step.destinations) {
+        if (destination.place == Place::kOutput) wroteOutput[destination.index] = data;
       }
       const auto& links = links_[static_cast<size_t>(step.channel)];
       for (const FlowStep::End& end : step.sends) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,9 @@ struct FlowStep {
   };
   std::vector<End> receives{};
   std::vector<End> sends{};
-  const schedule::Step* program = nullptr;  // of the lane; valid during the visit
-  const schedule::Operand* operands = nullptr;
+  // Of the lane's program; valid during the visit.
+  std::span<const schedule::Operand> sources{};
+  std::span<const schedule::Operand> destinations{};
 };
 
 struct Flow {

@@ -184,10 +184,7 @@ class Simulator {
   }
   EdgeState& edgeOf(int32_t number) { return edges_[static_cast<size_t>(number)]; }
   std::span<const Operand> operandsOf(const Walk& walk) const {
-    const Program& program = *programOf(walk).program;
-    const Step& step = program.steps[walk.step];
-    return {program.operands.data() + step.firstOperand,
-            size_t{step.sourceCount} + step.destinationCount};
+    return programOf(walk).program->allOperands(stepOf(walk));
   }
   const Step& stepOf(const Walk& walk) const { return programOf(walk).program->steps[walk.step]; }
   uint64_t bytesOf(const Walk& walk) const {

@@ -212,8 +212,7 @@ Traffic::Shape Traffic::shapeOf(int32_t channel, Rank rank) const {
     hash.add(lane.bytesOf(step.chunk, 0));
     hash.add((uint64_t{step.sourceCount} << 32) | (uint64_t{step.destinationCount} << 1) |
              (step.post ? 1 : 0));
-    for (uint32_t i = 0; i < uint32_t{step.sourceCount} + step.destinationCount; ++i) {
-      const schedule::Operand& operand = lane.program->operands[step.firstOperand + i];
+    for (const schedule::Operand& operand : lane.program->allOperands(step)) {
       const bool isLink = operand.place == Place::kLink;
       hash.add(isLink ? static_cast<uint64_t>(operand.index) + 2
                       : static_cast<uint64_t>(operand.place == Place::kInput));

@@ -28,9 +28,7 @@ std::map<std::pair<int32_t, int32_t>, Edge> walk(const Traffic& traffic, int32_t
     for (size_t piece = 0; piece < lane.layout.pieceCount; ++piece) {
       for (const schedule::Step& step : lane.program->steps) {
         const uint64_t bytes = lane.bytesOf(step.chunk, piece);
-        for (uint32_t i = step.sourceCount; i < uint32_t{step.sourceCount} + step.destinationCount;
-             ++i) {
-          const auto& operand = lane.program->operands[step.firstOperand + i];
+        for (const schedule::Operand& operand : lane.program->destinations(step)) {
           if (operand.place != schedule::Place::kLink || bytes == 0) continue;
           const Rank to = lane.program->sendsTo[static_cast<size_t>(operand.index)];
           Edge& edge = edges[{rank, index(to)}];
@@ -86,9 +84,8 @@ void addPlanned(const Cluster& cluster, const plan::CallShape& shape, std::strin
   for (size_t piece = 0; piece < made->layout.pieceCount; ++piece) {
     for (const schedule::Step& step : made->program->steps) {
       const uint64_t bytes = lane.bytesOf(step.chunk, piece);
-      for (uint32_t i = 0; i < step.destinationCount && bytes > 0; ++i) {
-        const auto& operand = made->program->operands[step.firstOperand + step.sourceCount + i];
-        if (operand.place != schedule::Place::kLink) continue;
+      for (const schedule::Operand& operand : made->program->destinations(step)) {
+        if (operand.place != schedule::Place::kLink || bytes == 0) continue;
         const Rank to = made->program->sendsTo[static_cast<size_t>(operand.index)];
         auto& [messages, sum] = sent[{rank, index(to)}];
         ++messages;

@@ -67,37 +67,26 @@ class Relays(HostCase):
         self.assertIn("rank 3", message)
         self.assertEqual(ways(ranks), {(0, 3): 1})
 
-    def test_a_carrier_that_is_killed_is_named_on_both_sides(self):
+    def expect_named(self, struck, number, watchers, what):
+        """One of three gets the signal amid what rank 0 sends to rank 3 by way of rank 1."""
         hosts = self.two_hosts(2)
         ranks = self.launch_seats(hosts, 2, "loop:send:3:200000", "line", "line", "loop:recv:0:200000")
         time.sleep(0.5)
-        killed = time.monotonic()
-        ranks[1].child.kill()
-        self.expect([ranks[0], ranks[3]], "loop", REMOTE, r"rank 1 \(", killed, BOUND, "a carrier that is killed")
+        began = time.monotonic()
+        ranks[struck].child.send_signal(number)
+        self.expect([ranks[watcher] for watcher in watchers], "loop", REMOTE, rf"rank {struck} \(", began, BOUND, what)
+
+    def test_a_carrier_that_is_killed_is_named_on_both_sides(self):
+        self.expect_named(1, signal.SIGKILL, (0, 3), "a carrier that is killed")
 
     def test_a_carrier_that_is_frozen_is_named_on_both_sides(self):
-        hosts = self.two_hosts(2)
-        ranks = self.launch_seats(hosts, 2, "loop:send:3:200000", "line", "line", "loop:recv:0:200000")
-        time.sleep(0.5)
-        frozen = time.monotonic()
-        ranks[1].child.send_signal(signal.SIGSTOP)
-        self.expect([ranks[0], ranks[3]], "loop", REMOTE, r"rank 1 \(", frozen, BOUND, "a carrier that is frozen")
+        self.expect_named(1, signal.SIGSTOP, (0, 3), "a carrier that is frozen")
 
     def test_a_sender_that_is_killed_is_named_not_its_carrier(self):
-        hosts = self.two_hosts(2)
-        ranks = self.launch_seats(hosts, 2, "loop:send:3:200000", "line", "line", "loop:recv:0:200000")
-        time.sleep(0.5)
-        killed = time.monotonic()
-        ranks[0].child.kill()
-        self.expect([ranks[3]], "loop", REMOTE, r"rank 0 \(", killed, BOUND, "a sender whose messages are carried is killed")
+        self.expect_named(0, signal.SIGKILL, (3,), "a sender whose messages are carried is killed")
 
     def test_a_receiver_that_is_killed_is_named_not_the_carrier(self):
-        hosts = self.two_hosts(2)
-        ranks = self.launch_seats(hosts, 2, "loop:send:3:200000", "line", "line", "loop:recv:0:200000")
-        time.sleep(0.5)
-        killed = time.monotonic()
-        ranks[3].child.kill()
-        self.expect([ranks[0]], "loop", REMOTE, r"rank 3 \(", killed, BOUND, "a receiver to whom messages are carried is killed")
+        self.expect_named(3, signal.SIGKILL, (0,), "a receiver to whom messages are carried is killed")
 
     def test_a_process_carries_on_whatever_its_rank_does(self):
         """It computes, aborts its communicator, and ends: what is under way arrives first."""

@@ -9,9 +9,8 @@
 
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
-#include "device/ping_pong_for_test.h"
-#include "device/registry.h"
 #include "net/registry.h"
+#include "transport/net/exchange_testing.h"
 
 namespace tutti::transport::net {
 namespace {
@@ -32,45 +31,6 @@ PeerInfo rank(int32_t number) {
   info.rank = number;
   info.hostHash = static_cast<uint64_t>(number);
   return info;
-}
-
-// A task of one rank whose links need its help: as operations do it.
-class Driven final : public device::Task {
- public:
-  Driven(const device::PingPong& what, Motor& out, Motor& in) : task_(what), out_(out), in_(in) {}
-  Result<Progress> poll() override {
-    const bool moved = in_.run() || out_.run();
-    Result<Progress> progress = task_.poll();
-    if (progress.ok() && *progress == Progress::kIdle && moved) return Progress::kAdvanced;
-    if (progress.ok() && *progress == Progress::kAdvanced) out_.run();
-    return progress;
-  }
-  void addWaits(device::WaitSet& waits) override {
-    out_.attend();
-    in_.attend();
-    task_.addWaits(waits);
-  }
-  Status idle(int64_t nanoseconds) override { return task_.idle(nanoseconds); }
-  void complete(Status status) noexcept override {
-    out_.settle();
-    in_.settle();
-    task_.complete(std::move(status));
-  }
-  const Status& status() const { return task_.status(); }
-
- private:
-  device::PingPongTask task_;
-  Motor& out_;
-  Motor& in_;
-};
-
-Status exchange(LinkEnd& out, LinkEnd& in, bool first, uint64_t rounds) {
-  const auto host = device::openDevice(device::DeviceKind::kHost, {}).value();
-  Driven task({.out = out.view(), .in = in.view(), .first = first, .rounds = rounds, .burst = 3},
-              *out.motor(), *in.motor());
-  device::Task* one = &task;
-  TUTTI_TRY(host->enqueue(nullptr, {&one, 1}));
-  return task.status().clone();
 }
 
 class NetLinks : public testing::Test {
@@ -98,8 +58,10 @@ TEST_F(NetLinks, CarryMessagesBothWays) {
   auto forthOut = connect(forth.offer).value();
   auto backOut = there_.connect(rank(1), rank(0), kGeometry, back.offer).value();
   Status partner = Status(Code::kInternalError, "never ran");
-  std::thread thread([&] { partner = exchange(*backOut, *forth.end, false, 200); });
-  const Status status = exchange(*forthOut, *back.end, true, 200);
+  std::thread thread([&] {
+    partner = exchange(*backOut, *forth.end, {.first = false, .rounds = 200, .burst = 3});
+  });
+  const Status status = exchange(*forthOut, *back.end, {.first = true, .rounds = 200, .burst = 3});
   thread.join();
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(partner.ok()) << partner.message();
@@ -260,8 +222,11 @@ TEST_F(NetLinks, AreMadeWhileStrangersCrowdTheListener) {
   ASSERT_TRUE(out.ok()) << out.status().message();
   auto backOut = there_.connect(rank(1), rank(0), kGeometry, back.offer).value();
   bool isPartnerOk = false;
-  std::thread thread([&] { isPartnerOk = exchange(*backOut, *listening.end, false, 10).ok(); });
-  EXPECT_TRUE(exchange(**out, *back.end, true, 10).ok());
+  std::thread thread([&] {
+    isPartnerOk =
+        exchange(*backOut, *listening.end, {.first = false, .rounds = 10, .burst = 3}).ok();
+  });
+  EXPECT_TRUE(exchange(**out, *back.end, {.first = true, .rounds = 10, .burst = 3}).ok());
   thread.join();
   EXPECT_TRUE(isPartnerOk);
 }

@@ -1,18 +1,17 @@
 #include "transport/net/relay_service.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "base/char_field.h"
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/mapping.h"
 #include "base/segment.h"
 #include "bootstrap/key.h"
-#include "bootstrap/poller.h"
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "transport/net/net_offer.h"
@@ -28,24 +27,6 @@ constexpr Nanoseconds kAlert = std::chrono::microseconds(50);
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(50);
 // Where not all words can be slept on.
 constexpr Nanoseconds kShortSleep = std::chrono::milliseconds(1);
-
-std::string nameIn(const std::array<char, 64>& text) {
-  return {text.data(), ::strnlen(text.data(), text.size())};
-}
-
-// Waits for one message of exactly so many bytes.
-Status receiveWhole(int channel, std::span<std::byte> message, Clock& clock, Instant deadline) {
-  for (;;) {
-    const ssize_t got = ::recv(channel, message.data(), message.size(), MSG_DONTWAIT);
-    if (got == static_cast<ssize_t>(message.size())) return {};
-    if (got >= 0) return Status(Code::kRemoteError, "it has gone");
-    if (errno != EAGAIN && errno != EINTR) return Status(Code::kRemoteError, "it has gone");
-    const int left = bootstrap::millisecondsUntil(clock, deadline);
-    if (left == 0) return Status(Code::kRemoteError, "it said nothing");
-    pollfd entry{channel, POLLIN, 0};
-    [[maybe_unused]] const int ready = ::poll(&entry, 1, left);
-  }
-}
 
 void answer(int channel, RelayAnswer::Outcome outcome, std::string_view why) {
   RelayAnswer message{.outcome = outcome};
@@ -97,9 +78,7 @@ class CarriedLink {
   // Whether its owner has gone, and all that was left is out.
   bool isOver(Instant now) {
     if (!goneAt_) {
-      std::byte byte{};
-      const ssize_t got = ::recv(channel(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+      if (!hasGone(channel())) return false;
       goneAt_ = now;
       run();  // for its last words
       uint32_t none = 0;
@@ -195,12 +174,7 @@ Status RelayService::startService() {
 
 void RelayService::setUp(UniqueFd channel) {
   RelayRequest request;
-  const int descriptor = channel.get();
-  const Instant deadline = options_.clock.now() + options_.timeout;
-  if (!receiveWhole(descriptor, std::as_writable_bytes(std::span(&request, 1)), options_.clock,
-                    deadline)
-           .ok())
-    return;
+  if (!receiveRecord(channel.get(), request, options_.clock, options_.timeout).ok()) return;
   Result<std::unique_ptr<CarriedLink>> link = carry(std::move(channel), request);
   if (!link.ok()) return;
   log::info(log::Subsystem::kP2p, "carries what rank {} sends to rank {}", request.sender,
@@ -226,7 +200,7 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
     TUTTI_TRY_ASSIGN(const NetOffer offer,
                      decodeNetOffer(request.offer, geometry, request.receiver));
     TUTTI_TRY_ASSIGN(const UniqueFd segment,
-                     bootstrap::Handoff::take(nameIn(request.senderHandoff), request.segmentToken,
+                     bootstrap::Handoff::take(textOf(request.senderHandoff), request.segmentToken,
                                               options_.timeout));
     TUTTI_TRY_ASSIGN(UniqueMapping memory,
                      mapSegment(segment, relaySegmentBytes(geometry), SegmentAccess::kReadWrite));

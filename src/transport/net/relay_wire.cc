@@ -1,7 +1,12 @@
 #include "transport/net/relay_wire.h"
 
-#include <algorithm>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
+
+#include "bootstrap/poller.h"
 #include "transport/parting.h"
 
 namespace tutti::transport::net {
@@ -19,6 +24,26 @@ bool read(PartingWords& words, Parting& parting) {
   const size_t bytes = std::min<size_t>(words.bytes, words.text.size());
   parting = decodeParting(std::span(words.text).first(bytes));
   return true;
+}
+
+Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout) {
+  const Instant deadline = clock.now() + timeout;
+  for (;;) {
+    const ssize_t got = ::recv(channel, record.data(), record.size(), MSG_DONTWAIT);
+    if (got == static_cast<ssize_t>(record.size())) return {};
+    const bool isLater = got < 0 && (errno == EAGAIN || errno == EINTR);
+    if (!isLater) return Status(Code::kRemoteError, "its process has closed the channel");
+    const int left = bootstrap::millisecondsUntil(clock, deadline);
+    if (left == 0) return Status(Code::kRemoteError, "its process does not answer");
+    pollfd entry{channel, POLLIN, 0};
+    [[maybe_unused]] const int ready = ::poll(&entry, 1, left);
+  }
+}
+
+bool hasGone(int channel) {
+  std::byte byte{};
+  const ssize_t got = ::recv(channel, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+  return got >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 }  // namespace tutti::transport::net

@@ -8,8 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "base/cache_lines.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "base/units.h"
 #include "bootstrap/handoff.h"
 #include "net/net.h"
@@ -77,5 +80,15 @@ struct RelayAnswer {
   std::array<char, 1016> why{};
 };
 static_assert(sizeof(RelayAnswer) == 1024);
+
+// Waits for one message, of exactly the record's length.
+Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout);
+template <typename Record>
+Status receiveRecord(int channel, Record& record, Clock& clock, Nanoseconds timeout) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  return receiveBytes(channel, std::as_writable_bytes(std::span(&record, 1)), clock, timeout);
+}
+// Whether the other side has closed the channel, or sends what nobody asked for.
+bool hasGone(int channel);
 
 }  // namespace tutti::transport::net

@@ -1,14 +1,12 @@
 #include "transport/net/relayed_end.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <utility>
 
+#include "base/char_field.h"
 #include "base/log.h"
 #include "base/segment.h"
-#include "bootstrap/poller.h"
 
 namespace tutti::transport::net {
 namespace {
@@ -19,35 +17,13 @@ constexpr SegmentPurpose kPurpose{.name = "tutti-relay",
 
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(20);
 
-std::string nameOf(const bootstrap::PeerInfo& peer) {
-  return {peer.handoffName.data(), ::strnlen(peer.handoffName.data(), peer.handoffName.size())};
-}
-
-bool isGone(int channel) {
-  std::byte byte{};
-  const ssize_t got = ::recv(channel, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-Result<RelayAnswer> await(int channel, Clock& clock, Instant deadline) {
-  RelayAnswer answer;
-  for (;;) {
-    const ssize_t got = ::recv(channel, &answer, sizeof answer, MSG_DONTWAIT);
-    if (got == static_cast<ssize_t>(sizeof answer)) return answer;
-    const bool isLater = got < 0 && (errno == EAGAIN || errno == EINTR);
-    if (!isLater) return Status(Code::kRemoteError, "its process has closed the channel");
-    const int left = bootstrap::millisecondsUntil(clock, deadline);
-    if (left == 0) return Status(Code::kRemoteError, "its process does not answer");
-    pollfd entry{channel, POLLIN, 0};
-    [[maybe_unused]] const int ready = ::poll(&entry, 1, left);
-  }
-}
-
 Result<RelayAnswer> ask(int channel, const RelayOptions& options, const RelayRequest& request) {
   if (::send(channel, &request, sizeof request, MSG_NOSIGNAL) !=
       static_cast<ssize_t>(sizeof request))
     return Status(Code::kRemoteError, "its process has closed the channel");
-  return await(channel, options.clock, options.clock.now() + 2 * options.timeout);
+  RelayAnswer answer;
+  TUTTI_TRY(receiveRecord(channel, answer, options.clock, options.timeout * 2));
+  return answer;
 }
 
 // An offer of the ring that nobody takes is taken back.
@@ -72,13 +48,10 @@ bool RelayedEnd::run() {
   if (now < nextLook_) return false;
   nextLook_ = now + kBetweenLooks;
   std::atomic<uint32_t>& fault = view_.control->receiverFault;
-  if (fault.load(std::memory_order_acquire) != 0 || !isGone(parts_.channel->get())) return false;
-  ownParting_ = {
-      .guilty = parts_.carrier.rank,
-      .text = fmt::format("rank {} ({}, pid {}), whose process carries what rank {} sends to rank "
-                          "{} (NCCL_P2P_PXN_LEVEL), has left",
-                          parts_.carrier.rank, parts_.carrier.hostName.data(),
-                          parts_.carrier.processId, parts_.sender, parts_.receiver)};
+  if (fault.load(std::memory_order_acquire) != 0 || !hasGone(parts_.channel->get())) return false;
+  ownParting_ = {.guilty = parts_.carrier.rank,
+                 .text = fmt::format("{}, has left", describeCarrier(parts_.carrier, parts_.sender,
+                                                                     parts_.receiver))};
   uint32_t none = 0;
   fault.compare_exchange_strong(none, static_cast<uint32_t>(wire::LinkFault::kAborted),
                                 std::memory_order_release);
@@ -107,7 +80,7 @@ Result<std::unique_ptr<RelayedEnd>> askCarrier(const RelayOptions& options,
               options.sender.rank, options.receiver.rank, options.carrier.rank, why);
     return std::unique_ptr<RelayedEnd>();
   };
-  Result<UniqueFd> channel = bootstrap::Handoff::take(nameOf(options.carrier),
+  Result<UniqueFd> channel = bootstrap::Handoff::take(textOf(options.carrier.handoffName),
                                                       options.carrier.relayToken, options.timeout);
   if (!channel.ok()) return decline(channel.status().message());
   TUTTI_TRY_ASSIGN(Segment segment, createSegment(relaySegmentBytes(geometry), kPurpose));

@@ -9,9 +9,8 @@
 #include <thread>
 
 #include "bootstrap/poller.h"
-#include "device/ping_pong_for_test.h"
-#include "device/registry.h"
 #include "net/registry.h"
+#include "transport/net/exchange_testing.h"
 #include "transport/net/net_transport.h"
 
 namespace tutti::transport::net {
@@ -72,44 +71,6 @@ void publishHello(LinkEnd& end) {
   wire::publish(port, 5, 42);
 }
 
-// As a rank that sleeps until its words change; the carrier does the rest.
-class Driven final : public device::Task {
- public:
-  Driven(const device::PingPong& what, Motor& out, Motor& in) : task_(what), out_(out), in_(in) {}
-  Result<Progress> poll() override {
-    const bool moved = in_.run() || out_.run();
-    Result<Progress> progress = task_.poll();
-    return progress.ok() && *progress == Progress::kIdle && moved ? Progress::kAdvanced
-                                                                  : std::move(progress);
-  }
-  void addWaits(device::WaitSet& waits) override {
-    out_.attend();
-    in_.attend();
-    task_.addWaits(waits);
-  }
-  Status idle(int64_t nanoseconds) override { return task_.idle(nanoseconds); }
-  void complete(Status status) noexcept override {
-    out_.settle();
-    in_.settle();
-    task_.complete(std::move(status));
-  }
-  const Status& status() const { return task_.status(); }
-
- private:
-  device::PingPongTask task_;
-  Motor& out_;
-  Motor& in_;
-};
-
-Status exchange(LinkEnd& out, LinkEnd& in, bool first) {
-  const auto host = device::openDevice(device::DeviceKind::kHost, {}).value();
-  Driven task({.out = out.view(), .in = in.view(), .first = first, .rounds = 300, .burst = 5},
-              *out.motor(), *in.motor());
-  device::Task* one = &task;
-  TUTTI_TRY(host->enqueue(nullptr, {&one, 1}));
-  return task.status().clone();
-}
-
 class RelayedLinks : public testing::Test {
  protected:
   Listening listen(Process& receiver, const Process& sender) {
@@ -137,8 +98,10 @@ TEST_F(RelayedLinks, CarryMessages) {
                            .value();
   EXPECT_EQ(backOut->carrier(), -1);
   Status partner = Status(Code::kInternalError, "never ran");
-  std::thread thread([&] { partner = exchange(*backOut, *listening_.end, false); });
-  const Status status = exchange(*out, *back.end, true);
+  std::thread thread([&] {
+    partner = exchange(*backOut, *listening_.end, {.first = false, .rounds = 300, .burst = 5});
+  });
+  const Status status = exchange(*out, *back.end, {.first = true, .rounds = 300, .burst = 5});
   thread.join();
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_TRUE(partner.ok()) << partner.message();

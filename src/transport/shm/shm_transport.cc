@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/char_field.h"
 #include "base/mapping.h"
 #include "base/segment.h"
 #include "transport/offer.h"
@@ -40,12 +41,6 @@ class ShmReceiverEnd final : public ShmEnd {
   SenderSegments segments_;
 };
 
-// PeerInfo came over the wire: the name may lack its terminating zero.
-std::string handoffName(const bootstrap::PeerInfo& peer) {
-  return std::string(peer.handoffName.data(),
-                     ::strnlen(peer.handoffName.data(), peer.handoffName.size()));
-}
-
 }  // namespace
 
 std::string ShmTransport::obstacle(const bootstrap::PeerInfo& sender,
@@ -57,7 +52,7 @@ std::string ShmTransport::obstacle(const bootstrap::PeerInfo& sender,
   if (sender.userId != receiver.userId) {
     return fmt::format("other user ({} and {})", sender.userId, receiver.userId);
   }
-  if (handoffName(receiver).empty()) return "the receiver cannot hand out memory";
+  if (textOf(receiver.handoffName).empty()) return "the receiver cannot hand out memory";
   return {};
 }
 
@@ -73,7 +68,7 @@ Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
   TUTTI_TRY_ASSIGN(Segment segment, createSegment(wire::linkBytes(geometry), kLinkPurpose));
   TUTTI_TRY_ASSIGN(const bootstrap::HandoffToken token,
                    options_.handoff->offer(segment.fd.get(), 1));
-  const SegmentOwner owner{.handoffName = handoffName(sender), .rank = sender.rank};
+  const SegmentOwner owner{.handoffName = textOf(sender.handoffName), .rank = sender.rank};
   return Listening{.end = std::make_unique<ShmReceiverEnd>(std::move(segment.memory), geometry,
                                                            *options_.handoff, token, owner),
                    .offer = encodeOffer(OfferKind::kShm, geometry, token)};
@@ -86,7 +81,8 @@ Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kShm, geometry));
-  Result<UniqueFd> fd = bootstrap::Handoff::take(handoffName(receiver), token, options_.timeout);
+  Result<UniqueFd> fd =
+      bootstrap::Handoff::take(textOf(receiver.handoffName), token, options_.timeout);
   // Its own texts name a socket.
   if (fd.status().code() == Code::kRemoteError)
     return remoteError("rank {} did not link up: {}", receiver.rank, fd.status().message());

@@ -100,8 +100,8 @@ void BoundProgram::findShape(BoundStep& step) const {
   const auto isMessage = [&](size_t source) { return step.operands[source].place == Place::kLink; };
   if (step.sourceCount == 1 && step.linkCount == 1 && !isMessage(0)) {
     step.shape = StepShape::kSend;
-  } else if (step.sourceCount == 1 && step.linkCount == 0 && isMessage(0)) {
-    step.shape = StepShape::kReceive;
+  } else if (step.sourceCount == 1 && step.linkCount == 0) {
+    step.shape = isMessage(0) ? StepShape::kReceive : StepShape::kLocal;
   } else if (step.sourceCount == 2 && step.outputCount == 1 && step.linkCount <= 1 &&
              isMessage(0) != isMessage(1)) {
     step.shape = step.linkCount == 0 ? StepShape::kPair : StepShape::kPairSend;

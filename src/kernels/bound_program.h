@@ -27,6 +27,7 @@ enum class StepShape : uint8_t {
   kGeneral,
   kSend,     // a local source to one link, and perhaps to outputs; nothing to apply
   kReceive,  // a message to outputs; nothing to apply
+  kLocal,    // a local source to outputs; nothing to apply
   kPair,     // a local source and a message, folded into one output with nothing to apply before
   kPairSend  // the same, into one link, too
 };

@@ -169,6 +169,7 @@ class Execution {
   Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
                      const std::byte*& payload);
+  Attempt copyHere(const BoundStep& step, size_t elements);
   Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);

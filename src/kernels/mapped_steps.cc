@@ -24,6 +24,7 @@ bool hasMapped(wire::LinkPort& port, const wire::SharedSegment& segment) {
 
 Execution::Attempt Execution::tryMappedShape(const BoundStep& step, size_t elements,
                                              uint32_t& looks) {
+  if (step.shape == StepShape::kLocal) return copyHere(step, elements);
   if (elements * binding_.program->elementBytes() < binding_.shared->minBytes)
     return Attempt::kUnfit;
   switch (step.shape) {
@@ -31,6 +32,7 @@ Execution::Attempt Execution::tryMappedShape(const BoundStep& step, size_t eleme
     case StepShape::kReceive: return tryMappedReceive(step, elements, looks);
     case StepShape::kPair: return tryMappedPair(step, elements, looks);
     case StepShape::kPairSend: return tryPlacedPair(step, elements, looks);
+    case StepShape::kLocal:
     case StepShape::kGeneral: break;
   }
   return Attempt::kUnfit;

@@ -6,15 +6,24 @@
 #include "kernels/execution.h"
 
 namespace tutti::kernels {
+
 Execution::Attempt Execution::tryShape(const BoundStep& step, size_t elements, uint32_t& looks) {
   switch (step.shape) {
     case StepShape::kSend: return trySend(step, elements, looks);
     case StepShape::kReceive: return tryReceive(step, elements, looks);
+    case StepShape::kLocal: return copyHere(step, elements);
     case StepShape::kPair: return tryPair(step, elements, looks);
     case StepShape::kPairSend:
     case StepShape::kGeneral: break;
   }
   return Attempt::kUnfit;
+}
+
+Execution::Attempt Execution::copyHere(const BoundStep& step, size_t elements) {
+  const size_t bytes = elements * binding_.program->elementBytes();
+  for (const BoundOperand& output : BoundProgram::outputs(step))
+    copyBytes(outputAt(output), localAt(step.operands[0]), bytes);
+  return Attempt::kDone;
 }
 
 Execution::Attempt Execution::trySend(const BoundStep& step, size_t elements, uint32_t& looks) {

@@ -18,11 +18,12 @@ constexpr uint32_t kMotorsCost = 64;
 // its readers: a turn of the scheduler each where ranks share CPUs. Where all ranks do the same, a
 // trial says so; these are for one that only sends. Broadcast in place, mapped against copied, 2
 // ranks: 4 KiB 0.71 and 0.56 us, 8 KiB 0.71 and 0.90; 4 ranks on 2 CPUs, 4 KiB: 5.9 and 1.8, 64
-// KiB: 9.5 and 15 (Intel Xeon VM, 2026-11-21).
+// KiB: 9.5 and 15 (Intel Xeon VM, 2026-11-21). Round trips, mapped over copied: 2 KiB 1.15 of the
+// time, 3 KiB 1.02, 4 KiB 0.87 (model 207, 2026-11-23).
 size_t sharedMinBytes(Collective collective, bool isCrowded) {
   if (isAmongAll(collective)) return kernels::kSharedMinBytes;
   if (isCrowded) return 16_KiB;
-  return collective == Collective::kSend ? kernels::kSharedMinBytes : 8_KiB;
+  return collective == Collective::kSend ? 4_KiB : 8_KiB;
 }
 
 // In elements.

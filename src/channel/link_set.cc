@@ -1,5 +1,6 @@
 #include "channel/link_set.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/log.h"
@@ -108,9 +109,14 @@ Status LinkSet::openNetwork(Lane lane) {
   if (seat_.group == nullptr)
     return internalError("rank {} is no member of the network {}", index(parts_.bootstrap.rank()),
                          index(seat_.network));
+  const auto self = static_cast<size_t>(std::ranges::find(seat_.members, parts_.bootstrap.rank()) -
+                                        seat_.members.begin());
   TUTTI_TRY_ASSIGN(transport::ReducerLinks links,
                    transport::openReducer({.group = std::move(seat_.group),
                                            .maxBytes = seat_.maxBytes,
+                                           .setBytes = seat_.setBytes,
+                                           .memberCount = seat_.members.size(),
+                                           .self = self,
                                            .geometry = parts_.geometry}));
   reducer_ = links.reducer;
   for (const bool isOutgoing : {true, false}) {
@@ -123,9 +129,9 @@ Status LinkSet::openNetwork(Lane lane) {
   return {};
 }
 
-void LinkSet::beginReduction(DataType type, ReduceOp op) {
+void LinkSet::beginReduction(Collective collective, DataType type, ReduceOp op) {
   if (reducer_ == nullptr) return;
-  reducer_->begin(type, op);
+  reducer_->begin(collective, type, op);
   if (++reductionsSinceDrain_ % kReductionsBetweenDrains == 0) hearPosted();
 }
 

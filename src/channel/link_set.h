@@ -94,6 +94,7 @@ class LinkSet {
     std::vector<Rank> members{};                          // of the group, this rank among them
     std::unique_ptr<tutti::net::ReductionGroup> group{};  // null: it has none
     size_t maxBytes = 0;                                  // of a reduction
+    size_t setBytes = 0;  // of what is gathered or scattered at a time, for all members together
   };
   // Before the first link.
   void join(NetworkSeat seat) { seat_ = std::move(seat); }
@@ -103,7 +104,7 @@ class LinkSet {
   // The other members, for whom whoever waits for the network waits in truth.
   std::span<const Rank> networkMembers() const { return seat_.members; }
   // Before the messages of a call that reduces there.
-  void beginReduction(DataType type, ReduceOp op);
+  void beginReduction(Collective collective, DataType type, ReduceOp op);
   // Something is with the network, which wakes nobody.
   bool isReducing() const { return reducer_ != nullptr && reducer_->isBusy(); }
   // For whoever waits there for long: tells the other members what this one has handed in, and says

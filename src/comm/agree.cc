@@ -17,6 +17,7 @@
 #include "graph/places.h"
 #include "kernels/remote_memory.h"
 #include "launch/gpu_batch.h"
+#include "plan/pieces.h"
 #include "topology/bus_id.h"
 
 namespace tutti::comm {
@@ -375,9 +376,12 @@ Status Communicator::agreeOnNetwork(std::span<const ReductionOffer> offers,
   // On one host nobody misses it.
   if (!network.obstacle.empty() && !agreement.isOneHost && index(rank()) == 0)
     log::warn("no network reduces between the hosts of this communicator: {}", network.obstacle);
-  if (network.headCount > 0)
-    log::info(log::Subsystem::kNet, "{} reduces between {} hosts, {} heads each", network.name,
-              network.hostStarts.size(), network.headCount);
+  if (network.headCount == 0) return {};
+  if (network.gathers || network.scatters)
+    networkSeat_.setBytes =
+        plan::networkSetBytes(agreement.geometry.slotBytes, network.hostStarts.size());
+  log::info(log::Subsystem::kNet, "{} reduces between {} hosts, {} heads each", network.name,
+            network.hostStarts.size(), network.headCount);
   return {};
 }
 

@@ -76,6 +76,8 @@ ReductionOffer describeReduction(Result<net::ReductionNetwork*> network) {
   offer.deviceCount = static_cast<int32_t>(caps.deviceCount);
   offer.supported = supportedBy(**network);
   offer.maxBytes = caps.maxBytes;
+  offer.gathers = caps.gathers ? 1 : 0;
+  offer.scatters = caps.scatters ? 1 : 0;
   setText(offer.name, caps.name);
   return offer;
 }
@@ -89,6 +91,7 @@ plan::NetworkReduction agreeOnReduction(std::span<const ReductionRank> ranks,
   if (!network.obstacle.empty()) return network;
   network.name = textOf(ranks.front().offer->name);
   network.supported = ~uint64_t{0};
+  network.gathers = network.scatters = true;
   const std::vector<int32_t> starts = startsOf(ranks, order);
   const auto hosts = static_cast<int32_t>(starts.size());
   int32_t threshold = 2, heads = static_cast<int32_t>(ranks.size());
@@ -96,6 +99,8 @@ plan::NetworkReduction agreeOnReduction(std::span<const ReductionRank> ranks,
     threshold = std::max(threshold, each.offer->nodeThreshold);
     heads = std::min(heads, each.offer->deviceCount);
     network.supported &= each.offer->supported;
+    network.gathers = network.gathers && each.offer->gathers != 0;
+    network.scatters = network.scatters && each.offer->scatters != 0;
   }
   for (size_t host = 0; host < starts.size(); ++host) {
     const auto end =

@@ -26,6 +26,8 @@ struct ReductionOffer {
   int32_t nodeThreshold = 0;
   uint64_t supported = 0;       // plan::NetworkReduction::bitOf()
   uint64_t maxBytes = 0;        // of one reduction
+  int32_t gathers = 0;          // all-gather
+  int32_t scatters = 0;         // reduce-scatter
   std::array<char, 32> name{};  // zero-terminated, as the next
   std::array<char, 192> obstacle{};
 };

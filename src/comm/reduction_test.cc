@@ -63,6 +63,16 @@ TEST(Reduction, IsNoneWhereOneRankLacksIt) {
   EXPECT_EQ(agreed({0, 1, 2}, offers).headCount, 0);
 }
 
+TEST(Reduction, GathersAndScattersWhereAllRanksHaveIt) {
+  std::vector<ReductionOffer> offers(2, offerOf("Switch", 1));
+  EXPECT_FALSE(agreed({0, 1}, offers).gathers);
+  for (ReductionOffer& each : offers) each.gathers = each.scatters = 1;
+  EXPECT_TRUE(agreed({0, 1}, offers).gathers);
+  offers[1].scatters = 0;
+  EXPECT_TRUE(agreed({0, 1}, offers).gathers);
+  EXPECT_FALSE(agreed({0, 1}, offers).scatters);
+}
+
 TEST(Reduction, IsNotMissedWhereNobodyWantsIt) {
   EXPECT_EQ(agreed({0, 1}, {2, ReductionOffer{}}).obstacle, "");
 }

@@ -315,7 +315,8 @@ void Operation::begin(Run& run) {
   binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run, *run.variant);
   if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
   if (variant.plan.networkOp)
-    launcher_.parts_.links.beginReduction(call.shape.type, *variant.plan.networkOp);
+    launcher_.parts_.links.beginReduction(call.shape.collective, call.shape.type,
+                                          *variant.plan.networkOp);
   run.execution.start(binding);
 }
 

@@ -1,5 +1,6 @@
 // Networks that reduce by themselves, as collective-network plug-ins offer them: members of a group
-// hand in as many elements each, and each gets the fold of all of them. Opened by registry.h.
+// hand in as many elements each, and each gets the fold of all of them, or its own part of the
+// fold, or all of them one after the other. Opened by registry.h.
 #pragma once
 
 #include <array>
@@ -31,11 +32,13 @@ class ReductionGroup {
   virtual void release(Memory memory) = 0;
 
   struct Reduction {
-    const std::byte* input = nullptr;
-    std::byte* output = nullptr;
+    // All-reduce; where the network has them, all-gather and reduce-scatter.
+    Collective collective = Collective::kAllReduce;
+    const std::byte* input = nullptr;  // of a reduce-scatter: so many elements for each member
+    std::byte* output = nullptr;       // of an all-gather: so many of each member
     size_t elementCount = 0;
     DataType type = DataType::kFloat32;
-    ReduceOp op = ReduceOp::kSum;  // sum, product, maximum or minimum
+    ReduceOp op = ReduceOp::kSum;  // sum, product, maximum or minimum; of no matter to all-gather
     Memory inputMemory{};
     Memory outputMemory{};
   };
@@ -64,7 +67,9 @@ class ReductionNetwork {
   struct Caps {
     std::string name;           // "SHARP"
     size_t deviceCount = 1;     // network adapters, each of which a group can be made of
-    size_t maxBytes = 1 << 30;  // of one reduction
+    size_t maxBytes = 1 << 30;  // of one reduction, of all members' parts where there are several
+    bool gathers = false;       // all-gather
+    bool scatters = false;      // reduce-scatter
     std::string description;    // for the log
   };
   virtual const Caps& caps() const = 0;

@@ -53,4 +53,16 @@ size_t directPieceBytes(size_t chunkBytes, size_t least) {
   return std::clamp(wantedPieceBytes(chunkBytes), least, kDirectMaxPieceBytes);
 }
 
+// Many hosts' parts are shorter, so that a head's memory for them is bounded.
+size_t networkPieceBytes(size_t slotBytes, size_t hostCount) {
+  constexpr size_t kMostSetBytes = 2_MiB;
+  constexpr size_t kLeast = 4_KiB;
+  const size_t share = roundUp(divideUp(kMostSetBytes, hostCount), kCacheLineBytes);
+  return std::min(std::max(share, kLeast), slotBytes);
+}
+
+size_t networkSetBytes(size_t slotBytes, size_t hostCount) {
+  return networkPieceBytes(slotBytes, hostCount) * hostCount;
+}
+
 }  // namespace tutti::plan

@@ -35,4 +35,9 @@ size_t directPieceBytes(size_t chunkBytes, size_t least = kDirectMinBytes);
 // Of messages that may be references for the kernel to follow.
 size_t kernelPieceBytes(size_t chunkBytes, const Piecing& piecing);
 
+// What a network gathers or scatters at a time, of all of so many hosts together, and of each at
+// most.
+size_t networkSetBytes(size_t slotBytes, size_t hostCount);
+size_t networkPieceBytes(size_t slotBytes, size_t hostCount);
+
 }  // namespace tutti::plan

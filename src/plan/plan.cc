@@ -47,7 +47,9 @@ bool isRelayedByCrowd(const CallShape& shape, const Algorithm& algorithm,
          hopsOf(algorithm, agreement) > 1;
 }
 
+// A network takes what lies in its ring.
 bool isReferable(const CallShape& shape, const Algorithm& algorithm) {
+  if (algorithm.reducesInNetwork()) return false;
   return shape.op != ReduceOp::kPreMulSum && schedule::isReferable(algorithm);
 }
 
@@ -110,12 +112,19 @@ uint32_t shapeSignature(const CallShape& shape, const Algorithm& algorithm) {
 }
 
 // Why a network does not do it; empty where it does.
-std::string networkObstacle(const CallShape& shape, const NetworkReduction& network) {
-  if (network.headCount > 0) {
-    if (network.reduces(shape.type, shape.op)) return {};
+std::string networkObstacle(const CallShape& shape, const Agreement& agreement) {
+  const NetworkReduction& network = agreement.inNetwork;
+  if (network.headCount == 0)
+    return network.obstacle.empty() ? "NCCL_COLLNET_ENABLE is not set" : network.obstacle;
+  const bool isGather = shape.collective == Collective::kAllGather;
+  if (!isGather && !network.reduces(shape.type, shape.op))
     return fmt::format("{} does not reduce {} so", network.name, name(shape.type));
-  }
-  return network.obstacle.empty() ? "NCCL_COLLNET_ENABLE is not set" : network.obstacle;
+  if (shape.collective == Collective::kAllReduce) return {};
+  if (!(isGather ? network.gathers : network.scatters))
+    return fmt::format("{} has no {} on some rank", network.name, name(shape.collective));
+  if (agreement.evenHostCount() != static_cast<int32_t>(network.hostStarts.size()))
+    return "hosts do not hold as many ranks each";
+  return {};
 }
 
 // Why algorithms of its kind are not for this call; empty where they are.
@@ -127,7 +136,7 @@ std::string obstacleTo(const Algorithm& algorithm, const CallShape& shape,
         algorithm.name);
   }
   if (!algorithm.reducesInNetwork() || agreement.isOneHost) return {};
-  std::string obstacle = networkObstacle(shape, agreement.inNetwork);
+  std::string obstacle = networkObstacle(shape, agreement);
   if (!obstacle.empty()) obstacle.insert(0, "no network reduces: ");
   return obstacle;
 }
@@ -475,6 +484,10 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
   if (plan.isDirect)
     pieceBytes = directPieceBytes(chunkBytes, isLong ? kKernelLongMinBytes : kDirectMinBytes);
   if (plan.mayRefer || isOther) pieceBytes = kernelPieceBytes(chunkBytes, piecing);
+  const std::vector<int32_t>& hosts = agreement_.inNetwork.hostStarts;
+  if (algorithm.reducesInNetwork() && shape.collective != Collective::kAllReduce && !hosts.empty())
+    pieceBytes =
+        std::min(pieceBytes, networkPieceBytes(agreement_.geometry.slotBytes, hosts.size()));
   plan.algorithm = algorithm.name;
   plan.program = programs_->get(algorithm, shape, agreement_);
   plan.layout = schedule::makeLayout({.collective = shape.collective,

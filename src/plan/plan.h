@@ -30,6 +30,8 @@ struct NetworkReduction {
   std::string obstacle{};             // why there is none, where somebody asked for one
   int32_t headCount = 0;              // groups, each with a rank of every host; 0: there is none
   uint64_t supported = 0;             // a bit for each type and operation; bitOf()
+  bool gathers = false;               // all-gather
+  bool scatters = false;              // reduce-scatter, of what it reduces
   std::vector<int32_t> hostStarts{};  // each host's first place in the order of ranks, ascending
 
   // What the network is to do for a call's operation: an average is a sum.

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "plan/algorithm_filter.h"
+#include "plan/pieces.h"
 #include "plan/tuning.h"
 #include "schedule/catalog.h"
 
@@ -60,6 +61,56 @@ TEST(Choose, TakesTheCheapestOfTheCosts) {
     const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
     EXPECT_EQ(choose(allReduceOf(count), agreementOf(8))->algorithm, best->algorithm);
     EXPECT_GT(best->us, 0);
+  }
+}
+
+// Of ranks on these hosts, between which a network gathers, and reduces floats' sums.
+Agreement agreementOfHosts(const std::vector<int32_t>& hostOf, std::string algorithms) {
+  Agreement agreement = agreementOf(static_cast<int32_t>(hostOf.size()), std::move(algorithms));
+  agreement.isOneHost = false;
+  agreement.hostOf = hostOf;
+  agreement.inNetwork = {.name = "Switch",
+                         .headCount = 1,
+                         .supported = NetworkReduction::bitOf(DataType::kFloat32, ReduceOp::kSum),
+                         .gathers = true};
+  for (size_t i = 0; i < hostOf.size(); ++i) {
+    if (i == 0 || hostOf[i] != hostOf[i - 1])
+      agreement.inNetwork.hostStarts.push_back(static_cast<int32_t>(i));
+  }
+  return agreement;
+}
+
+TEST(Choose, GathersInTheNetworkWhereItCanAndHostsAreEven) {
+  const CallShape gather{.collective = Collective::kAllGather, .count = 64};
+  const CallShape scatter{.collective = Collective::kReduceScatter, .count = 64};
+  const std::vector<int32_t> even{0, 0, 1, 1}, uneven{0, 0, 1};
+  EXPECT_EQ(choose(gather, agreementOfHosts(even, "collnetdirect"))->algorithm, "collnetdirect");
+  EXPECT_THAT(
+      std::string(choose(gather, agreementOfHosts(uneven, "collnetdirect")).status().message()),
+      testing::HasSubstr("no network reduces: hosts do not hold as many ranks each"));
+  EXPECT_EQ(choose(gather, agreementOfHosts(uneven, "collnetdirect,ring"))->algorithm, "ring");
+  EXPECT_THAT(
+      std::string(choose(scatter, agreementOfHosts(even, "collnetdirect")).status().message()),
+      testing::HasSubstr("Switch has no ReduceScatter on some rank"));
+  Agreement all = agreementOfHosts(even, "collnetdirect");
+  all.inNetwork.scatters = true;
+  EXPECT_EQ(choose(scatter, all)->algorithm, "collnetdirect");
+  CallShape doubles = scatter;
+  doubles.type = DataType::kFloat64;
+  EXPECT_THAT(std::string(choose(doubles, all).status().message()),
+              testing::HasSubstr("Switch does not reduce double so"));
+}
+
+TEST(Planner, CutsWhatANetworkGathersToWhatItTakesOfAllHosts) {
+  for (const int32_t hosts : {2, 16, 1000}) {
+    std::vector<int32_t> hostOf;
+    for (int32_t host = 0; host < hosts; ++host) hostOf.push_back(host);
+    Planner planner(agreementOfHosts(hostOf, "collnetdirect"));
+    const Plan plan = planner.make({.collective = Collective::kAllGather, .count = 16_MiB}).value();
+    const size_t pieceBytes = plan.layout.pieceElements * sizeof(float);
+    EXPECT_LE(pieceBytes * static_cast<size_t>(hosts),
+              networkSetBytes(planner.agreement().geometry.slotBytes, static_cast<size_t>(hosts)));
+    EXPECT_GE(pieceBytes, 4_KiB);
   }
 }
 

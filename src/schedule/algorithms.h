@@ -18,8 +18,8 @@ struct ScheduleOptions {
   std::span<const Rank> order{};  // rings: order[i] sends to order[i + 1]; a permutation of all
                                   // ranks, empty for 0, 1, 2, ... Other algorithms are placed in
                                   // an order by buildProgram (catalog.h).
-  int32_t hostCount = 1;  // hierarchical, rail: so many hosts hold as many ranks each, a host's
-                          // next to each other; divides rankCount
+  int32_t hostCount = 1;  // hierarchical, rail, networks of blocks: so many hosts hold as many
+                          // ranks each, a host's next to each other; divides rankCount
   std::span<const int32_t> hostStarts{};  // the networks' heads: each host's first place,
                                           // ascending, where hosts do not hold as many each
   int32_t headCount = 1;  // ranks of a host that hand data to the network, each its own part; every
@@ -80,6 +80,13 @@ Program hierarchicalAllReduce(const ScheduleOptions& options, Rank rank);
 Program collnetChainAllReduce(const ScheduleOptions& options, Rank rank);
 Program collnetDirectAllReduce(const ScheduleOptions& options, Rank rank);
 int32_t collnetChunkCount(int32_t rankCount);  // with one head
+
+// All-gather and reduce-scatter of hostCount hosts whose network gathers and scatters
+// (in_network_blocks.cc), with ranks that are the network as above. Each host hands in a seat's
+// chunk, or a part of it for every host, as often as it has seats; four chunks a block and head.
+Program collnetDirectAllGather(const ScheduleOptions& options, Rank rank);
+Program collnetDirectReduceScatter(const ScheduleOptions& options, Rank rank);
+int32_t collnetBlockChunkCount(int32_t rankCount);  // with one head
 
 // Whole vectors exchanged at distances 1, 2, 4, ... (doubling.cc), one chunk. Folds in rank order,
 // half by half; above a power of two, as many pairs of ranks fold first as there are ranks over.

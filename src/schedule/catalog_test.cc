@@ -154,31 +154,6 @@ TEST(Hierarchical, FoldsInsideAHostAndSendsEachOtherHostOneMessageAChunk) {
             }));
 }
 
-// Messages a program moves in one piece.
-int32_t countLinks(const Program& program, bool asSources) {
-  int32_t count = 0;
-  for (const Step& step : program.steps) {
-    for (const Operand& operand : asSources ? program.sources(step) : program.destinations(step))
-      count += operand.place == Place::kLink;
-  }
-  return count;
-}
-
-// But for the hops.
-Cost costSeen(const Schedule& schedule) {
-  Cost seen;
-  for (size_t rank = 0; rank < schedule.programs.size(); ++rank) {
-    const Program& program = schedule.programs[rank];
-    seen.messages += countLinks(program, false);
-    if (rank >= static_cast<size_t>(schedule.rankCount)) continue;  // the network
-    seen.steps = std::max(seen.steps, static_cast<int32_t>(program.steps.size()));
-    seen.sentMessages = std::max(seen.sentMessages, countLinks(program, false));
-    seen.receivedMessages = std::max(seen.receivedMessages, countLinks(program, true));
-    seen.links += static_cast<int64_t>(program.sendsTo.size());
-  }
-  return seen;
-}
-
 void expectCost(const Schedule& schedule, const Cost& said) {
   const Cost seen = costSeen(schedule);
   EXPECT_EQ(seen.steps, said.steps);

@@ -261,6 +261,67 @@ Cost collnetDirectCost(const Spread& spread) {
           .links = int64_t{heads} * 2 * (n - 1 + network)};
 }
 
+namespace {
+
+// Hops at most: a round waits for those of a head before it, and where there are several heads
+// their results, a host's after the other's, wait for each other's.
+int32_t gatherHops(int32_t seats, int32_t hosts, int32_t heads) {
+  constexpr int32_t kChunks = 4;
+  if (hosts == 1) return kChunks * heads;
+  if (seats == 1) return kChunks;
+  if (heads == 1) return kChunks * (seats + 2) - seats % 2 * 2;
+  return std::max(6, 4 * hosts - 4) * seats + 4 * heads + 2;
+}
+int32_t scatterHops(int32_t seats, int32_t hosts, int32_t heads) {
+  constexpr int32_t kChunks = 4;
+  if (hosts == 1) return 2 * kChunks * (seats - (heads > 1 ? 0 : 1));
+  if (seats == 1) return kChunks;
+  return heads == 1 ? 2 * kChunks * seats : kChunks * (hosts + 1) * seats + 1;
+}
+
+}  // namespace
+
+// A rank hands each neighbour its own chunks; a head the network its host's, and its neighbours
+// those of all other hosts.
+Cost collnetGatherCost(const Spread& spread) {
+  const int32_t n = spread.rankCount, hosts = spread.hostCount, heads = spread.headCount;
+  if (n == 1) return {.steps = 1};
+  const int32_t seats = n / hosts;
+  const int32_t chunks = collnetBlockChunkCount(n) / n;
+  const int32_t network = hosts > 1 ? 1 : 0;
+  const int32_t received = chunks * heads * (n - 1);
+  const int32_t passedOn = chunks * seats * (network + (hosts - 1) * (seats - 1));
+  return {.steps = chunks * heads * n + network * chunks * seats,
+          .sentMessages = chunks * heads * (seats - 1) + passedOn,
+          .receivedMessages = received,
+          .hops = gatherHops(seats, hosts, heads),
+          .messages = int64_t{n} * received + int64_t{network} * chunks * heads * n,
+          .links = int64_t{n} * (seats - 1) + int64_t{network} * heads * hosts};
+}
+
+// A head gets all of its neighbours' parts of its sets, and hands the network their folds.
+Cost collnetScatterCost(const Spread& spread) {
+  const int32_t n = spread.rankCount, hosts = spread.hostCount, heads = spread.headCount;
+  if (n == 1) return {.steps = 1};
+  const int32_t seats = n / hosts;
+  const int32_t chunks = collnetBlockChunkCount(n) / n;
+  const bool hasNetwork = hosts > 1;
+  const bool isBusiestHead = hasNetwork || heads == seats;
+  const int32_t parts = chunks * n;  // of a head's sets
+  const int32_t results = chunks * heads * (seats - 1) * hosts;
+  const int64_t crossing = hasNetwork ? int64_t{parts} * heads * (hosts + 1) : 0;
+  const int32_t own = isBusiestHead ? heads - 1 : heads;  // sets that others head for its block
+  return {.steps = parts * heads + (hasNetwork ? chunks * seats : 0) + chunks * own,
+          .sentMessages = isBusiestHead
+                              ? parts * (heads - (hasNetwork ? 0 : 1)) + chunks * (seats - 1)
+                              : parts * heads,
+          .receivedMessages =
+              parts * (seats - 1) + (hasNetwork ? chunks * seats : 0) + chunks * (heads - 1),
+          .hops = scatterHops(seats, hosts, heads),
+          .messages = int64_t{parts} * heads * hosts * (seats - 1) + crossing + results,
+          .links = int64_t{hosts} * heads * (2 * seats - heads - 1 + (hasNetwork ? 1 : 0))};
+}
+
 // On its way round each message meets every host's border, all but those on the last links that it
 // does not take.
 int32_t ringHalfHostHops(int32_t n, int32_t hosts) { return n == hosts ? n - 1 : hosts; }
@@ -273,6 +334,11 @@ int32_t chainHostHops(int32_t, int32_t hosts) { return hosts - 1; }
 
 // To the network and back.
 int32_t collnetHostHops(int32_t, int32_t hosts) { return hosts > 1 ? 2 : 0; }
+
+// Two rounds are there and back together.
+int32_t collnetBlockHostHops(int32_t n, int32_t hosts) {
+  return hosts > 1 ? collnetBlockChunkCount(n) / hosts : 0;
+}
 
 // Where a host's ranks are a power of two, a tree's lower levels stay inside, and so do doubling's
 // near distances.

@@ -34,6 +34,9 @@ Cost hierarchicalCost(const Spread& spread);
 Cost railCost(const Spread& spread);
 Cost collnetChainCost(const Spread& spread);
 Cost collnetDirectCost(const Spread& spread);
+// Of these two hops are a bound.
+Cost collnetGatherCost(const Spread& spread);
+Cost collnetScatterCost(const Spread& spread);
 
 // Of hops, those between hosts that hold as many ranks each, a host's next to each other.
 int32_t ringHalfHostHops(int32_t n, int32_t hosts);
@@ -44,5 +47,6 @@ int32_t treeAllReduceHostHops(int32_t n, int32_t hosts);
 int32_t doublingHostHops(int32_t n, int32_t hosts);
 int32_t railHostHops(int32_t n, int32_t hosts);
 int32_t collnetHostHops(int32_t n, int32_t hosts);
+int32_t collnetBlockHostHops(int32_t n, int32_t hosts);
 
 }  // namespace tutti::schedule

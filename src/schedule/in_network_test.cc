@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,6 +13,9 @@ namespace {
 
 const Algorithm& chain() { return *findAlgorithm(Collective::kAllReduce, "CollnetChain"); }
 const Algorithm& direct() { return *findAlgorithm(Collective::kAllReduce, "CollnetDirect"); }
+
+const Algorithm& gather() { return *findAlgorithm(Collective::kAllGather, "CollnetDirect"); }
+const Algorithm& scatter() { return *findAlgorithm(Collective::kReduceScatter, "CollnetDirect"); }
 
 std::vector<std::string> linesOf(const Algorithm& algorithm, const ScheduleOptions& options,
                                  int32_t rank, size_t every) {
@@ -38,6 +42,29 @@ TEST(InNetwork, IsProvedForEveryNumberOfHostsAndHeads) {
       for (int32_t heads = 1; heads <= std::min(n / hosts, 8); ++heads)
         expectProved(direct(), {.rankCount = n, .hostCount = hosts, .headCount = heads});
     }
+  }
+}
+
+TEST(InNetwork, BlocksAreProvedForEveryNumberOfHostsAndHeads) {
+  for (int32_t n = 1; n <= 24; ++n) {
+    for (int32_t hosts = 1; hosts <= n; ++hosts) {
+      if (n % hosts != 0) continue;
+      for (int32_t heads = 1; heads <= std::min(n / hosts, 6); ++heads) {
+        const ScheduleOptions options{.rankCount = n, .hostCount = hosts, .headCount = heads};
+        expectProved(gather(), options);
+        expectProved(scatter(), options);
+      }
+    }
+  }
+}
+
+TEST(InNetwork, BlocksAreThoseOfTheRanksInAnyOrder) {
+  const std::vector<Rank> order{Rank{3}, Rank{0}, Rank{5}, Rank{1}, Rank{4}, Rank{2}};
+  for (const int32_t heads : {1, 2, 3}) {
+    const ScheduleOptions options{
+        .rankCount = 6, .order = order, .hostCount = 2, .headCount = heads};
+    expectProved(gather(), options);
+    expectProved(scatter(), options);
   }
 }
 
@@ -80,6 +107,27 @@ TEST(InNetwork, DirectHasAHeadForEachAdapter) {
             (std::vector<std::string>{"chunk 1: link<-1 + link<-3 -> link->1, link->3"}));
 }
 
+TEST(InNetwork, AHeadHandsInASeatsChunkAndGetsTheOtherHosts) {
+  const ScheduleOptions options{.rankCount = 4, .hostCount = 2};
+  EXPECT_EQ(linesOf(gather(), options, 0, 1)[2], "chunk 0: out[0] -> link->4");
+  EXPECT_THAT(linesOf(gather(), options, 0, 1),
+              testing::Contains("chunk 8: link<-4 -> out[8], link->1"));
+  EXPECT_THAT(linesOf(gather(), options, 1, 1), testing::Contains("chunk 8: link<-0 -> out[8]"));
+  EXPECT_EQ(linesOf(gather(), options, 4, 1)[0], "chunk 0: link<-0 -> link->2");
+  EXPECT_EQ(linesOf(gather(), options, 4, 1)[1], "chunk 8: link<-2 -> link->0");
+}
+
+TEST(InNetwork, AHeadHandsInAPartForEachHostAndGetsItsOwn) {
+  const ScheduleOptions options{.rankCount = 4, .hostCount = 2};
+  const std::vector<std::string> head = linesOf(scatter(), options, 0, 1);
+  EXPECT_EQ(head[0], "chunk 0: in[0] + link<-1 -> link->4");
+  EXPECT_EQ(head[1], "chunk 8: in[8] + link<-1 -> link->4");
+  EXPECT_THAT(head, testing::Contains("chunk 0: link<-4 -> out[0] post"));
+  EXPECT_THAT(head, testing::Contains("chunk 4: link<-4 -> link->1 post"));
+  EXPECT_THAT(linesOf(scatter(), options, 1, 1), testing::Contains("chunk 4: link<-0 -> out[4]"));
+  EXPECT_EQ(linesOf(scatter(), options, 4, 1)[1], "chunk 8: link<-0 + link<-2 -> link->2");
+}
+
 TEST(InNetwork, TheProverRefusesANetworkThatReturnsAHostsOwnPart) {
   Schedule schedule = makeSchedule(chain(), {.rankCount = 2, .hostCount = 2});
   ProgramBuilder network;
@@ -119,6 +167,32 @@ TEST(InNetwork, CostsWhatTheCatalogueSays) {
         for (int32_t rank = 0; rank < n; ++rank)
           steps = std::max(steps, schedule.programs[static_cast<size_t>(rank)].steps.size());
         EXPECT_EQ(static_cast<int32_t>(steps), said.steps);
+      }
+    }
+  }
+}
+
+TEST(InNetwork, BlocksCostWhatTheCatalogueSays) {
+  for (const Algorithm* algorithm : {&gather(), &scatter()}) {
+    for (int32_t hosts = 1; hosts <= 5; ++hosts) {
+      for (int32_t each = 1; each <= 6; ++each) {
+        for (int32_t heads = 1; heads <= each; ++heads) {
+          const int32_t n = hosts * each;
+          SCOPED_TRACE(testing::Message() << name(algorithm->collective) << ", " << hosts << " x "
+                                          << each << ", " << heads << " heads");
+          const Schedule schedule =
+              makeSchedule(*algorithm, {.rankCount = n, .hostCount = hosts, .headCount = heads});
+          const Cost said =
+              costOf(*algorithm,
+                     {.rankCount = n, .hostCount = hosts, .mostRanks = each, .headCount = heads});
+          const Cost seen = costSeen(schedule);
+          EXPECT_EQ(seen.steps, said.steps);
+          EXPECT_EQ(seen.sentMessages, said.sentMessages);
+          EXPECT_EQ(seen.receivedMessages, said.receivedMessages);
+          EXPECT_EQ(seen.messages, said.messages);
+          EXPECT_EQ(seen.links, said.links);
+          EXPECT_LE(prove(schedule, {.slotCount = 8, .pieces = 1}).report.hops, said.hops);
+        }
       }
     }
   }

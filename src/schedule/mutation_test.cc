@@ -201,14 +201,15 @@ class Interpreter {
                                    size_t chunk) const {
     const auto root = static_cast<size_t>(index(schedule_.root));
     const auto sender = static_cast<size_t>(index(schedule_.sender));
+    const size_t owner = chunk / static_cast<size_t>(perBlock());  // where blocks are a rank's
     uint64_t sum = 0;
     for (size_t i = 0; i < ranks.size(); ++i) sum += ranks[i].input[chunk] * scaleOf(i);
     sum *= kDivisor;
     switch (schedule_.collective) {
       case Collective::kAllReduce: return sum;
       case Collective::kReduce: return rank == root ? std::optional(sum) : std::nullopt;
-      case Collective::kReduceScatter: return chunk == rank ? std::optional(sum) : std::nullopt;
-      case Collective::kAllGather: return ranks[chunk].input[chunk];
+      case Collective::kReduceScatter: return owner == rank ? std::optional(sum) : std::nullopt;
+      case Collective::kAllGather: return ranks[owner].input[chunk];
       case Collective::kBroadcast: return ranks[root].input[chunk];
       case Collective::kAllToAll: return ranks[chunk].input[rank];
       case Collective::kGather:

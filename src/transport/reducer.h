@@ -15,11 +15,14 @@ namespace tutti::transport {
 // to sleep on, so whoever waits for it looks again and again.
 class Reducer : public Motor {
  public:
-  // What the next messages hold, and how they are reduced: sum, product, maximum or minimum.
-  virtual void begin(DataType type, ReduceOp op) = 0;
+  // What the next messages are for: all-reduce, where each is reduced with the other members';
+  // all-gather, where each brings those of the other members, in their order; or reduce-scatter,
+  // where one for each member, in their order, brings the fold of what all have for this one.
+  // What they hold, and how it is reduced: sum, product, maximum or minimum.
+  virtual void begin(Collective collective, DataType type, ReduceOp op) = 0;
   // Messages are with the network, or wait for it to take them.
   virtual bool isBusy() const = 0;
-  // So many messages have been handed in since the beginning: as many on all members, in the end.
+  // So many reductions have been handed in since the beginning: as many on all members, in the end.
   virtual uint64_t postedCount() const = 0;
 };
 
@@ -33,6 +36,9 @@ struct ReducerLinks {
 struct ReducerOptions {
   std::unique_ptr<tutti::net::ReductionGroup> group;
   size_t maxBytes = 0;  // of one reduction: longer messages are cut
+  size_t setBytes = 0;  // of an all-gather's or reduce-scatter's messages of all members at a time
+  size_t memberCount = 0;
+  size_t self = 0;  // this one's place among them
   wire::LinkGeometry geometry{};
 };
 

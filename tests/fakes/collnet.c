@@ -7,8 +7,9 @@
  * FAKE_COLLNET in the environment says what goes wrong: "fail-init", "no-devices", "fail-listen",
  * "fail-connect", "never-connect"; "fail-reduce N", "fail-test N" (the Nth of the process);
  * "no-floats": it reduces integers only; "short": 1000 bytes at a time; "slow": every other call
- * has to be made again. FAKE_COLLNET_REPORT names a file, to which each group's adapter, members,
- * reductions and bytes are written when it closes. */
+ * has to be made again. Gathers and scatters count as reductions. FAKE_COLLNET_REPORT names a file,
+ * to which each group's adapter, members, reductions, bytes, gathers and scatters are written when
+ * it closes. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,11 +30,18 @@ static atomic_long reductions, tests;
 /* ---- groups ---- */
 
 struct Group;
+/* Of places that hold a vector together, one after the other. */
+struct Place {
+  char* at;
+  size_t bytes;
+};
+enum { kMostPlaces = 8 };
+
 /* Of the order in which they were made: parts go out, and results come back, the oldest first. */
 struct Request {
   struct Group* group;
-  char* input;
-  char* output;
+  struct Place input[kMostPlaces];
+  struct Place output[kMostPlaces];
   struct CollnetFrame frame;  /* as it is sent */
   struct CollnetFrame answer; /* as it came */
   size_t sent, received;      /* with the frames */
@@ -45,7 +53,7 @@ struct Group {
   int device;
   int members;
   unsigned first, count; /* of those that are under way */
-  unsigned long reductions;
+  unsigned long reductions, gathers, scatters;
   unsigned long long bytes;
   struct Request requests[kMaxRequests];
 };
@@ -146,8 +154,8 @@ static ncclResult_t closeGroup(void* place) {
   const char* report = getenv("FAKE_COLLNET_REPORT");
   FILE* file = report == NULL ? NULL : fopen(report, "a");
   if (file != NULL) {
-    fprintf(file, "%d %d %lu %llu\n", group->device, group->members, group->reductions,
-            group->bytes);
+    fprintf(file, "%d %d %lu %llu %lu %lu\n", group->device, group->members, group->reductions,
+            group->bytes, group->gathers, group->scatters);
     fclose(file);
   }
   close(group->fd);
@@ -168,46 +176,162 @@ static ncclResult_t reduceSupport(ncclDataType_t type, ncclRedOp_t op, int* isSu
   return ncclSuccess;
 }
 
-static ncclResult_t allReduce(void* place, void* input, void* output, size_t count,
-                              ncclDataType_t type, ncclRedOp_t op, void* inputMemory,
-                              void* outputMemory, void** request) {
-  struct Group* group = place;
-  const size_t bytes = count * bytesOfType(type);
-  int isSupported = 0;
+struct Work {
+  unsigned char kind; /* kCollnetReduce, ... */
+  const struct Place* input;
+  int inputs;
+  const struct Place* output;
+  int outputs;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+};
+
+static size_t bytesIn(const struct Place* places, int count) {
+  size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += places[i].bytes;
+  return bytes;
+}
+
+static ncclResult_t start(struct Group* group, const struct Work* work, void** request) {
+  const size_t bytes = bytesIn(work->input, work->inputs);
+  const size_t most = bytesIn(work->output, work->outputs);
   *request = NULL;
   if (isNth("fail-reduce", atomic_fetch_add(&reductions, 1))) return ncclSystemError;
-  reduceSupport(type, op, &isSupported);
-  if (!isSupported || bytes == 0 || (isOrdered("short") && bytes > 1000))
+  if (bytes == 0 || (isOrdered("short") && (bytes > 1000 || most > 1000)))
     return ncclInvalidArgument;
-  if (!isWithin(input, bytes, inputMemory) || !isWithin(output, bytes, outputMemory))
-    return ncclInternalError;
+  if (work->inputs > kMostPlaces || work->outputs > kMostPlaces) return ncclInvalidUsage;
   if (mustRepeat()) return ncclSuccess;
   if (group->count == kMaxRequests) return ncclInternalError;
   struct Request* made = &group->requests[(group->first + group->count) % kMaxRequests];
   if (made->isUsed) return ncclSuccess; /* done, but not asked about yet */
-  *made = (struct Request){
-      .group = group,
-      .input = input,
-      .output = output,
-      .frame = {.bytes = (uint32_t)bytes, .type = (uint8_t)type, .op = (uint8_t)op},
-      .isUsed = 1};
+  *made = (struct Request){.group = group,
+                           .frame = {.bytes = (uint32_t)bytes,
+                                     .type = (uint8_t)work->type,
+                                     .op = (uint8_t)work->op,
+                                     .work = work->kind},
+                           .isUsed = 1};
+  memcpy(made->input, work->input, (size_t)work->inputs * sizeof *work->input);
+  memcpy(made->output, work->output, (size_t)work->outputs * sizeof *work->output);
   ++group->count;
-  ++group->reductions;
+  if (work->kind == kCollnetReduce) ++group->reductions;
+  if (work->kind == kCollnetGather) ++group->gathers;
+  if (work->kind == kCollnetScatter) ++group->scatters;
   group->bytes += bytes;
   *request = made;
   return ncclSuccess;
 }
 
+static int canReduce(ncclDataType_t type, ncclRedOp_t op) {
+  int isSupported = 0;
+  reduceSupport(type, op, &isSupported);
+  return isSupported;
+}
+
+static ncclResult_t allReduce(void* group, void* input, void* output, size_t count,
+                              ncclDataType_t type, ncclRedOp_t op, void* inputMemory,
+                              void* outputMemory, void** request) {
+  const size_t bytes = count * bytesOfType(type);
+  const struct Place from = {input, bytes}, to = {output, bytes};
+  if (!canReduce(type, op)) return ncclInvalidArgument;
+  if (!isWithin(input, bytes, inputMemory) || !isWithin(output, bytes, outputMemory))
+    return ncclInternalError;
+  return start(group,
+               &(struct Work){.kind = kCollnetReduce,
+                              .input = &from,
+                              .inputs = 1,
+                              .output = &to,
+                              .outputs = 1,
+                              .type = type,
+                              .op = op},
+               request);
+}
+
+#if FAKE_COLLNET_VERSION >= 8
+#if FAKE_COLLNET_VERSION >= 9
+typedef size_t PartSize;
+#else
+typedef uint32_t PartSize;
+#endif
+struct Part {
+  void* memory;
+  void* data;
+  PartSize size;
+};
+
+/* Of lists that cover the whole vector of all members: others are not offered. */
+static ncclResult_t placesOf(const struct Part* parts, int count, size_t bytes,
+                             struct Place* places) {
+  if (count < 1 || count > kMostPlaces) return ncclInvalidArgument;
+  for (int i = 0; i < count; ++i) {
+    if (!isWithin(parts[i].data, parts[i].size, parts[i].memory)) return ncclInternalError;
+    places[i] = (struct Place){parts[i].data, parts[i].size};
+  }
+  return bytesIn(places, count) == bytes ? ncclSuccess : ncclInvalidArgument;
+}
+
+static int isWhole(const struct Group* group, size_t bytesPerMember, size_t offset, size_t bytes) {
+  return offset == 0 && bytes == bytesPerMember * (size_t)group->members;
+}
+
+static ncclResult_t allGather(void* place, void* input, int count, struct Part* parts,
+                              size_t bytesPerMember, size_t offset, size_t bytes, void* memory,
+                              void** request) {
+  struct Group* group = place;
+  const struct Place from = {input, bytesPerMember};
+  struct Place to[kMostPlaces];
+  if (!isWhole(group, bytesPerMember, offset, bytes)) return ncclInvalidUsage;
+  const ncclResult_t result = placesOf(parts, count, bytes, to);
+  if (result != ncclSuccess) return result;
+  if (!isWithin(input, bytesPerMember, memory)) return ncclInternalError;
+  return start(
+      group,
+      &(struct Work){
+          .kind = kCollnetGather, .input = &from, .inputs = 1, .output = to, .outputs = count},
+      request);
+}
+
+static ncclResult_t reduceScatter(void* place, int count, struct Part* parts, void* output,
+                                  size_t bytesPerMember, size_t offset, size_t bytes,
+                                  ncclDataType_t type, ncclRedOp_t op, void* memory,
+                                  void** request) {
+  struct Group* group = place;
+  const struct Place to = {output, bytesPerMember};
+  struct Place from[kMostPlaces];
+  if (!isWhole(group, bytesPerMember, offset, bytes)) return ncclInvalidUsage;
+  const ncclResult_t result = placesOf(parts, count, bytes, from);
+  if (result != ncclSuccess) return result;
+  if (!canReduce(type, op) || bytesPerMember % bytesOfType(type) != 0) return ncclInvalidArgument;
+  if (!isWithin(output, bytesPerMember, memory)) return ncclInternalError;
+  return start(group,
+               &(struct Work){.kind = kCollnetScatter,
+                              .input = from,
+                              .inputs = count,
+                              .output = &to,
+                              .outputs = 1,
+                              .type = type,
+                              .op = op},
+               request);
+}
+#endif
+
+/* What comes at this place of a frame and its payload. */
+static struct Place placeAt(struct CollnetFrame* frame, struct Place* payload, size_t at) {
+  const size_t head = sizeof *frame;
+  if (at < head) return (struct Place){(char*)frame + at, head - at};
+  at -= head;
+  while (at >= payload->bytes) at -= (payload++)->bytes;
+  return (struct Place){payload->at + at, payload->bytes - at};
+}
+
 /* The bytes from `at` to `end`, of a frame first, then of its payload; 1: all, 0: not yet, -1:
  * broken. */
-static int move(int fd, struct CollnetFrame* frame, char* payload, size_t end, size_t* at,
+static int move(int fd, struct CollnetFrame* frame, struct Place* payload, size_t end, size_t* at,
                 int isSend) {
-  const size_t head = sizeof *frame;
   while (*at < end) {
-    char* from = *at < head ? (char*)frame + *at : payload + (*at - head);
-    const size_t bytes = (*at < head && end > head ? head : end) - *at;
-    const ssize_t count = isSend ? send(fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                 : recv(fd, from, bytes, MSG_DONTWAIT);
+    struct Place next = placeAt(frame, payload, *at);
+    if (next.bytes > end - *at) next.bytes = end - *at;
+    const ssize_t count = isSend ? send(fd, next.at, next.bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                 : recv(fd, next.at, next.bytes, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return 0;
     if (count <= 0) return -1;
@@ -235,7 +359,8 @@ static ncclResult_t advance(struct Group* group) {
     if (request->received < head) {
       const int state = move(group->fd, &request->answer, NULL, head, &request->received, 0);
       if (state <= 0) return state < 0 ? ncclRemoteError : ncclSuccess;
-      if (request->answer.status != 0 || request->answer.bytes != request->frame.bytes) {
+      if (request->answer.status != 0 ||
+          request->answer.bytes != bytesIn(request->output, kMostPlaces)) {
         say(2, 0x10, __FILE__, __LINE__, "members reduce different things");
         return ncclInvalidUsage;
       }
@@ -315,8 +440,10 @@ struct Plugin {
   ncclResult_t (*iallreduce)(void*, void*, void*, Count, ncclDataType_t, ncclRedOp_t, void*, void*,
                              void**);
 #if FAKE_COLLNET_VERSION >= 8
-  void* iallgather;
-  void* ireducescatter;
+  ncclResult_t (*iallgather)(void*, void*, int, struct Part*, size_t, size_t, size_t, void*,
+                             void**);
+  ncclResult_t (*ireducescatter)(void*, int, struct Part*, void*, size_t, size_t, size_t,
+                                 ncclDataType_t, ncclRedOp_t, void*, void**);
 #endif
   void* iflush;
   ncclResult_t (*test)(void*, int*, int*);
@@ -350,6 +477,10 @@ __attribute__((visibility("default"))) const struct Plugin SYMBOL(FAKE_COLLNET_V
     .regMr = enroll,
     .deregMr = release,
     .iallreduce = allReduceCounted,
+#if FAKE_COLLNET_VERSION >= 8
+    .iallgather = allGather,
+    .ireducescatter = reduceScatter,
+#endif
     .test = test,
     .closeColl = closeGroup,
     .closeListen = closeListener,

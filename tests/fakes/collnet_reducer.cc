@@ -138,15 +138,19 @@ class Reducer {
              return each != nullptr && each->frame() != nullptr;
            })) {
       CollnetFrame frame = *group.members.front()->frame();
-      Bytes result(frame.bytes);
-      frame.status = fold(group, frame, result) ? 0 : 1;
-      if (frame.status != 0) frame.bytes = 0;
-      for (Member* each : group.members) {
-        const size_t used = sizeof frame + each->frame()->bytes;
-        each->in.erase(each->in.begin(), each->in.begin() + static_cast<ptrdiff_t>(used));
-        append(each->out, &frame, sizeof frame);
-        append(each->out, result.data(), frame.bytes);
-        flush(*each);
+      Bytes result;
+      frame.status = work(group, frame, result) ? 0 : 1;
+      if (frame.status != 0) result.clear();
+      const bool isShared = frame.work == kCollnetScatter;
+      const size_t bytes = isShared ? result.size() / group.members.size() : result.size();
+      frame.bytes = static_cast<uint32_t>(bytes);
+      for (size_t member = 0; member < group.members.size(); ++member) {
+        Member& each = *group.members[member];
+        const size_t used = sizeof frame + each.frame()->bytes;
+        each.in.erase(each.in.begin(), each.in.begin() + static_cast<ptrdiff_t>(used));
+        append(each.out, &frame, sizeof frame);
+        append(each.out, result.data() + (isShared ? member * bytes : 0), bytes);
+        flush(each);
       }
       if (--most_ != 0) continue;
       if (!stops_) ::_exit(3);
@@ -154,17 +158,25 @@ class Reducer {
     }
   }
 
+  // What the members' parts make together; false: they do not fit.
+  static bool work(const Group& group, const CollnetFrame& frame, Bytes& result) {
+    for (const Member* each : group.members) {
+      const CollnetFrame& other = *each->frame();
+      if (other.bytes != frame.bytes || other.type != frame.type || other.op != frame.op ||
+          other.work != frame.work)
+        return false;
+      if (frame.work == kCollnetGather) append(result, each->in.data() + sizeof frame, frame.bytes);
+    }
+    return frame.work == kCollnetGather || fold(group, frame, result);
+  }
+
   static bool fold(const Group& group, const CollnetFrame& frame, Bytes& result) {
     using tutti::DataType, tutti::kDataTypeCount, tutti::ReduceOp;
     std::vector<const void*> sources;
-    for (const Member* each : group.members) {
-      const CollnetFrame& other = *each->frame();
-      if (other.bytes != frame.bytes || other.type != frame.type || other.op != frame.op)
-        return false;
-      sources.push_back(each->in.data() + sizeof frame);
-    }
+    for (const Member* each : group.members) sources.push_back(each->in.data() + sizeof frame);
     if (frame.type >= kDataTypeCount || frame.op > static_cast<int>(ReduceOp::kMin)) return false;
     const auto type = static_cast<DataType>(frame.type);
+    result.resize(frame.bytes);
     void* destination = result.data();
     tutti::kernels::fold({.type = type, .op = static_cast<ReduceOp>(frame.op)},
                          {.sources = sources,

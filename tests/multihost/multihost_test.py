@@ -54,7 +54,7 @@ class Collectives(HostCase):
 
 
 class InTheNetwork(HostCase):
-    """All-reduce through a network that reduces: a process on the first host stands for the switch."""
+    """All-reduce, all-gather and reduce-scatter through a network that reduces: a process on the first host stands for the switch."""
 
     def add_switch(self, hosts):
         switch = subprocess.Popen(hosts[0].prefix + [os.environ["COLLNET_REDUCER"], hosts[0].address],
@@ -75,6 +75,14 @@ class InTheNetwork(HostCase):
 
     def test_directly_from_heads_of_two_hosts(self):
         self.run_over([0, 0, 1, 1], "collnetdirect")
+
+    def test_blocks_are_gathered_and_scattered_between_hosts(self):
+        for places in [0, 0, 1, 1], [0, 1, 2]:
+            outputs = self.run_all(places, body="BlockRanks.DISABLED_Some", prepare=self.add_switch, NCCL_DEBUG="INFO",
+                                   NCCL_DEBUG_SUBSYS="NET,TUNING", NCCL_ALGO="allgather:collnetdirect;reducescatter:collnetdirect")
+            for output in outputs:
+                self.assertRegex(output, "AllGather .*-> collnetdirect")
+                self.assertRegex(output, "ReduceScatter .*-> collnetdirect")
 
     run_all = Collectives.run_all
 

@@ -18,10 +18,26 @@ struct CollnetTail11 {
   ncclResult_t (*finalize)(void* context);
 };
 
-// From 8 on; for gathers and scatters, which are not asked for.
+// Of a list of places that hold a vector together.
+template <typename Size>
+struct CollnetPart {
+  void* memory;
+  void* data;
+  Size size;
+};
+
+// From 8 on. A window is a range of the vector of all members' bytes, one after the other; parts
+// hold as many bytes as it, the other pointer what of it is the member's own.
+template <int kVersion>
 struct CollnetMoves {
-  void* allGather;
-  void* reduceScatter;
+  using Part = CollnetPart<std::conditional_t<kVersion <= 8, uint32_t, size_t>>;
+  ncclResult_t (*allGather)(void* group, void* input, int partCount, Part* parts,
+                            size_t bytesPerMember, size_t windowOffset, size_t windowBytes,
+                            void* inputMemory, void** request);
+  ncclResult_t (*reduceScatter)(void* group, int partCount, Part* parts, void* output,
+                                size_t bytesPerMember, size_t windowOffset, size_t windowBytes,
+                                ncclDataType_t type, ncclRedOp_t op, void* outputMemory,
+                                void** request);
 };
 struct NoMoves {};
 
@@ -52,7 +68,7 @@ struct Collnet {
   ncclResult_t (*allReduce)(void* group, void* input, void* output, typename T::Count count,
                             ncclDataType_t type, ncclRedOp_t op, void* inputMemory,
                             void* outputMemory, void** request);
-  [[no_unique_address]] std::conditional_t<kVersion >= 8, CollnetMoves, NoMoves> moves;
+  [[no_unique_address]] std::conditional_t<kVersion >= 8, CollnetMoves<kVersion>, NoMoves> moves;
   void* flush;
   ncclResult_t (*test)(void* request, int* isDone, int* size);
   ncclResult_t (*closeGroup)(void* group);

@@ -43,7 +43,8 @@ struct Calls : CallCheck {
 template <int kVersion>
 class PluginGroup final : public ReductionGroup {
  public:
-  PluginGroup(const Calls<kVersion>& calls, void* group) : calls_(calls), group_(group) {}
+  PluginGroup(const Calls<kVersion>& calls, void* group, size_t members)
+      : calls_(calls), group_(group), members_(members) {}
   ~PluginGroup() override { calls_.tell(calls_.net.closeGroup(group_), "closeColl"); }
   PluginGroup(const PluginGroup&) = delete;
   PluginGroup& operator=(const PluginGroup&) = delete;
@@ -62,6 +63,7 @@ class PluginGroup final : public ReductionGroup {
   }
 
   Result<Request> post(const Reduction& reduction) override {
+    if (reduction.collective != Collective::kAllReduce) return postBlocks(reduction);
     using Count = typename abi::CollnetTypes<kVersion>::Count;
     Request request;
     TUTTI_TRY(calls_.check(
@@ -81,8 +83,42 @@ class PluginGroup final : public ReductionGroup {
   }
 
  private:
+  // The list of parts has one: there are plug-ins that take no more.
+  Result<Request> postBlocks(const Reduction& reduction) {
+    if constexpr (kVersion < 8) {
+      return Status(
+          Code::kInternalError,
+          fmt::format("version {} of collective networks neither gathers nor scatters", kVersion));
+    } else {
+      using Part = typename abi::CollnetMoves<kVersion>::Part;
+      const bool isGather = reduction.collective == Collective::kAllGather;
+      const size_t bytes = reduction.elementCount * sizeOf(reduction.type);
+      const size_t all = bytes * members_;
+      auto* input = const_cast<std::byte*>(reduction.input);
+      Part whole{.memory = isGather ? reduction.outputMemory.name : reduction.inputMemory.name,
+                 .data = isGather ? reduction.output : input,
+                 .size = static_cast<decltype(Part::size)>(all)};
+      Request request;
+      if (isGather) {
+        TUTTI_TRY(
+            calls_.check(calls_.net.moves.allGather(group_, input, 1, &whole, bytes, 0, all,
+                                                    reduction.inputMemory.name, &request.name),
+                         "iallgather"));
+      } else {
+        TUTTI_TRY(calls_.check(
+            calls_.net.moves.reduceScatter(group_, 1, &whole, reduction.output, bytes, 0, all,
+                                           static_cast<ncclDataType_t>(reduction.type),
+                                           static_cast<ncclRedOp_t>(reduction.op),
+                                           reduction.outputMemory.name, &request.name),
+            "ireducescatter"));
+      }
+      return request;
+    }
+  }
+
   const Calls<kVersion>& calls_;
   void* const group_;
+  const size_t members_;
 };
 
 template <int kVersion>
@@ -109,7 +145,8 @@ class PluginMember final : public ReductionMember {
                                               static_cast<int>(number), listener_, &group),
                            "connect"));
     std::unique_ptr<ReductionGroup> made;
-    if (group != nullptr) made = std::make_unique<PluginGroup<kVersion>>(calls_, group);
+    if (group != nullptr)
+      made = std::make_unique<PluginGroup<kVersion>>(calls_, group, members_.size());
     return made;
   }
 
@@ -133,6 +170,10 @@ class PluginReduction final : public ReductionNetwork {
     caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
     // What a count of the interface's type can say.
     if constexpr (kVersion <= 8) caps_.maxBytes = std::numeric_limits<int>::max();
+    if constexpr (kVersion >= 8) {
+      caps_.gathers = calls_.net.moves.allGather != nullptr;
+      caps_.scatters = calls_.net.moves.reduceScatter != nullptr;
+    }
   }
   ~PluginReduction() override {
     if constexpr (kVersion == 11) {

@@ -25,7 +25,8 @@ bool receiveAll(int fd, void* data, size_t bytes) {
   return ::recv(fd, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
 }
 
-// Adds what two members hand in, int32 by int32, until they have gone.
+// Adds what two members hand in, int32 by int32, or puts it one after the other, until they have
+// gone.
 class Switch {
  public:
   Switch() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -59,17 +60,25 @@ class Switch {
     for (const UniqueFd& member : members) ::send(member.get(), "", 1, MSG_NOSIGNAL);
     for (;;) {
       CollnetFrame frame{};
-      std::vector<int32_t> sums;
+      std::vector<int32_t> result;
       for (const UniqueFd& member : members) {
         if (!receiveAll(member.get(), &frame, sizeof frame)) return;
         std::vector<int32_t> part(frame.bytes / sizeof(int32_t));
         if (!receiveAll(member.get(), part.data(), frame.bytes)) return;
-        sums.resize(part.size());
-        for (size_t i = 0; i < part.size(); ++i) sums[i] += part[i];
+        if (frame.work == kCollnetGather) {
+          result.insert(result.end(), part.begin(), part.end());
+          continue;
+        }
+        result.resize(part.size());
+        for (size_t i = 0; i < part.size(); ++i) result[i] += part[i];
       }
+      const size_t count = result.size() / (frame.work == kCollnetScatter ? members.size() : 1);
+      frame.bytes = static_cast<uint32_t>(count * sizeof(int32_t));
+      const int32_t* of = result.data();
       for (const UniqueFd& member : members) {
         ::send(member.get(), &frame, sizeof frame, MSG_NOSIGNAL);
-        ::send(member.get(), sums.data(), frame.bytes, MSG_NOSIGNAL);
+        ::send(member.get(), of, frame.bytes, MSG_NOSIGNAL);
+        if (frame.work == kCollnetScatter) of += count;
       }
     }
   }
@@ -155,6 +164,57 @@ TEST_P(CollnetPlugin, ReducesWhatItsMembersHandIn) {
     for (size_t at = 0; at < kCount; ++at)
       ASSERT_EQ(members[i].numbers[kCount + at], static_cast<int32_t>(2 * at + 10'000));
     groups.value()[i]->release(members[i].memory);
+  }
+}
+
+// Two members, each with a number at a time: 0, 1, ... and 10'000, 10'001, ...
+TEST_P(CollnetPlugin, GathersAndScattersFromVersion8On) {
+  const Switch adder;
+  const auto network = open().value();
+  const bool has = GetParam() >= 8;
+  EXPECT_EQ(network->caps().gathers, has);
+  EXPECT_EQ(network->caps().scatters, has);
+  auto groups = connect(*network).value();
+  constexpr size_t kCount = 500;
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+    std::array<std::vector<int32_t>, 2> numbers;  // two inputs, two outputs
+    std::array<ReductionGroup::Memory, 2> memory;
+    std::array<ReductionGroup::Request, 2> requests;
+    for (size_t i = 0; i < 2; ++i) {
+      numbers[i].resize(4 * kCount);
+      for (size_t at = 0; at < 2 * kCount; ++at)
+        numbers[i][at] = static_cast<int32_t>(at + 10'000 * i);
+      const std::span<std::byte> bytes = std::as_writable_bytes(std::span(numbers[i]));
+      memory[i] = groups[i]->enroll(bytes).value();
+      Result<ReductionGroup::Request> request =
+          groups[i]->post({.collective = collective,
+                           .input = bytes.data(),
+                           .output = bytes.data() + bytes.size() / 2,
+                           .elementCount = kCount,
+                           .type = DataType::kInt32,
+                           .inputMemory = memory[i],
+                           .outputMemory = memory[i]});
+      ASSERT_EQ(request.ok(), has);
+      if (has) requests[i] = *request;
+    }
+    for (std::array<bool, 2> done{}; has && (!done[0] || !done[1]);) {
+      for (size_t i = 0; i < 2; ++i) {
+        if (!done[i]) done[i] = groups[i]->test(requests[i]).value();
+      }
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      for (size_t at = 0; has && at < kCount; ++at) {
+        const int32_t* output = &numbers[i][2 * kCount];
+        const auto number = static_cast<int32_t>(at);
+        if (collective == Collective::kAllGather) {
+          ASSERT_EQ(output[at], number);
+          ASSERT_EQ(output[kCount + at], number + 10'000);
+        } else {
+          ASSERT_EQ(output[at], 2 * (number + static_cast<int32_t>(i * kCount)) + 10'000);
+        }
+      }
+      groups[i]->release(memory[i]);
+    }
   }
 }
 

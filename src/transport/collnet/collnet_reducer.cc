@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace tutti::transport::collnet {
 namespace {
@@ -27,18 +28,32 @@ class CollnetEnd final : public LinkEnd {
 }  // namespace
 
 CollnetReducer::CollnetReducer(ReducerOptions options)
-    : group_(std::move(options.group)), maxBytes_(options.maxBytes) {}
+    : group_(std::move(options.group)),
+      maxBytes_(options.maxBytes),
+      setBytes_(roundUp(options.setBytes, kCacheLineBytes)),
+      memberCount_(options.memberCount),
+      self_(options.self) {}
 
 Result<std::shared_ptr<CollnetReducer>> CollnetReducer::open(ReducerOptions options) {
   wire::LinkGeometry geometry = options.geometry;
   geometry.shortCount = 0;  // the network's bound is its requests, not the slots
   auto reducer = std::shared_ptr<CollnetReducer>(new CollnetReducer(std::move(options)));
   const size_t bytes = wire::linkBytes(geometry);
-  TUTTI_TRY_ASSIGN(reducer->memory_, mapPrivate(2 * bytes, "of the links to a collective network"));
+  const size_t setBytes = CollnetBlocks::kSets * reducer->setBytes_;
+  TUTTI_TRY_ASSIGN(reducer->memory_,
+                   mapPrivate(2 * bytes + setBytes, "of the links to a collective network"));
   auto* memory = static_cast<std::byte*>(reducer->memory_.get());
   reducer->in_.view = wire::viewLink(memory, geometry);
   reducer->out_.view = wire::viewLink(memory + bytes, geometry);
-  TUTTI_TRY_ASSIGN(reducer->enrolled_, reducer->group_->enroll({memory, 2 * bytes}));
+  TUTTI_TRY_ASSIGN(reducer->enrolled_, reducer->group_->enroll({memory, 2 * bytes + setBytes}));
+  reducer->blocks_.emplace(CollnetBlocks::Parts{.group = *reducer->group_,
+                                                .in = reducer->in_,
+                                                .out = reducer->out_,
+                                                .memberCount = reducer->memberCount_,
+                                                .self = reducer->self_,
+                                                .maxBytes = reducer->maxBytes_,
+                                                .enrolled = reducer->enrolled_,
+                                                .memory = {memory + 2 * bytes, setBytes}});
   return reducer;
 }
 
@@ -50,13 +65,17 @@ CollnetReducer::~CollnetReducer() {
 
 // REQUIRES: no message is under way. Its results come back to the rank that sent it, so an
 // operation that is over has left none.
-void CollnetReducer::begin(DataType type, ReduceOp op) {
+void CollnetReducer::begin(Collective collective, DataType type, ReduceOp op) {
+  collective_ = collective;
   type_ = type;
   op_ = op;
+  posted_ = in_.next;
+  blocks_->begin(collective, type, op);
 }
 
 bool CollnetReducer::isBusy() const {
   if (hasEnded_) return false;
+  if (!isAllReduce()) return blocks_->isBusy();
   if (posted_ != in_.next) return true;
   // Or it was not taken yet.
   return in_.view.message(posted_).mark.load(std::memory_order_acquire) == posted_ + 1;
@@ -69,11 +88,22 @@ Motor::Carried CollnetReducer::carried() const {
 
 bool CollnetReducer::run() {
   if (hasEnded_) return false;
-  Result<bool> taken = takeResults();
-  Result<bool> posted = taken.ok() ? postNext() : false;
-  if (taken.ok() && posted.ok()) return *taken || *posted;
-  end(taken.ok() ? posted.status() : taken.status());
+  Result<bool> moved = isAllReduce() ? runAllReduce() : runBlocks();
+  if (moved.ok()) return *moved;
+  end(moved.status());
   return true;
+}
+
+Result<bool> CollnetReducer::runAllReduce() {
+  TUTTI_TRY_ASSIGN(const bool hasTaken, takeResults());
+  TUTTI_TRY_ASSIGN(const bool hasPosted, postNext());
+  return hasTaken || hasPosted;
+}
+
+Result<bool> CollnetReducer::runBlocks() {
+  TUTTI_TRY_ASSIGN(const bool hasMoved, blocks_->run());
+  if (hasMoved) count();
+  return hasMoved;
 }
 
 // In the order in which they were posted.
@@ -93,16 +123,22 @@ Result<bool> CollnetReducer::takeResults() {
 
 void CollnetReducer::finishMessage() {
   const wire::MessageHead& message = in_.view.message(in_.next);
-  messages_.store(messages_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  bytes_.store(bytes_.load(std::memory_order_relaxed) + message.bytes, std::memory_order_relaxed);
+  reducedBytes_ += message.bytes;
   wire::publish(out_, message.bytes, message.signature);
   wire::release(in_);
+  count();
+}
+
+void CollnetReducer::count() {
+  messages_.store(in_.next, std::memory_order_relaxed);
+  bytes_.store(reducedBytes_ + blocks_->carriedBytes(), std::memory_order_relaxed);
 }
 
 bool CollnetReducer::hasRoomForResult() {
-  if (posted_ - out_.known <= out_.view.mask) return true;
+  const uint64_t number = resultNumber();
+  if (number - out_.known <= out_.view.mask) return true;
   out_.known = out_.view.control->head.load(std::memory_order_acquire);
-  return posted_ - out_.known <= out_.view.mask;
+  return number - out_.known <= out_.view.mask;
 }
 
 Result<bool> CollnetReducer::postNext() {
@@ -122,7 +158,7 @@ Result<bool> CollnetReducer::postNext() {
     TUTTI_TRY_ASSIGN(
         const Group::Request request,
         group_->post({.input = in_.view.payload(posted_, message.bytes) + postedBytes_,
-                      .output = out_.view.payload(posted_, message.bytes) + postedBytes_,
+                      .output = out_.view.payload(resultNumber(), message.bytes) + postedBytes_,
                       .elementCount = bytes / elementBytes,
                       .type = type_,
                       .op = op_,
@@ -134,6 +170,7 @@ Result<bool> CollnetReducer::postNext() {
     parts_[(firstPart_ + partCount_++) % parts_.size()] = {.request = request, .isLast = isLast};
     if (isLast) {
       ++posted_;
+      ++reduced_;
       postedBytes_ = 0;
     }
     hasMoved = true;

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/mapping.h"
+#include "transport/collnet/collnet_blocks.h"
 #include "transport/reducer.h"
 
 namespace tutti::transport::collnet {
@@ -22,9 +24,9 @@ class CollnetReducer final : public Reducer {
   const wire::LinkView& sendRing() const { return in_.view; }
   const wire::LinkView& receiveRing() const { return out_.view; }
 
-  void begin(DataType type, ReduceOp op) override;
+  void begin(Collective collective, DataType type, ReduceOp op) override;
   bool isBusy() const override;
-  uint64_t postedCount() const override { return posted_; }
+  uint64_t postedCount() const override { return reduced_ + blocks_->postedCount(); }
   bool run() override;
   bool sends() const override { return true; }
   void attend() override {}
@@ -45,18 +47,24 @@ class CollnetReducer final : public Reducer {
   };
 
   explicit CollnetReducer(ReducerOptions options);
+  bool isAllReduce() const { return collective_ == Collective::kAllReduce; }
+  Result<bool> runAllReduce();
+  Result<bool> runBlocks();
   Result<bool> takeResults();
   Result<bool> postNext();
+  uint64_t resultNumber() const { return out_.next + (posted_ - in_.next); }
   bool hasRoomForResult();
   void finishMessage();
+  void count();
   void end(const Status& status);
 
   std::unique_ptr<Group> group_;
   const size_t maxBytes_;
+  const size_t setBytes_, memberCount_, self_;
   UniqueMapping memory_;
   Group::Memory enrolled_{};
   // The other ends of the rank's: messages come out of one ring, their results go into the other,
-  // under the same number. What lies between out_.next and posted_ is with the network.
+  // in the same order. What lies between in_.next and posted_ is with the network.
   wire::LinkPort in_;
   wire::LinkPort out_;
   uint64_t posted_ = 0;                                 // the message that is posted next
@@ -64,6 +72,10 @@ class CollnetReducer final : public Reducer {
   std::array<Part, tutti::net::kMaxRequests> parts_{};  // a ring
   size_t firstPart_ = 0;
   size_t partCount_ = 0;
+  uint64_t reduced_ = 0;                 // messages that were posted
+  uint64_t reducedBytes_ = 0;            // of those that are over
+  std::optional<CollnetBlocks> blocks_;  // once there is memory; for the others
+  Collective collective_ = Collective::kAllReduce;
   DataType type_ = DataType::kInt8;
   ReduceOp op_ = ReduceOp::kSum;
   bool hasEnded_ = false;

@@ -93,7 +93,9 @@ void addAlgorithms(Explanation& explanation) {
   const std::vector<plan::AlgorithmCost> threads = plan::costsOf(shape, agreementOf(call, true));
   const std::vector<plan::AlgorithmCost> processes = plan::costsOf(shape, agreementOf(call, false));
   for (const schedule::Algorithm& algorithm : schedule::algorithms(call.collective)) {
-    if (algorithm.reducesInNetwork() && call.inNetwork.headCount == 0) continue;
+    const bool isThere = std::ranges::find(processes, algorithm.name,
+                                           &plan::AlgorithmCost::algorithm) != processes.end();
+    if (algorithm.reducesInNetwork() && !isThere) continue;
     const auto [cost, chunks, chunkBytes] = plan::countedOf(algorithm, costedOf(call));
     explanation.algorithms.push_back(
         {.algorithm = &algorithm,
@@ -327,8 +329,10 @@ void printText(const Explanation& explanation) {
   if (!call.inNetwork.obstacle.empty())
     fmt::print("  none reduces there: {}\n", call.inNetwork.obstacle);
   if (call.inNetwork.headCount > 0)
-    fmt::print("  reduces there: {}, {} heads a host; ranks {} on stand for it\n",
-               call.inNetwork.name, call.inNetwork.headCount, call.rankCount);
+    fmt::print("  reduces{}{} there: {}, {} heads a host; ranks {} on stand for it\n",
+               call.inNetwork.gathers ? ", gathers" : "",
+               call.inNetwork.scatters ? ", scatters" : "", call.inNetwork.name,
+               call.inNetwork.headCount, call.rankCount);
   if (call.tuning != nullptr && call.tuning->cpu)
     fmt::print("  prices  of {}, by TUTTI_TUNING_FILE\n", call.tuning->cpu->origin.machine);
   fmt::print("  takes   {}: {}\n", explanation.plan.algorithm, explanation.plan.reason);

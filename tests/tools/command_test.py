@@ -257,6 +257,19 @@ class Explain(unittest.TestCase):
         self.assertEqual(costs["ring"]["sent_bytes"], 1.5 * (1 << 20))
         self.assertEqual(costs["oneshot"]["hops"], 1)
 
+    def test_a_network_that_gathers_is_explained_where_it_is_set(self):
+        plugin = pathlib.Path(TUTTI).parent.parent / "lib/libnccl-collnet-fake11.so"
+        if not plugin.exists():
+            self.skipTest(f"no {plugin}")
+        settings = {"NCCL_COLLNET_ENABLE": "1", "NCCL_NET_PLUGIN": str(plugin)}
+        for collective in "all_gather", "reduce_scatter":
+            forced = run("explain", collective, "-n", "4", "--hosts", "2", env=settings | {"NCCL_ALGO": "collnetdirect"})
+            self.assertIn("reduces, gathers, scatters there: FakeSwitch, 2 heads a host; ranks 4 on", forced.stdout)
+            self.assertIn("takes   collnetdirect", forced.stdout)
+            self.assertRegex(forced.stdout, "proof   right on all ranks")
+            uneven = run("explain", collective, "-n", "3", "--hosts", "2", env=settings)
+            self.assertNotIn("collnetdirect", uneven.stdout)
+
     def test_every_collective_can_be_explained(self):
         for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall",
                            "gather", "scatter", "sendrecv", "Recv"):

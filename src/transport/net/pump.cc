@@ -246,6 +246,7 @@ void SendPump::takeMessages() {
     if (connection().send(label, payloadOf(ring, message, kind, label.bytes)) == Progress::kIdle)
       return;
     if (log() != nullptr) log()->moved(taken_);
+    if (options().onTaken) options().onTaken(taken_, label.bytes);
     count(label.bytes);
     ++taken_;
   }

@@ -34,6 +34,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     bool isForOther = false;  // the ring is another process's: references name nothing here
     // The other side has left, before its fault word says so; called under the pump's lock.
     std::function<void(const Parting&)> onEnd{};
+    // Of a sender: the connection has been given this message, of so many bytes; as the one above.
+    std::function<void(uint64_t number, uint64_t bytes)> onTaken{};
     // Of a receiver whose ring has slots in a GPU's memory: lets the connection put long messages
     // there; false: it cannot, and they go to the host's slots. Called once, when it comes.
     std::function<bool(tutti::net::Connection&)> takeGpuSlots{};

@@ -56,7 +56,8 @@ class CarriedLink {
             .clock = options.clock,
             .patience = options.timeout,
             .isForOther = true,
-            .onEnd = [this](const Parting& parting) { write(page().ofCarrier, parting); }})) {}
+            .onEnd = [this](const Parting& parting) { write(page().ofCarrier, parting); },
+            .onTaken = [this](uint64_t number, uint64_t bytes) { note(number, bytes); }})) {}
   ~CarriedLink() { pump_->close(); }
 
   SendPump& pump() { return *pump_; }
@@ -92,6 +93,15 @@ class CarriedLink {
   }
 
  private:
+  // The words of a sender that is profiled. Under the pump's lock.
+  void note(uint64_t number, uint64_t bytes) {
+    if (page().wantsTimes.load(std::memory_order_relaxed) == 0) return;
+    TakenMessage& taken = page().taken[number % kTakenMessages];
+    taken.at.store(static_cast<int64_t>(options_.clock.now()), std::memory_order_relaxed);
+    taken.bytes.store(bytes, std::memory_order_relaxed);
+    page().takenCount.store(number + 1, std::memory_order_release);
+  }
+
   RelayPage& page() { return relayPage(parts_.memory.get(), parts_.geometry); }
   wire::LinkControl& control() { return *pump_->ring().control; }
   void leave(const Parting& parting) {

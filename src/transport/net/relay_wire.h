@@ -31,9 +31,24 @@ struct PartingWords {
   std::array<std::byte, tutti::net::kMaxNoticeBytes> text;  // encodeParting()
 };
 
+// When the network was given a message, for the sender's profiler.
+struct TakenMessage {
+  std::atomic<int64_t> at;  // by the host's steady clock
+  std::atomic<uint64_t> bytes;
+};
+inline constexpr size_t kTakenMessages = wire::kMaxSlotCount;  // as many as may be in a ring
+
 struct RelayPage {
   PartingWords ofSender;
   PartingWords ofCarrier;
+  // 1: the sender is profiled. Set before the first message, which orders it.
+  std::atomic<uint32_t> wantsTimes;
+  // So many messages have their times below, each at its number modulo their count. The carrier
+  // writes it, with release after the times, where they are wanted; the sender reads it, with
+  // acquire before them: that pair orders them. It never wraps. The ring's head says less: slots
+  // are given back several together, and when tells nobody.
+  std::atomic<uint64_t> takenCount;
+  std::array<TakenMessage, kTakenMessages> taken;
   // What went out so far: figures for people, which publish nothing.
   std::atomic<uint64_t> messages;
   std::atomic<uint64_t> bytes;

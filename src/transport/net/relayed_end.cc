@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/char_field.h"
@@ -42,8 +43,51 @@ class RingOffer {
 
 }  // namespace
 
+void RelayedEnd::profile(observe::Profiler& profiler) {
+  const std::lock_guard lock(mutex_);
+  log_ = std::make_unique<TransferLog>(profiler, parts_.clock);
+  page().wantsTimes.store(1, std::memory_order_relaxed);
+}
+
+void RelayedEnd::beginTransfer(const observe::EventTag& call, const observe::TransferNote& note) {
+  const std::lock_guard lock(mutex_);
+  if (log_ == nullptr) return;
+  follow();  // with the transfers before
+  log_->begin(call, note);
+}
+
+void RelayedEnd::endTransfer(uint64_t /*endMessage*/) {
+  const std::lock_guard lock(mutex_);
+  if (log_ != nullptr) follow();
+}
+
+// What the carrier writes is no more than figures: no message is told of that this rank has not
+// published, and none at a time to come.
+void RelayedEnd::follow() {
+  const Instant now = parts_.clock.now();
+  const uint64_t taken = page().takenCount.load(std::memory_order_acquire);
+  const auto isPublished = [this](uint64_t number) {
+    return view_.message(number).mark.load(std::memory_order_acquire) > number;
+  };
+  for (size_t i = 0; i < kTakenMessages && toldTaken_ < taken && isPublished(toldTaken_); ++i) {
+    const TakenMessage& message = page().taken[toldTaken_ % kTakenMessages];
+    lastTaken_ = std::clamp(Instant{message.at.load(std::memory_order_relaxed)}, lastTaken_, now);
+    log_->appeared(toldTaken_, message.bytes.load(std::memory_order_relaxed), lastTaken_);
+    log_->moved(toldTaken_, lastTaken_);
+    ++toldTaken_;
+  }
+  for (uint64_t next = toldTaken_; next - toldTaken_ <= view_.mask; ++next) {
+    const wire::MessageHead& message = view_.message(next);
+    if (message.mark.load(std::memory_order_acquire) != next + 1) break;
+    log_->appeared(next, message.bytes, now);
+  }
+  // The connection has them, or their slots are free.
+  log_->passed(toldTaken_, lastTaken_);
+}
+
 bool RelayedEnd::run() {
   const std::lock_guard lock(mutex_);
+  if (log_ != nullptr) follow();
   const Instant now = parts_.clock.now();
   if (now < nextLook_) return false;
   nextLook_ = now + kBetweenLooks;

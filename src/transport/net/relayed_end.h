@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "transport/net/relay_wire.h"
+#include "transport/net/transfer_log.h"
 #include "transport/transport.h"
 
 namespace tutti::transport::net {
@@ -39,23 +40,27 @@ class RelayedEnd final : public LinkEnd, public Motor {
   bool run() override;
   bool sends() const override { return true; }
   void attend() override {}
-  void settle() override {}
+  void settle() override { endTransfer(0); }
   void leave(const Parting& parting) override;
   Parting parting() override;
   Carried carried() const override;
-  // The messages are moved where nobody is told of it.
-  void profile(observe::Profiler&) override {}
-  void beginTransfer(const observe::EventTag&, const observe::TransferNote&) override {}
-  void endTransfer(uint64_t) override {}
+  // Messages are told of when this rank looks, with the times at which the carrier took them.
+  void profile(observe::Profiler& profiler) override;
+  void beginTransfer(const observe::EventTag& call, const observe::TransferNote& note) override;
+  void endTransfer(uint64_t endMessage) override;
 
  private:
+  void follow();
   RelayPage& page() const { return relayPage(parts_.memory.get(), parts_.geometry); }
 
   const Parts parts_;
   const wire::LinkView view_;
   std::mutex mutex_;  // guards all below
   Instant nextLook_{};
-  Parting ownParting_;  // what this side has found out
+  Parting ownParting_;                // what this side has found out
+  std::unique_ptr<TransferLog> log_;  // where the rank is profiled
+  uint64_t toldTaken_ = 0;            // messages that it was told of as taken
+  Instant lastTaken_{};               // the last of them
 };
 
 struct RelayOptions {

@@ -10,8 +10,10 @@
 
 #include "bootstrap/poller.h"
 #include "net/registry.h"
+#include "observe/trace.h"
 #include "transport/net/exchange_testing.h"
 #include "transport/net/net_transport.h"
+#include "transport/net/relay_wire.h"
 
 namespace tutti::transport::net {
 namespace {
@@ -109,6 +111,59 @@ TEST_F(RelayedLinks, CarryMessages) {
   for (int i = 0; i < 1000 && out->motor()->carried().messages < 1500; ++i)
     bootstrap::pauseFor(milliseconds(1));
   EXPECT_EQ(out->motor()->carried().messages, 1500u);
+}
+
+// More messages than the ring has slots, each with when the other process gave it to the network.
+TEST_F(RelayedLinks, TellTheSendersProfilerOfEachMessage) {
+  auto sink = std::make_unique<observe::Trace>(64);
+  const observe::Trace& trace = *sink;
+  std::vector<std::unique_ptr<observe::ProfilerSink>> sinks;
+  sinks.push_back(std::move(sink));
+  observe::Profiler profiler(std::move(sinks));
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  Motor& motor = *out->motor();
+  motor.profile(profiler);
+  constexpr uint64_t kCount = 10;
+  motor.beginTransfer({}, {.peer = 2, .isSend = true, .messageCount = kCount});
+  wire::LinkPort port{.view = out->view()}, in{.view = listening_.end->view()};
+  const Instant began = steadyClock().now();
+  for (uint64_t number = 0; number < kCount; ++number) {
+    while (!wire::hasFreeSlot(port, 0)) bootstrap::pauseFor(milliseconds(1));
+    wire::publish(port, static_cast<uint32_t>(100 + number), 42);
+    motor.run();
+    ASSERT_TRUE(awaitMessage(*listening_.end, in));
+    wire::release(in);
+    wire::releaseAll(in);
+  }
+  const auto messages = [&] {
+    std::vector<observe::TraceRecord> found;
+    for (const observe::TraceRecord& record : trace.records()) {
+      if (record.kind == observe::EventKind::kMessage) found.push_back(record);
+    }
+    return found;
+  };
+  motor.endTransfer(kCount);
+  ASSERT_EQ(messages().size(), kCount);
+  const Instant ended = steadyClock().now();
+  Instant last = began;
+  for (const observe::TraceRecord& message : messages()) {
+    EXPECT_EQ(message.bytes, 100 + message.first);
+    EXPECT_EQ(message.stage, observe::TraceStage::kEnded);
+    EXPECT_TRUE(message.isSend);
+    EXPECT_LE(last, message.moved);
+    EXPECT_LE(message.began, message.moved);
+    EXPECT_LE(message.moved, ended);
+    last = message.moved;
+  }
+}
+
+TEST_F(RelayedLinks, AreNotTimedWhereNobodyAsks) {
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  publishHello(*out);
+  ASSERT_TRUE(awaitMessage(*listening_.end, {.view = listening_.end->view()}));
+  const size_t page = relayPageOffset(kGeometry);
+  auto* segment = reinterpret_cast<std::byte*>(out->view().control);
+  EXPECT_EQ(reinterpret_cast<RelayPage*>(segment + page)->takenCount.load(), 0u);
 }
 
 TEST_F(RelayedLinks, GoDirectlyWhereRoutesLeadThereAndNobodyInsists) {

@@ -24,34 +24,37 @@ void TransferLog::begin(const observe::EventTag& call, const observe::TransferNo
   }
 }
 
-void TransferLog::appeared(uint64_t number, uint64_t bytes) {
+void TransferLog::appeared(uint64_t number, uint64_t bytes, Instant at) {
   if (!messages_.empty() && number <= messages_.back().number) return;
   Message& message = messages_.emplace_back();
   message.number = number;
   message.bytes = bytes;
-  message.appeared = clock_.now();
+  message.appeared = at;
   if (const Transfer* transfer = transferOf(number); transfer != nullptr) tell(message, *transfer);
 }
 
-void TransferLog::moved(uint64_t number) {
+void TransferLog::moved(uint64_t number, Instant at) {
   if (messages_.empty() || number < messages_.front().number) return;
   Message& message = messages_[number - messages_.front().number];
-  message.moved = clock_.now();
+  message.moved = at;
   message.hasMoved = true;
   if (message.isTold) profiler_.messageMoved(message.tag, message.bytes, message.moved);
 }
 
+// Asked often, and mostly there is nothing: then the clock is left alone.
 void TransferLog::passed(uint64_t number) {
   const bool endsMessage = !messages_.empty() && messages_.front().number < number;
   const bool endsTransfer = !transfers_.empty() && transfers_.front().end() <= number;
-  if (!endsMessage && !endsTransfer) return;
-  const Instant now = clock_.now();
+  if (endsMessage || endsTransfer) passed(number, clock_.now());
+}
+
+void TransferLog::passed(uint64_t number, Instant at) {
   for (; !messages_.empty() && messages_.front().number < number; messages_.pop_front()) {
     const Message& message = messages_.front();
-    if (message.isTold) profiler_.end(EventKind::kMessage, message.tag, now);
+    if (message.isTold) profiler_.end(EventKind::kMessage, message.tag, at);
   }
   for (; !transfers_.empty() && transfers_.front().end() <= number; transfers_.pop_front())
-    profiler_.end(EventKind::kTransfer, transfers_.front().tag, now);
+    profiler_.end(EventKind::kTransfer, transfers_.front().tag, at);
 }
 
 const TransferLog::Transfer* TransferLog::transferOf(uint64_t number) const {

@@ -24,11 +24,15 @@ class TransferLog {
 
   // A sender's message lies in the ring; of a receiver's the first bytes have come. Told again,
   // nothing.
-  void appeared(uint64_t number, uint64_t bytes);
+  void appeared(uint64_t number, uint64_t bytes) { appeared(number, bytes, clock_.now()); }
   // The network has been given it; all of it has come.
-  void moved(uint64_t number);
+  void moved(uint64_t number) { moved(number, clock_.now()); }
   // All messages before this one are through.
   void passed(uint64_t number);
+  // The same of a time before.
+  void appeared(uint64_t number, uint64_t bytes, Instant at);
+  void moved(uint64_t number, Instant at);
+  void passed(uint64_t number, Instant at);
 
  private:
   struct Transfer {

@@ -350,10 +350,11 @@ TEST(Catalog, AsksForNoMoreSlotsThanItNeeds) {
   for (const Algorithm& algorithm : allAlgorithms()) {
     const int32_t tooFew = algorithm.minSlotCount - 1;
     if (tooFew == 0) continue;
-    const Schedule schedule =
-        makeSchedule(algorithm, {.rankCount = algorithm.relays ? 8 : 4,
-                                 .hostCount = algorithm.relays ? 2 : 1,  // on one it relays nothing
-                                 .headCount = 2});
+    // On one host nobody relays, and there is no network.
+    const bool isOfHosts = algorithm.relays || algorithm.reducesInNetwork();
+    const Schedule schedule = makeSchedule(
+        algorithm,
+        {.rankCount = isOfHosts ? 12 : 4, .hostCount = isOfHosts ? 3 : 1, .headCount = 2});
     const Proof proof = prove(schedule, {.slotCount = tooFew});
     EXPECT_NE(proof.refusal.find("deadlock"), std::string::npos) << name(algorithm.collective);
   }

@@ -76,13 +76,18 @@ class InTheNetwork(HostCase):
     def test_directly_from_heads_of_two_hosts(self):
         self.run_over([0, 0, 1, 1], "collnetdirect")
 
-    def test_blocks_are_gathered_and_scattered_between_hosts(self):
-        for places in [0, 0, 1, 1], [0, 1, 2]:
-            outputs = self.run_all(places, body="BlockRanks.DISABLED_Some", prepare=self.add_switch, NCCL_DEBUG="INFO",
-                                   NCCL_DEBUG_SUBSYS="NET,TUNING", NCCL_ALGO="allgather:collnetdirect;reducescatter:collnetdirect")
-            for output in outputs:
-                self.assertRegex(output, "AllGather .*-> collnetdirect")
-                self.assertRegex(output, "ReduceScatter .*-> collnetdirect")
+    def run_blocks(self, places):
+        outputs = self.run_all(places, body="BlockRanks.DISABLED_Some", prepare=self.add_switch, NCCL_DEBUG="INFO",
+                               NCCL_DEBUG_SUBSYS="NET,TUNING", NCCL_ALGO="allgather:collnetdirect;reducescatter:collnetdirect")
+        for output in outputs:
+            self.assertRegex(output, "AllGather: .*-> collnetdirect")
+            self.assertRegex(output, "ReduceScatter: .*-> collnetdirect")
+
+    def test_blocks_between_heads_of_two_hosts(self):
+        self.run_blocks([0, 0, 1, 1])
+
+    def test_blocks_between_three_hosts(self):
+        self.run_blocks([0, 1, 2])
 
     run_all = Collectives.run_all
 

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/rng.h"
+#include "base/whole_file.h"
 #include "tools/command.h"
 #include "tools/launch_children.h"
 #include "tools/launch_lines.h"
@@ -138,17 +139,6 @@ RemoteRank remoteRank(const LaunchOptions& options, const std::vector<RankPlace>
   set("MASTER_ADDR", master.substr(master.find('@') + 1));
   set("MASTER_PORT", std::to_string(options.port));
   return remote;
-}
-
-// 0, or errno's value.
-int writeAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return 0;
 }
 
 // Of the child; -1: as this process's.

@@ -248,12 +248,17 @@ std::string simPage(const SimSweep& sweep, std::span<const SimRow> rows, const S
       "takes for what crosses it. Limited by: <b>{}</b>.</p><figure>{}</figure>",
       detail.linkCount, escapeMarkup(detail.way), sizeName(detail.bytes), detail.rankCount,
       escapeMarkup(rows.back().limit), loads(detail));
-  page += fmt::format(
-      "<h2>Time line of rank {}</h2><p>Each bar is a step: green sends its own data, blue passes "
-      "on "
-      "what came, orange keeps it; gaps wait. Vectors above 64M are drawn as 64M.</p>"
-      "<figure>{}</figure>",
-      index(detail.rank), timeline(detail));
+  page += fmt::format("<h2>Time line of rank {}</h2>", index(detail.rank));
+  page += detail.timeline.empty()
+              ? fmt::format(
+                    "<p>Not drawn: {} messages between all ranks, one by one, would take long. A "
+                    "smaller <code>--nodes</code> shows the same steps.</p>",
+                    detail.drawnMessages)
+              : fmt::format(
+                    "<p>Each bar is a step: green sends its own data, blue passes on what came, "
+                    "orange keeps it; gaps wait. Vectors above 64M are drawn as 64M.</p>"
+                    "<figure>{}</figure>",
+                    timeline(detail));
   return page + "<h2>Table</h2>" + table(rows) + "</html>\n";
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMostLoads = 24;
 // What a time line is drawn of: longer calls are drawn of a shorter one.
 constexpr uint64_t kMostTimelineBytes = 64 << 20;
+constexpr uint64_t kMostTimelineMessages = 100'000;  // of which it takes 2 s
 
 // A cluster with its graphs, shared by the cells of a node count.
 struct Prepared {
@@ -174,6 +175,7 @@ Result<SimDetail> detailOf(const SimSweep& sweep, const SimRow& row) {
                    .loads = {},
                    .linkCount = 0,
                    .rank = sweep.root,
+                   .drawnMessages = 0,
                    .timeline = {},
                    .us = 0};
   constexpr double kBytesPerUs = 1e3;
@@ -193,6 +195,9 @@ Result<SimDetail> detailOf(const SimSweep& sweep, const SimRow& row) {
   drawn.bytes = std::min(call.bytes, kMostTimelineBytes);
   TUTTI_TRY_ASSIGN(const sim::Traffic shorter,
                    sim::Traffic::make(cluster, plan, drawn, *way.method));
+  TUTTI_TRY_ASSIGN(const sim::LinkLoads drawnLoads, sim::loadsOf(shorter));
+  detail.drawnMessages = drawnLoads.messages;
+  if (detail.drawnMessages > kMostTimelineMessages) return detail;
   TUTTI_TRY_ASSIGN(sim::SimResult result, sim::simulate(shorter, {.timing = sweep.timing,
                                                                   .prices = way.estimate.prices,
                                                                   .timelineRank = sweep.root}));

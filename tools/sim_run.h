@@ -59,7 +59,8 @@ struct SimDetail {
   std::vector<Load> loads;  // the busiest first
   size_t linkCount = 0;     // that carry something
   Rank rank{0};
-  std::vector<sim::Span> timeline;
+  uint64_t drawnMessages = 0;       // of all ranks, in the call that the time line is of
+  std::vector<sim::Span> timeline;  // none where the messages are too many
   double us = 0;
 };
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/version.h"
+#include "base/whole_file.h"
 
 namespace tutti::log {
 namespace {
@@ -135,19 +136,6 @@ int openLogFile(const std::string& path) {
   return fd.get() > STDERR_FILENO ? fd.release() : ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3);
 }
 
-// Returns 0, or why the rest of the bytes is lost.
-int writeAll(int fd, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t written = ::write(fd, data, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    if (written == 0) return EIO;
-    data += written;
-    size -= static_cast<size_t>(written);
-  }
-  return 0;
-}
-
 void appendTimestamp(LineBuffer& line, const Style& style) {
   const time_t seconds = static_cast<time_t>(wallClockSeconds());
   struct tm parts {};
@@ -240,12 +228,12 @@ void warnAboutFile(std::string_view what, int errnoValue) {
 // A file that can no longer be written is given up once, by whichever thread finds out first.
 void emit(const LineBuffer& line) {
   int fd = sink.fd.load(std::memory_order_relaxed);
-  const int problem = writeAll(fd, line.data(), line.size());
+  const int problem = writeAll(fd, {line.data(), line.size()});
   if (problem == 0 || fd == STDOUT_FILENO) return;
   if (sink.fd.compare_exchange_strong(fd, STDOUT_FILENO, std::memory_order_relaxed)) {
     warnAboutFile("cannot write", problem);
   }
-  (void)writeAll(STDOUT_FILENO, line.data(), line.size());
+  (void)writeAll(STDOUT_FILENO, {line.data(), line.size()});
 }
 
 // Points the sink at the style's file. Returns 0, or why it cannot. REQUIRES: configuring is held.

@@ -26,17 +26,6 @@ std::string followed(const std::string& path) {
   return ::realpath(path.c_str(), target.data()) == nullptr ? path : target.data();
 }
 
-// 0, or errno's value.
-int writeAll(int fd, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t wrote = ::write(fd, content.data(), content.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return errno;
-    content.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return 0;
-}
-
 // What is there has a name of its own that must stay.
 int writeInto(const std::string& path, std::string_view content) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
@@ -69,6 +58,16 @@ Result<std::string> readUpTo(int fd, const std::string& path, size_t maxBytes) {
 }
 
 }  // namespace
+
+int writeAll(int fd, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t wrote = ::write(fd, content.data(), content.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return wrote < 0 ? errno : EIO;
+    content.remove_prefix(static_cast<size_t>(wrote));
+  }
+  return 0;
+}
 
 TemporaryFile::TemporaryFile(const std::string& folder, mode_t mode) {
   constexpr int kMostNames = 1000;  // that others may have: of processes with our id elsewhere

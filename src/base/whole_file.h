@@ -40,6 +40,9 @@ class TemporaryFile {
 // refused at once.
 Result<std::string> readWholeFile(const std::string& path, size_t maxBytes);
 
+// 0, or errno's value where the rest of the bytes is lost.
+int writeAll(int fd, std::string_view content);
+
 // Makes the file, or replaces what is there, by one that is made beside it and takes its name when
 // all is in it. The target of a symbolic link is replaced, not the link; a pipe or a device is
 // written to. The error names the path, and is not logged.

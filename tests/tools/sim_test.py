@@ -75,6 +75,13 @@ class Sim(unittest.TestCase):
                 self.assertIn(wanted, text)
             self.assertNotIn("nan", text.replace("dominant", ""))
 
+    def test_a_page_leaves_out_a_time_line_of_more_messages_than_it_can_wait_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.html"
+            result = run("all_reduce", "--cluster", example("dgx_h100x64"), "--nodes", "8", "-b", "64M", "--html", page)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(page.read_text(), r"Not drawn: \d+ messages between all ranks")
+
     def test_compare_prints_signed_errors(self):
         with tempfile.TemporaryDirectory() as folder:
             table = pathlib.Path(folder) / "measured.csv"

@@ -2,7 +2,6 @@
 // collnet_test.cc has all-reduce.
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -18,14 +17,8 @@ using testing::HasSubstr;
 
 // ---- what started processes do ------------------------------------------------------------------
 
-class BlockRank {
+class BlockRank final : public NetworkRank {
  public:
-  BlockRank() {
-    EXPECT_EQ(ncclCommInitRank(&comm_, self_.count, self_.id, self_.rank), ncclSuccess)
-        << ncclGetLastError(nullptr);
-  }
-  ~BlockRank() { EXPECT_NCCL(ncclCommDestroy(comm_)); }
-
   // All counts, in place and not.
   template <typename T>
   void allGathers(ncclDataType_t type) {
@@ -79,8 +72,6 @@ class BlockRank {
     }
     return ncclSuccess;
   }
-  const ProcessRank& self() const { return self_; }
-  ncclComm_t comm() const { return comm_; }
 
  private:
   static constexpr size_t kCounts[] = {0, 1, 17, 4099, 200'003};
@@ -91,15 +82,7 @@ class BlockRank {
   }
   template <typename T>
   T foldAt(size_t i, ncclRedOp_t op) const {
-    T result = valueAt<T>(0, i);
-    for (int rank = 1; rank < self_.count; ++rank) {
-      const T value = valueAt<T>(rank, i);
-      if (op == ncclProd) result = static_cast<T>(result * value);
-      if (op == ncclMax) result = std::max(result, value);
-      if (op == ncclMin) result = std::min(result, value);
-      if (op == ncclSum || op == ncclAvg) result = static_cast<T>(result + value);
-    }
-    return op == ncclAvg ? static_cast<T>(result / static_cast<T>(self_.count)) : result;
+    return foldOf<T>(op, [i](int rank) { return valueAt<T>(rank, i); });
   }
   template <typename T>
   void checkGather(ncclDataType_t type, size_t count, bool inPlace) {
@@ -128,9 +111,6 @@ class BlockRank {
     input.check();
     output.check();
   }
-
-  const ProcessRank self_ = thisProcess();
-  ncclComm_t comm_ = nullptr;
 };
 
 TEST(BlockRanks, DISABLED_Everything) {
@@ -151,30 +131,21 @@ TEST(BlockRanks, DISABLED_Some) {
   rank.reduceScatters<float>(ncclFloat);
 }
 
-// Within the time-out and a little, with a word of it. TEST_GATHERS: 1 or 0.
-ncclResult_t callUntilItFails(BlockRank& rank, int most) {
-  return std::string(std::getenv("TEST_GATHERS")) == "1" ? rank.gatherUntilItFails(most)
-                                                         : rank.scatterUntilItFails(most);
+// TEST_GATHERS: 1 or 0.
+auto callsOf(BlockRank& rank) {
+  return [&rank, gathers = std::string(std::getenv("TEST_GATHERS")) == "1"](int most) {
+    return gathers ? rank.gatherUntilItFails(most) : rank.scatterUntilItFails(most);
+  };
 }
 
 TEST(BlockRanks, DISABLED_ThatFail) {
   BlockRank rank;
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_NE(callUntilItFails(rank, 1000), ncclSuccess);
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(spent.count(), 20);
-  EXPECT_THAT(ncclGetLastError(nullptr), testing::ContainsRegex(std::getenv("TEST_MESSAGE")));
+  expectFailure(callsOf(rank));
 }
 
-// One rank leaves the others between two calls, without a word.
 TEST(BlockRanks, DISABLED_ThatARankDiesIn) {
   BlockRank rank;
-  if (rank.self().rank == 1) {
-    EXPECT_EQ(callUntilItFails(rank, 3), ncclSuccess);
-    ::_exit(0);
-  }
-  EXPECT_EQ(callUntilItFails(rank, 1000), ncclRemoteError);
-  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("rank 1"));
+  expectDeathOfRankOne(rank, callsOf(rank));
 }
 
 TEST(BlockRanks, DISABLED_ForcedWhereThereIsNone) {

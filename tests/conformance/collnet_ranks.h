@@ -1,17 +1,21 @@
-// For tests of collective networks: the process that reduces for the plug-in of tests/fakes, and
-// what the plug-in told of its groups.
+// For tests of collective networks: the process that reduces for the plug-in of tests/fakes, what
+// the plug-in told of its groups, and what the ranks' processes have in common.
 #pragma once
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "network_ranks.h"
+#include "ranks.h"
 
 namespace tutti::conformance {
 
@@ -86,6 +90,63 @@ inline std::map<int, GroupUse> usesIn(const std::string& report) {
   }
   std::filesystem::remove(report);
   return uses;
+}
+
+// A started process's rank.
+class NetworkRank {
+ public:
+  NetworkRank() {
+    EXPECT_EQ(ncclCommInitRank(&comm_, self_.count, self_.id, self_.rank), ncclSuccess)
+        << ncclGetLastError(nullptr);
+  }
+  ~NetworkRank() { EXPECT_NCCL(ncclCommDestroy(comm_)); }
+  NetworkRank(const NetworkRank&) = delete;
+  NetworkRank& operator=(const NetworkRank&) = delete;
+
+  const ProcessRank& self() const { return self_; }
+  ncclComm_t comm() const { return comm_; }
+
+ protected:
+  // What the ranks' values make, by their order.
+  template <typename T, typename ValueOf>
+  T foldOf(ncclRedOp_t op, const ValueOf& valueOf) const {
+    T result = valueOf(0);
+    for (int rank = 1; rank < self_.count; ++rank) {
+      const T value = valueOf(rank);
+      if (op == ncclProd) result = static_cast<T>(result * value);
+      if (op == ncclMax) result = std::max(result, value);
+      if (op == ncclMin) result = std::min(result, value);
+      if (op == ncclSum || op == ncclAvg) result = static_cast<T>(result + value);
+    }
+    return op == ncclAvg ? static_cast<T>(result / static_cast<T>(self_.count)) : result;
+  }
+
+  const ProcessRank self_ = thisProcess();
+  ncclComm_t comm_ = nullptr;
+};
+
+// Both take what makes at most so many calls, until one fails: callUntilItFails(most).
+
+// Within the time-out and a little, with a word of it.
+template <typename Calls>
+void expectFailure(const Calls& callUntilItFails) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NE(callUntilItFails(1000), ncclSuccess);
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(spent.count(), 20);
+  const char* message = std::getenv("TEST_MESSAGE");
+  EXPECT_THAT(ncclGetLastError(nullptr), testing::ContainsRegex(message));
+}
+
+// Rank 1 leaves the others amid its calls, without a word.
+template <typename Calls>
+void expectDeathOfRankOne(const NetworkRank& rank, const Calls& callUntilItFails) {
+  if (rank.self().rank == 1) {
+    EXPECT_EQ(callUntilItFails(3), ncclSuccess);
+    ::_exit(0);
+  }
+  EXPECT_EQ(callUntilItFails(1000), ncclRemoteError);
+  EXPECT_THAT(ncclGetLastError(nullptr), testing::HasSubstr("rank 1"));
 }
 
 }  // namespace tutti::conformance

@@ -19,14 +19,8 @@ using testing::HasSubstr;
 
 // ---- what started processes do ------------------------------------------------------------------
 
-class ReducingRank {
+class ReducingRank final : public NetworkRank {
  public:
-  ReducingRank() {
-    EXPECT_EQ(ncclCommInitRank(&comm_, self_.count, self_.id, self_.rank), ncclSuccess)
-        << ncclGetLastError(nullptr);
-  }
-  ~ReducingRank() { EXPECT_NCCL(ncclCommDestroy(comm_)); }
-
   template <typename T>
   void allTypesOps(ncclDataType_t type) {
     for (const ncclRedOp_t op : {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg}) {
@@ -81,8 +75,6 @@ class ReducingRank {
     }
     return ncclSuccess;
   }
-  const ProcessRank& self() const { return self_; }
-  ncclComm_t comm() const { return comm_; }
 
  private:
   template <typename T>
@@ -93,15 +85,7 @@ class ReducingRank {
   }
   template <typename T>
   T wanted(size_t i, ncclRedOp_t op) const {
-    T result = valueAt<T>(0, i, op);
-    for (int rank = 1; rank < self_.count; ++rank) {
-      const T value = valueAt<T>(rank, i, op);
-      if (op == ncclProd) result = static_cast<T>(result * value);
-      if (op == ncclMax) result = std::max(result, value);
-      if (op == ncclMin) result = std::min(result, value);
-      if (op == ncclSum || op == ncclAvg) result = static_cast<T>(result + value);
-    }
-    return op == ncclAvg ? static_cast<T>(result / static_cast<T>(self_.count)) : result;
+    return foldOf<T>(op, [this, i, op](int rank) { return valueAt<T>(rank, i, op); });
   }
   template <typename T>
   void check(ncclDataType_t type, ncclRedOp_t op, size_t count, bool inPlace) {
@@ -116,9 +100,6 @@ class ReducingRank {
     input.check();
     output.check();
   }
-
-  const ProcessRank self_ = thisProcess();
-  ncclComm_t comm_ = nullptr;
 };
 
 TEST(CollnetRanks, DISABLED_AllReduceEverything) {
@@ -140,26 +121,14 @@ TEST(CollnetRanks, DISABLED_SumsAndProducts) {
   rank.allTypesOps<int32_t>(ncclInt32);
 }
 
-// Within the time-out and a little, with a word of it.
 TEST(CollnetRanks, DISABLED_SumsThatFail) {
   ReducingRank rank;
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_NE(rank.sumUntilItFails(1000), ncclSuccess);
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(spent.count(), 20);
-  const char* message = std::getenv("TEST_MESSAGE");
-  EXPECT_THAT(ncclGetLastError(nullptr), testing::ContainsRegex(message));
+  expectFailure([&rank](int most) { return rank.sumUntilItFails(most); });
 }
 
-// One rank leaves the others in the middle of a sum, without a word.
 TEST(CollnetRanks, DISABLED_SumsThatARankDiesIn) {
   ReducingRank rank;
-  if (rank.self().rank == 1) {
-    EXPECT_EQ(rank.sumUntilItFails(3), ncclSuccess);
-    ::_exit(0);
-  }
-  EXPECT_EQ(rank.sumUntilItFails(1000), ncclRemoteError);
-  EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("rank 1"));
+  expectDeathOfRankOne(rank, [&rank](int most) { return rank.sumUntilItFails(most); });
 }
 
 TEST(CollnetRanks, DISABLED_ForcedWhereThereIsNone) {

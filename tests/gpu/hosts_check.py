@@ -16,14 +16,19 @@ SECONDS = 60
 SIZES = ["-b", "1", "-e", "12M", "-f", "2053", "--min-time", "0.0001", "-w", "1"]
 
 
+def seat(rank, ranks, port):
+    """What tells a process its rank."""
+    return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
 def run(command, ranks, hosts, settings=None):
     """The first rank's output, and what went wrong, if anything; a setting of None is none."""
     settings = {**os.environ, **(settings or {})}
     settings = {name: value for name, value in settings.items() if value is not None}
     processes = []
     for rank in range(ranks):
-        environment = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
-                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000),
+        environment = {**seat(rank, ranks, 20000 + os.getpid() % 20000),
                        "NCCL_HOSTID": f"check-host-{rank * hosts // ranks}"}
         processes.append(subprocess.Popen(command, env={**settings, **environment}, text=True,
                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT))

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import hosts_check  # noqa: E402
+
 SECONDS = 20  # of which the survivor's watch may take 10
 WORK_SECONDS = 0.6  # of CPU time: the ranks have met, and call
 ENDED_BY_ERROR = 3
@@ -22,13 +25,9 @@ def cpu_seconds(pid):
 
 def attempt(command, number):
     """What went wrong, or nothing."""
-    port = str(20000 + (os.getpid() + number) % 20000)
-    processes = []
-    for rank in range(2):
-        environment = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        processes.append(subprocess.Popen(command, env={**os.environ, **environment}, text=True,
-                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
-    survivor, victim = processes
+    port = 20000 + (os.getpid() + number) % 20000
+    survivor, victim = [subprocess.Popen(command, env={**os.environ, **hosts_check.seat(rank, 2, port)}, text=True,
+                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(2)]  # fmt: skip
     end = time.monotonic() + SECONDS
     while survivor.poll() is None and cpu_seconds(survivor.pid) < WORK_SECONDS and time.monotonic() < end:
         time.sleep(0.02)

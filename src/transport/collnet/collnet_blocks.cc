@@ -5,6 +5,16 @@
 
 namespace tutti::transport::collnet {
 
+bool hasMessage(const wire::LinkPort& in, uint64_t number) {
+  return in.view.message(number).mark.load(std::memory_order_acquire) == number + 1;
+}
+
+bool hasRoom(wire::LinkPort& out, uint64_t number) {
+  if (number - out.known <= out.view.mask) return true;
+  out.known = out.view.control->head.load(std::memory_order_acquire);
+  return number - out.known <= out.view.mask;
+}
+
 void CollnetBlocks::begin(Collective collective, DataType type, ReduceOp op) {
   collective_ = collective;
   type_ = type;
@@ -33,15 +43,11 @@ void CollnetBlocks::copyCuts(uint64_t number, size_t member, std::byte* message,
 }
 
 // In an all-gather a message stays in its slot while the network reads it.
-bool CollnetBlocks::hasMessage(uint64_t number) const {
-  return parts_.in.view.message(number).mark.load(std::memory_order_acquire) == number + 1;
-}
-
 bool CollnetBlocks::isBusy() const {
   if (requestCount_ > 0) return true;
   if (posted_ != begun_ && isComplete(at(posted_))) return true;
   const uint64_t next = parts_.in.next + (isGather() ? begun_ - tested_ : 0);
-  return begun_ - first_ < kSets && hasMessage(next);
+  return begun_ - first_ < kSets && hasMessage(parts_.in, next);
 }
 
 Result<bool> CollnetBlocks::run() {
@@ -74,14 +80,6 @@ Result<bool> CollnetBlocks::test() {
   return hasMoved;
 }
 
-// So many messages before this one will be published.
-bool CollnetBlocks::hasRoom(uint64_t ahead) {
-  wire::LinkPort& out = parts_.out;
-  if (out.next + ahead - out.known <= out.view.mask) return true;
-  out.known = out.view.control->head.load(std::memory_order_acquire);
-  return out.next + ahead - out.known <= out.view.mask;
-}
-
 // What a scatter brought lies in its slot already.
 bool CollnetBlocks::deliver() {
   bool hasMoved = false;
@@ -91,7 +89,7 @@ bool CollnetBlocks::deliver() {
     if (!isGather()) wire::publish(out, set.bytes, set.signature);
     for (; isGather() && set.delivered < parts_.memberCount; ++set.delivered) {
       if (set.delivered == parts_.self) continue;
-      if (!hasRoom(0)) return hasMoved;
+      if (!hasRoom(out, out.next)) return hasMoved;
       copyCuts(first_, set.delivered, out.view.payload(out.next, set.bytes), false);
       wire::publish(out, set.bytes, set.signature);
       hasMoved = true;
@@ -123,7 +121,7 @@ Result<bool> CollnetBlocks::collect() {
     const bool isOpen = !isGather() && posted_ != begun_ && !isComplete(at(begun_ - 1));
     if (!isOpen && begun_ - first_ == kSets) break;
     const uint64_t number = in.next + (isGather() ? begun_ - tested_ : 0);
-    if (!hasMessage(number)) break;
+    if (!hasMessage(in, number)) break;
     const wire::MessageHead& message = in.view.message(number);
     TUTTI_TRY(check(message));
     carriedBytes_ += message.bytes;
@@ -152,7 +150,7 @@ Result<bool> CollnetBlocks::post() {
 // True once all of it is with the network.
 Result<bool> CollnetBlocks::postSet(uint64_t number) {
   Set& set = at(number);
-  if (!isGather() && !hasRoom(number - first_)) return false;
+  if (!isGather() && !hasRoom(parts_.out, parts_.out.next + (number - first_))) return false;
   const auto& in = parts_.in.view;
   const auto& out = parts_.out.view;
   while (set.postedBytes < set.bytes) {

@@ -14,6 +14,11 @@
 
 namespace tutti::transport::collnet {
 
+// Whether the message of that number is there, and whether the ring has a slot for it; not only for
+// the next one, as wire/link.h asks.
+bool hasMessage(const wire::LinkPort& in, uint64_t number);
+bool hasRoom(wire::LinkPort& out, uint64_t number);
+
 // Used by one thread at a time.
 class CollnetBlocks {
  public:
@@ -65,7 +70,6 @@ class CollnetBlocks {
   bool isComplete(const Set& set) const {
     return isGather() || set.collected == parts_.memberCount;
   }
-  bool hasMessage(uint64_t number) const;
   size_t cutBytes() const;
   void copyCuts(uint64_t number, size_t member, std::byte* message, bool isInto);
   Result<bool> test();
@@ -74,7 +78,6 @@ class CollnetBlocks {
   Result<bool> post();
   Result<bool> postSet(uint64_t number);
   Status check(const wire::MessageHead& message) const;
-  bool hasRoom(uint64_t ahead);
 
   const Parts parts_;
   Collective collective_ = Collective::kAllGather;

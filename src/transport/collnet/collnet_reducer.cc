@@ -78,7 +78,7 @@ bool CollnetReducer::isBusy() const {
   if (!isAllReduce()) return blocks_->isBusy();
   if (posted_ != in_.next) return true;
   // Or it was not taken yet.
-  return in_.view.message(posted_).mark.load(std::memory_order_acquire) == posted_ + 1;
+  return hasMessage(in_, posted_);
 }
 
 Motor::Carried CollnetReducer::carried() const {
@@ -134,20 +134,13 @@ void CollnetReducer::count() {
   bytes_.store(reducedBytes_ + blocks_->carriedBytes(), std::memory_order_relaxed);
 }
 
-bool CollnetReducer::hasRoomForResult() {
-  const uint64_t number = resultNumber();
-  if (number - out_.known <= out_.view.mask) return true;
-  out_.known = out_.view.control->head.load(std::memory_order_acquire);
-  return number - out_.known <= out_.view.mask;
-}
-
 Result<bool> CollnetReducer::postNext() {
   const size_t elementBytes = sizeOf(type_);
   const size_t most = std::max<size_t>(maxBytes_ / elementBytes, 1) * elementBytes;
   bool hasMoved = false;
   while (partCount_ < parts_.size()) {
+    if (!hasMessage(in_, posted_) || !hasRoom(out_, resultNumber())) break;
     const wire::MessageHead& message = in_.view.message(posted_);
-    if (message.mark.load(std::memory_order_acquire) != posted_ + 1 || !hasRoomForResult()) break;
     if (message.kind != wire::MessageKind::kPayload || message.bytes % elementBytes != 0) {
       return Status(Code::kInternalError,
                     fmt::format("a message of {} bytes and kind {} for a collective network, "

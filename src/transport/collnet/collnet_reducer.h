@@ -53,7 +53,6 @@ class CollnetReducer final : public Reducer {
   Result<bool> takeResults();
   Result<bool> postNext();
   uint64_t resultNumber() const { return out_.next + (posted_ - in_.next); }
-  bool hasRoomForResult();
   void finishMessage();
   void count();
   void end(const Status& status);

@@ -26,6 +26,10 @@ constexpr std::chrono::milliseconds kFlushTime{1'000};
 // The same for a rank that has failed: enough to connect to a peer and say why.
 constexpr std::chrono::milliseconds kHastyFlushTime{100};
 
+// How much longer than its own patience, at most, a rank waits for the word of a peer that lives:
+// the peer's patience with a third rank ends at the same time, and only the peer can name that one.
+constexpr std::chrono::milliseconds kLastWordTime{1'000};
+
 // Connections that may wait for the epoch; each belongs to somebody who knows the secret.
 constexpr size_t kMaxEarly = 4096;
 
@@ -171,7 +175,9 @@ Result<Progress> Endpoint::tryReceive(const Slot& slot, std::vector<std::byte>& 
 }
 
 Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message) {
+  const Instant halfTime = options_.clock->now() + wait.timeout / 2;
   const Instant deadline = options_.clock->now() + wait.timeout;
+  std::optional<Instant> asked;  // for a sign of life
   std::unique_lock lock(mutex_);
   Mailbox& mailbox = *mailboxes_.at(slot.self);
   for (;;) {
@@ -187,7 +193,15 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
       return remoteError("rank {} was aborted while it waited for {} in {}", index(slot.self),
                          name(slot.peer), wait.what);
     }
-    const Nanoseconds left = deadline - options_.clock->now();
+    const Instant now = options_.clock->now();
+    if (!asked && now >= halfTime) {
+      asked = now;
+      [[maybe_unused]] const Result<std::optional<Instant>> answer = ask(slot);
+    }
+    Nanoseconds left = deadline - now;
+    if (left.count() <= 0 && lastSign(slot) > asked) {
+      left += std::min<Nanoseconds>(wait.timeout / 2, kLastWordTime);
+    }
     if (left.count() <= 0) {
       return remoteError(
           "{} sent nothing to rank {} within {} ms in {}{}; TUTTI_TIMEOUT_MS changes "
@@ -201,13 +215,22 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
 
 Result<std::optional<Instant>> Endpoint::probe(Rank self, Rank peer) {
   std::lock_guard lock(mutex_);
-  if (mailboxes_.contains(peer)) return std::optional(options_.clock->now());
-  TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor({.self = self, .peer = peer}));
+  return ask({.self = self, .peer = peer});
+}
+
+Result<std::optional<Instant>> Endpoint::ask(const Slot& slot) {
+  if (mailboxes_.contains(slot.peer)) return lastSign(slot);
+  TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor(slot));
   if (!outgoing->fault().empty() || !outgoing->send(FrameType::kProbe, 0, {})) {
-    return Status(Code::kRemoteError, name(peer) + " takes no message any more");
+    return Status(Code::kRemoteError, name(slot.peer) + " takes no message any more");
   }
   if (outgoing->nextTime()) poller_->wake();
-  const auto sign = signs_.find({self, peer});
+  return lastSign(slot);
+}
+
+std::optional<Instant> Endpoint::lastSign(const Slot& slot) const {
+  if (mailboxes_.contains(slot.peer)) return options_.clock->now();
+  const auto sign = signs_.find({slot.self, slot.peer});
   return sign == signs_.end() ? std::nullopt : std::optional(sign->second);
 }
 

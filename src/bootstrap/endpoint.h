@@ -83,6 +83,8 @@ class Endpoint {
   Status send(const Slot& slot, std::span<const std::byte> body);
 
   Result<Progress> tryReceive(const Slot& slot, std::vector<std::byte>& message);
+  // Waits `wait.timeout`, and up to half of it or 1 s longer for a peer whose process answers: what
+  // that waits for itself, it can name when its own time is up.
   Status receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message);
 
   // Asks the peer's process for a sign of life, and says when the last one came, if any did. Does
@@ -115,6 +117,8 @@ class Endpoint {
   std::optional<Instant> nextTime() const;
   Status sendLocally(const Slot& slot, Mailbox& mailbox, std::span<const std::byte> body);
   Result<Outgoing*> outgoingFor(const Slot& slot);
+  Result<std::optional<Instant>> ask(const Slot& slot);
+  std::optional<Instant> lastSign(const Slot& slot) const;
   void hearFarewell(const Incoming& from, std::span<const std::byte> text);
   void closeFor(Mailbox& mailbox, Rank leaver, const std::string& cause);
   const std::string* whyClosed(const Slot& slot);

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <thread>
+
 #include "bootstrap/bytes.h"
 #include "bootstrap/test_client.h"
 
@@ -43,10 +45,10 @@ class EndpointTest : public ::testing::Test {
       client.send(handshake.confirm());
       encoder.emplace(handshake.keys().clientToServer);
     }
-    std::vector<std::byte> frame(const std::string& text) {
+    std::vector<std::byte> frame(const std::string& text, FrameType type = FrameType::kMessage) {
       std::vector<std::byte> wire;
       std::array<std::byte, 8> tag{std::byte{5}};
-      encoder->append(FrameType::kMessage, tag, std::as_bytes(std::span(text)), wire);
+      encoder->append(type, tag, std::as_bytes(std::span(text)), wire);
       return wire;
     }
     ClientHandshake handshake;
@@ -78,6 +80,37 @@ TEST_F(EndpointTest, TakesMessagesByteByByte) {
   other.client.sendByteWise(other.frame("slowly"));
   ASSERT_TRUE(receive().ok());
   EXPECT_EQ(text(), "slowly");
+}
+
+// What waits for rank 1 ends no sooner than rank 1's own wait, which began at the same time.
+TEST_F(EndpointTest, HearsWhomALivingPeerMissedItself) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  std::thread playing([&] {
+    ::poll(nullptr, 0, 1'500);
+    other.client.send(other.frame("", FrameType::kSign));
+    ::poll(nullptr, 0, 700);
+    ByteWriter cause;
+    cause.putText("rank 2 is missing", 100);
+    const std::string text(reinterpret_cast<const char*>(cause.bytes().data()),
+                           cause.bytes().size());
+    other.client.send(other.frame(text, FrameType::kFarewell));
+  });
+  const Status status =
+      endpoint->receive(slot, {milliseconds(2'000), nullptr, "the test"}, message);
+  playing.join();
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 2 is missing, so rank 1"));
+}
+
+TEST_F(EndpointTest, WaitsNoLongerForAPeerThatGivesNoSign) {
+  endpoint->setEpoch(kEpoch);
+  Peer other = peer();
+  other.client.send(other.frame("", FrameType::kSign));  // too early to say that it lives
+  const Instant began = steadyClock().now();
+  const Status status = endpoint->receive(slot, {milliseconds(800), nullptr, "the test"}, message);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("sent nothing to rank 0 within 800 ms"));
+  EXPECT_LT(steadyClock().now() - began, Nanoseconds(milliseconds(1'100)));
 }
 
 TEST_F(EndpointTest, KeepsEarlyConnectionsUntilTheRootHasAnswered) {

@@ -14,6 +14,9 @@ STEAL_LIMIT = 0.02  # of a core, by the hypervisor
 COLLECTIVES = ["allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall", "pingpong"]  # as in harness.h
 
 
+BARE_FORMS = ["mail", "demote", "bounce", "read", "mapped"]  # of the transfer alone: bare.h
+
+
 @dataclasses.dataclass(frozen=True)
 class Target:
     """Ratios of time to the best peer that we want: of each cell, and of their geometric mean."""
@@ -39,6 +42,20 @@ TARGETS = [
     Target("4 and 8 ranks, shared buffers", "tutti-shared", (4, 8), 0, 1 << 62, 0.90, 0.50),
 ]
 OURS = ("tutti", "tutti-shared")
+# The forms that a floor is the best of, for each of ours: what serves ordinary buffers serves shared ones, too.
+FLOORS = {"tutti": ("bare", BARE_FORMS[:-1]), "tutti-shared": ("bare-shared", BARE_FORMS)}
+FAR_OVER_FLOOR = 1.3
+
+
+@dataclasses.dataclass
+class Floor:
+    """What the transfer alone took in a cell: no library's, so never the best peer."""
+
+    name: str  # "bare" or "bare-shared"
+    form: str
+    us: float
+    to_best: float | None  # median over rounds of the floor to the best peer; None without a peer
+    over: float | None  # and of ours to the floor
 
 
 @dataclasses.dataclass
@@ -51,6 +68,7 @@ class Summary:
     ratios: dict  # ours -> median over rounds of ours / best in the same round
     rounds: int  # that count
     is_noisy: bool  # too few rounds were quiet, so all count
+    floors: dict  # ours -> Floor; none where the transfer alone was not measured
 
 
 def is_quiet(round_):
@@ -65,26 +83,68 @@ def counted_rounds(cell):
     return cell["rounds"], False
 
 
+def paired_ratio(rounds, name, other):
+    """Median over the rounds that have both; None without one."""
+    pairs = [r["us"][name] / r["us"][other] for r in rounds if name in r["us"] and other in r["us"]]
+    return statistics.median(pairs) if pairs else None
+
+
+def fastest(times, names):
+    """Of the names that have a time; None without one."""
+    return min((name for name in names if name in times), key=lambda name: (times[name], name), default=None)
+
+
+def is_bare(key):
+    return key.startswith("bare-")
+
+
+def find_floors(rounds, times, best):
+    floors = {}
+    for ours, (name, forms) in FLOORS.items():
+        key = fastest(times, [f"bare-{form}" for form in forms])
+        if key:
+            to_best, over = paired_ratio(rounds, key, best), paired_ratio(rounds, ours, key)
+            floors[ours] = Floor(name, key.removeprefix("bare-"), times[key], to_best, over)
+    return floors
+
+
 def summarize(cell):
     rounds, is_calm = counted_rounds(cell)
     names = {name for round_ in rounds for name in round_["us"]}
     times = {name: statistics.median(r["us"][name] for r in rounds if name in r["us"]) for name in names}
-    peers = {name: time for name, time in times.items() if name not in OURS}
-    best = min(peers, key=lambda name: (peers[name], name)) if peers else None
-    ratios = {}
-    for name in OURS:
-        pairs = [r["us"][name] / r["us"][best] for r in rounds if best in r["us"] and name in r["us"]]
-        if pairs:
-            ratios[name] = statistics.median(pairs)
-    return Summary(cell, times, best, ratios, len(rounds), not is_calm)
+    best = fastest(times, [name for name in names if name not in OURS and not is_bare(name)])
+    ratios = {name: paired_ratio(rounds, name, best) for name in OURS}
+    ratios = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    return Summary(cell, times, best, ratios, len(rounds), not is_calm, find_floors(rounds, times, best))
 
 
 def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
+@dataclasses.dataclass
+class Verdict:
+    """What came of a target: geometric means over its cells; the floor's over those that have one, None without."""
+
+    target: Target
+    mean: float
+    count: int
+    missing: list  # the summaries that miss it
+    floor_mean: float | None  # of the floor to the best peer
+    over_floor: float | None  # of ours to the floor
+
+    @property
+    def is_met(self):
+        return self.mean <= self.target.mean
+
+
+def mean_if_any(values):
+    values = [value for value in values if value is not None]
+    return geometric_mean(values) if values else None
+
+
 def judge(summaries):
-    """For each target that has cells: (target, geometric mean, number of cells, the summaries that miss it)."""
+    """The Verdict of each target that has cells."""
     verdicts = []
     for target in TARGETS:
         covered = [s for s in summaries if target.covers(s.cell) and target.ours in s.ratios]
@@ -92,8 +152,28 @@ def judge(summaries):
             continue
         mean = geometric_mean([s.ratios[target.ours] for s in covered])
         missing = [s for s in covered if s.ratios[target.ours] > target.cell]
-        verdicts.append((target, mean, len(covered), missing))
+        floors = [s.floors[target.ours] for s in covered if target.ours in s.floors]
+        floor_mean, over = mean_if_any([f.to_best for f in floors]), mean_if_any([f.over for f in floors])
+        verdicts.append(Verdict(target, mean, len(covered), missing, floor_mean, over))
     return verdicts
+
+
+def describe_verdicts(summaries):
+    """The same as plain values."""
+    return [
+        {
+            "name": verdict.target.name, "wanted": verdict.target.mean, "mean": verdict.mean, "cells": verdict.count,
+            "missing": len(verdict.missing), "floor_mean": verdict.floor_mean, "over_floor": verdict.over_floor,
+        }
+        for verdict in judge(summaries)
+    ]  # fmt: skip
+
+
+def far_over_floor(summaries):
+    """Cells in which ours takes much more than the transfer alone, worst first: (ratio, which of ours, summary)."""
+    found = [(floor.over, name, s) for s in summaries for name, floor in s.floors.items()]
+    found = [entry for entry in found if entry[0] is not None and entry[0] > FAR_OVER_FLOOR]
+    return sorted(found, key=lambda entry: -entry[0])
 
 
 def behind(summaries):

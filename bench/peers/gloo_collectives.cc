@@ -120,7 +120,7 @@ const char* peerDescription(void) {
       GLOO_VERSION_MINOR) "." TUTTI_TEXT_OF(GLOO_VERSION_PATCH) ", TCP on loopback";
 }
 
-int peerHas(Collective collective) {
+int peerHas(Collective collective, size_t) {
   return collective != kReduceScatter && collective != kCollectiveCount;
 }
 

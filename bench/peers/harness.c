@@ -63,7 +63,6 @@ struct Board {
 struct Job {
   struct Place place;
   struct Board* board;
-  int hasOwnCores;          /* a core for each rank: wait without giving it away */
   float* inputs[kMaxRanks]; /* a period of each rank's values */
   float* sum;               /* a period of their sum */
   uint32_t commandsSeen;
@@ -102,7 +101,7 @@ void meet(void) {
     return;
   }
   while (atomic_load_explicit(&board->generation, memory_order_acquire) == generation) {
-    if (!job.hasOwnCores || ++spins > 20000) sched_yield();
+    if (!job.place.hasOwnCores || ++spins > 20000) sched_yield();
   }
 }
 
@@ -224,10 +223,6 @@ static size_t wrongOf(const struct Call* call, size_t whole) {
 
 /* ---- Measuring ------------------------------------------------------------------------------ */
 
-static int isInPieces(enum Collective collective) {
-  return collective == kAllGather || collective == kReduceScatter || collective == kAllToAll;
-}
-
 static double timeCalls(const struct Call* call, long iterations) {
   double start;
   long i;
@@ -286,7 +281,7 @@ static void measure(const struct Command* command, FILE* results) {
   double slowest, fastest, wrong;
   long iterations = command->iterations, warmups;
   float* send;
-  if (!peerHas(call.collective)) {
+  if (!peerHas(call.collective, command->bytes)) {
     answer(results, "absent\n");
     return;
   }
@@ -346,8 +341,8 @@ static void pin(void) {
   int skip = job.place.rank;
   size_t cpu;
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  job.hasOwnCores = CPU_COUNT(&usable) >= job.place.rankCount;
-  if (!job.hasOwnCores) return;
+  job.place.hasOwnCores = CPU_COUNT(&usable) >= job.place.rankCount;
+  if (!job.place.hasOwnCores) return;
   for (cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &usable) || skip-- != 0) continue;
     CPU_ZERO(&own);

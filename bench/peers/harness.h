@@ -26,6 +26,7 @@ enum { kMaxRanks = 64, kBlobBytes = 256 };
 struct Place {
   int rank;
   int rankCount;
+  int hasOwnCores;       /* a core for each rank, to which it is pinned */
   const char* directory; /* the job's own: command, result, board */
   unsigned char* blob;   /* kBlobBytes that all ranks see: for an id, say */
 };
@@ -46,8 +47,8 @@ struct Call {
 void peerOpen(const struct Place* place, int argumentCount, char** arguments);
 /* What was measured, for the record: name, version, anything unusual. One line. */
 const char* peerDescription(void);
-/* Whether the library has the collective at all. */
-int peerHas(enum Collective collective);
+/* Whether the library has the collective at all, at vectors of so many bytes. */
+int peerHas(enum Collective collective, size_t bytes);
 /* Memory of the kind that is measured, the same on all ranks: collective. Page-aligned. */
 float* peerAllocate(size_t bytes);
 void peerFree(float* memory);
@@ -55,6 +56,10 @@ void peerFree(float* memory);
 void peerCall(const struct Call* call);
 void peerClose(void);
 
+/* Whether a call's `count` is that of a rank's piece. */
+static inline int isInPieces(enum Collective collective) {
+  return collective == kAllGather || collective == kReduceScatter || collective == kAllToAll;
+}
 /* The other rank of a ping-pong, half of the ranks away; -1: none, of an odd number the last. */
 int partnerOf(int rank, int rankCount);
 /* For peerOpen: returns once all ranks are here. */

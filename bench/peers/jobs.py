@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import os
 import pathlib
 import select
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from figures import COLLECTIVES
+from figures import BARE_FORMS, COLLECTIVES
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -96,6 +97,17 @@ def find_tutti(work, library):
     return Peer("tutti", "tutti", build("cc", "nccl_collectives.c", work / "tutti", extra))
 
 
+def find_bare(work, form):
+    """The transfer alone, of one form: no library, so it is compiled for this machine."""
+    flags = [*C_FLAGS, "-O3", "-march=native"]
+    parts = []
+    for name in ("bare_slots", "bare_direct"):
+        parts.append(work / f"{name}.o")
+        run_quietly(["cc", *flags, "-c", HERE / f"{name}.c", "-o", parts[-1]])
+    program = build("cc", "bare_collectives.c", work / "bare", [*flags, *parts])
+    return Peer(f"bare-{form}", f"bare: {form}", program, arguments=(form,))
+
+
 def find_peers(wanted, work, library):
     """(peers by key, reasons by key of those that are not here), in the order wanted."""
     work.mkdir(parents=True, exist_ok=True)
@@ -109,6 +121,7 @@ def find_peers(wanted, work, library):
             find_tutti(work, library), key="tutti-shared", title="tutti, ncclMemAlloc", arguments=("shared",)
         ),
     }
+    finders |= {f"bare-{form}": functools.partial(find_bare, work, form) for form in BARE_FORMS}
     peers, skipped = {}, {}
     for key in wanted:
         try:
@@ -119,6 +132,7 @@ def find_peers(wanted, work, library):
 
 
 ALL_PEERS = ["openmpi", "openmpi-ucx", "mpich", "gloo", "tutti", "tutti-shared"]
+BARE = [f"bare-{form}" for form in BARE_FORMS]
 
 Timing = collections.namedtuple("Timing", "us fastest_us iterations wrong")
 

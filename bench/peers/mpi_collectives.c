@@ -37,7 +37,10 @@ void peerOpen(const struct Place* place, int argumentCount, char** arguments) {
 
 const char* peerDescription(void) { return description; }
 
-int peerHas(enum Collective collective) { return collective != kCollectiveCount; }
+int peerHas(enum Collective collective, size_t bytes) {
+  (void)bytes;
+  return collective != kCollectiveCount;
+}
 
 float* peerAllocate(size_t bytes) {
   void* memory = NULL;

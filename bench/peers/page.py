@@ -1,5 +1,6 @@
 """The run as one HTML page that needs nothing else: plots as inline SVG, readable on a phone, light and dark."""
 
+import dataclasses
 import html
 import math
 
@@ -14,6 +15,8 @@ STYLES = {
     "openmpi-ucx": ("#e0a100", "5 2", 1.4),
     "mpich": ("#9556d6", "2 2", 1.4),
     "gloo": ("#8a8f98", "7 2 1 2", 1.4),
+    "bare": ("#4a6fa5", "1 3", 1.8),
+    "bare-shared": ("#3f8f78", "1 3", 1.8),
 }
 WIDTH, LEFT, RIGHT, TOP = 360, 46, 8, 8
 TIME_HEIGHT, RATIO_HEIGHT, BOTTOM = 220, 120, 26
@@ -47,8 +50,18 @@ summary { cursor: pointer; color: var(--soft); font-size: 13px; margin-top: 4px;
 """
 
 
+FLOOR_TITLES = {"bare": "bare: the transfer alone, its best form", "bare-shared": "bare, shared buffers"}
+
+
+def show_floors(summary):
+    """With the floors among the times, instead of the forms that they are the best of."""
+    times = {key: time for key, time in summary.times.items() if not figures.is_bare(key)}
+    return dataclasses.replace(summary, times=times | {floor.name: floor.us for floor in summary.floors.values()})
+
+
 def render(data):
-    summaries = [figures.summarize(cell) for cell in data["cells"]]
+    summaries = [show_floors(figures.summarize(cell)) for cell in data["cells"]]
+    data = data | {"titles": data["titles"] | FLOOR_TITLES}
     shown = [key for key in data["titles"] if any(key in s.times for s in summaries)]
     parts = [head(data), warning(summaries), targets(summaries), key_list(data, shown)]
     for ranks in sorted({s.cell["ranks"] for s in summaries}):
@@ -59,6 +72,7 @@ def render(data):
                 parts.append(card(data, shown, collective, group))
         parts.append("</div>")
     parts.append(behind(data, summaries))
+    parts.append(over_floor(data, summaries))
     parts.append(method(data, summaries))
     title = f"Collectives of CPU ranks, {data['date'][:10]}"
     return (
@@ -90,21 +104,35 @@ def warning(summaries):
 
 
 def targets(summaries):
+    verdicts = figures.judge(summaries)
+    has_floor = any(verdict.floor_mean is not None for verdict in verdicts)
     rows = []
-    for target, mean, count, missing in figures.judge(summaries):
-        mark = ("good", "met") if mean <= target.mean else ("bad", "missed")
-        cells = f'<span class="{"bad" if missing else "good"}">{count - len(missing)} of {count}</span>'
-        rows.append(
-            f'<tr><td class="case">{target.name}</td><td>{mean:.2f}</td><td class="{mark[0]}">{target.mean:.2f} {mark[1]}</td>'
-            f"<td>{cells} ≤ {target.cell:.2f}</td></tr>"
+    for verdict in verdicts:
+        target, missing = verdict.target, verdict.missing
+        mark = ("good", "met") if verdict.is_met else ("bad", "missed")
+        cells = f'<span class="{"bad" if missing else "good"}">{verdict.count - len(missing)} of {verdict.count}</span>'
+        row = (
+            f'<td class="case">{target.name}</td><td>{verdict.mean:.2f}</td>'
+            f'<td class="{mark[0]}">{target.mean:.2f} {mark[1]}</td><td>{cells} ≤ {target.cell:.2f}</td>'
         )
+        if has_floor:
+            row += f"<td>{ratio_text(verdict.floor_mean)}</td><td>{ratio_text(verdict.over_floor)}</td>"
+        rows.append(f"<tr>{row}</tr>")
+    floor_note = (
+        " The floor is the transfer alone, by processes that check, plan and match nothing." if has_floor else ""
+    )
+    floor_heads = "<th>floor's mean</th><th>ours over the floor</th>" if has_floor else ""
     return (
         "<h2>Time relative to the best peer of each cell</h2>"
-        '<p class="soft">Geometric means of the cells\' ratios; below 1 is faster than every peer.</p>'
-        '<div class="scroll"><table><tr><th>case</th><th>mean</th><th>wanted</th><th>cells</th></tr>'
+        f'<p class="soft">Geometric means of the cells\' ratios; below 1 is faster than every peer.{floor_note}</p>'
+        f'<div class="scroll"><table><tr><th>case</th><th>mean</th><th>wanted</th><th>cells</th>{floor_heads}</tr>'
         + "".join(rows)
         + "</table></div>"
     )
+
+
+def ratio_text(ratio):
+    return "–" if ratio is None else f"{ratio:.2f}"
 
 
 def key_list(data, shown):
@@ -201,6 +229,7 @@ def ratio_plot(data, shown, group):
     ratios = [ratio for s in group for ratio in s.ratios.values()]
     if not ratios:
         return ""
+    ratios += [floor.to_best for s in group for floor in s.floors.values() if floor.to_best is not None]
     sizes, x = size_axis(group)
     bottom = RATIO_HEIGHT - BOTTOM
     low, high = min(0.25, *ratios, 1), max(2, *ratios)
@@ -219,7 +248,21 @@ def ratio_plot(data, shown, group):
             if key in s.ratios
         ]
         parts.append(curve(key, points) if points else "")
+    parts += floor_curves(data, group, x, y)
     return svg(RATIO_HEIGHT, parts, "relative to the best peer of the cell")
+
+
+def floor_curves(data, group, x, y):
+    """Of each floor, its ratio to the best peer."""
+    parts = []
+    for ours, (name, _) in figures.FLOORS.items():
+        points = [
+            (x(s.cell["bytes"]), y(ratio), tip(data, name, s, f"{ratio:.2f} of {data['titles'][s.best]}"))
+            for s in group
+            if ours in s.floors and (ratio := s.floors[ours].to_best) is not None
+        ]
+        parts.append(curve(name, points) if points else "")
+    return parts
 
 
 def shown_last(shown):
@@ -252,17 +295,24 @@ def tip(data, key, summary, text):
 def table(shown, group):
     keys = [key for key in shown if any(key in s.times for s in group)]
     ours = [key for key in figures.OURS if key in keys]
+    floors = [(key, name) for key, (name, _) in figures.FLOORS.items() if name in keys]
     names = keys + [f"{key} / best" for key in ours]
+    for key, name in floors:
+        names += [f"{name} / best", f"{key} / {name}"]
     rows = [f"<tr><th>size</th>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
     for s in group:
+        forms = {floor.name: f" {floor.form}" for floor in s.floors.values()}
         cells = [f"<td>{size_text(s.cell['bytes'])}{' ~' if s.is_noisy else ''}</td>"]
         for key in keys:
-            text = time_text(s.times[key]) if key in s.times else "–"
+            text = time_text(s.times[key]) + forms.get(key, "") if key in s.times else "–"
             cells.append(f"<td>{f'<b>{text}</b>' if key == s.best else text}</td>")
         for key in ours:
             ratio = s.ratios.get(key)
             kind = "" if ratio is None else ' class="good"' if ratio <= 1 else ' class="bad"'
-            cells.append(f"<td{kind}>{'–' if ratio is None else f'{ratio:.2f}'}</td>")
+            cells.append(f"<td{kind}>{ratio_text(ratio)}</td>")
+        for key, _ in floors:
+            floor = s.floors.get(key)
+            cells += [f"<td>{ratio_text(ratio)}</td>" for ratio in ((floor.to_best, floor.over) if floor else (None, None))]
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
 
@@ -284,6 +334,27 @@ def behind(data, summaries):
         f"<h2>Cells behind a peer: {len(found)}</h2><details><summary>worst first</summary>"
         '<div class="scroll"><table><tr><th>collective</th><th>ranks</th>'
         '<th>size</th><th class="text">ours</th><th>ratio</th><th>µs</th><th>peer µs</th><th class="text">best peer</th></tr>'
+        + "".join(rows)
+        + "</table></div></details>"
+    )
+
+
+def over_floor(data, summaries):
+    if not any(s.floors for s in summaries):
+        return ""
+    found = figures.far_over_floor(summaries)
+    rows = []
+    for ratio, key, s in found:
+        floor = s.floors[key]
+        rows.append(
+            f'<tr><td>{s.cell["collective"]}</td><td>{s.cell["ranks"]}</td><td>{size_text(s.cell["bytes"])}</td>'
+            f'<td class="text">{escape(data["titles"][key])}</td><td>{ratio:.2f}</td><td>{time_text(s.times[key])}</td>'
+            f'<td>{time_text(floor.us)}</td><td class="text">{floor.form}{" ~" if s.is_noisy else ""}</td></tr>'
+        )
+    return (
+        f"<h2>Cells over {figures.FAR_OVER_FLOOR} of the floor: {len(found)}</h2>"
+        '<details><summary>worst first</summary><div class="scroll"><table><tr><th>collective</th><th>ranks</th>'
+        '<th>size</th><th class="text">ours</th><th>ratio</th><th>µs</th><th>floor µs</th><th class="text">form</th></tr>'
         + "".join(rows)
         + "</table></div></details>"
     )

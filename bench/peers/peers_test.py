@@ -78,14 +78,46 @@ class Figures(unittest.TestCase):
 
     def test_a_target_lists_the_cells_that_miss_it(self):
         cells = [cell_of([round_of({"openmpi": 10, "tutti": us})], size=size) for us, size in ((5, 8), (7, 64))]
-        ((target, mean, count, missing),) = figures.judge([figures.summarize(cell) for cell in cells])
-        self.assertEqual((target.ours, count, [s.cell["bytes"] for s in missing]), ("tutti", 2, [64]))
-        self.assertAlmostEqual(mean, 0.35**0.5)
+        (verdict,) = figures.judge([figures.summarize(cell) for cell in cells])
+        missing = [s.cell["bytes"] for s in verdict.missing]
+        self.assertEqual((verdict.target.ours, verdict.count, missing), ("tutti", 2, [64]))
+        self.assertAlmostEqual(verdict.mean, 0.35**0.5)
+        self.assertEqual((verdict.floor_mean, verdict.over_floor), (None, None))
 
     def test_targets_leave_no_gap_between_the_sizes_of_two_ranks(self):
         for size in run.FULL + [32 * 1024]:
             covering = [t for t in figures.TARGETS if t.ours == "tutti" and t.covers(cell_of([], size=size))]
             self.assertEqual(len(covering), 1, size)
+
+    def test_a_floor_is_the_form_with_the_smallest_median_and_its_ratios_pair_rounds(self):
+        cell = cell_of([round_of({"openmpi": 8, "tutti": 4, "bare-mail": 2, "bare-read": 1, "bare-mapped": 1}),
+                        round_of({"openmpi": 8, "tutti": 6, "bare-mail": 2, "bare-read": 9, "bare-mapped": 1}),
+                        round_of({"openmpi": 4, "tutti": 4, "bare-mail": 4, "bare-read": 9, "bare-mapped": 9})])  # fmt: skip
+        floors = figures.summarize(cell).floors
+        self.assertEqual(floors["tutti"], figures.Floor("bare", "mail", 2, 0.25, 2))
+        self.assertEqual(floors["tutti-shared"], figures.Floor("bare-shared", "mapped", 1, 0.125, None))
+
+    def test_a_floor_is_never_the_best_peer(self):
+        cell = cell_of([round_of({"openmpi": 5, "tutti": 3, "bare-mail": 1})])
+        self.assertEqual(figures.summarize(cell).best, "openmpi")
+        self.assertIsNone(figures.summarize(cell_of([round_of({"tutti": 3, "bare-mail": 1})])).best)
+
+    def test_where_no_form_was_measured_there_is_no_floor(self):
+        summary = figures.summarize(cell_of([round_of({"openmpi": 5, "tutti": 3})]))
+        self.assertEqual((summary.floors, figures.far_over_floor([summary])), ({}, []))
+
+    def test_a_target_says_what_its_floor_took_and_what_ours_takes_more(self):
+        rounds = [round_of({"openmpi": 8, "tutti": 4, "bare-mail": 2})]
+        cells = [cell_of(rounds, size=8), cell_of(rounds, size=64), cell_of([round_of({"openmpi": 8, "tutti": 8})], size=256)]
+        ((verdict),) = figures.judge([figures.summarize(cell) for cell in cells])
+        self.assertAlmostEqual(verdict.floor_mean, 0.25)
+        self.assertAlmostEqual(verdict.over_floor, 2)
+        self.assertEqual(figures.describe_verdicts([figures.summarize(cells[0])])[0]["over_floor"], verdict.over_floor)
+
+    def test_cells_far_over_the_floor_come_worst_first(self):
+        cells = [cell_of([round_of({"tutti": us, "bare-read": 10})]) for us in (12, 14, 30)]
+        found = figures.far_over_floor([figures.summarize(cell) for cell in cells])
+        self.assertEqual([ratio for ratio, _, _ in found], [3.0, 1.4])
 
     def test_cells_behind_a_peer_come_worst_first(self):
         cells = [cell_of([round_of({"openmpi": 10, "tutti": us})]) for us in (9, 11, 30)]
@@ -132,7 +164,41 @@ class Output(unittest.TestCase):
         self.assertIn("not measured", report.render(self.data))
 
 
+class FloorOutput(unittest.TestCase):
+    def setUp(self):
+        times = {"openmpi": 8, "tutti": 4, "bare-mail": 2, "bare-read": 3}
+        self.data = data_of([cell_of([round_of(times)], size) for size in (8, 4096)])
+        self.data["titles"] |= {"bare-mail": "bare: mail", "bare-read": "bare: read"}
+        self.data["skipped"]["bare-mapped"] = "a rank has ended"
+
+    def test_the_table_names_the_best_form_and_both_ratios(self):
+        text = report.render(self.data)
+        self.assertRegex(text, r"(?m)^ +8 B +8\.00 +4\.00 +2\.00 +3\.00 +0\.50 +2\.00 mail +0\.25 +2\.00 +openmpi$")
+        self.assertRegex(text, r"floor's mean 0\.25  ours over the floor 2\.00")
+        self.assertRegex(text, r"(?m)^ +2\.00  tutti .*allreduce .*bare \(mail\) 2\.00 µs$")
+
+    def test_a_form_that_has_failed_is_left_out_and_named(self):
+        self.assertIn("not measured: bare-mapped: a rank has ended", report.render(self.data))
+        self.assertIn("not measured: bare-mapped", page.render(self.data))
+
+    def test_the_page_shows_the_floor_instead_of_its_forms(self):
+        text = page.render(self.data)
+        xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
+        self.assertIn("<th>ours over the floor</th>", text)
+        self.assertIn("<td>2.00 mail</td>", text)
+        self.assertIn("Cells over 1.3 of the floor: 2", text)
+        self.assertNotIn("bare: read", text)
+
+    def test_without_a_floor_nothing_speaks_of_it(self):
+        data = data_of([cell_of([round_of({"openmpi": 8, "tutti": 4})])])
+        self.assertNotIn("floor", report.render(data) + page.render(data))
+
+
 class CommandLine(unittest.TestCase):
+    def test_the_floor_adds_all_forms_to_the_peers(self):
+        self.assertEqual(run.parse_arguments(["--peers", "tutti", "--floor"]).peers, ["tutti", *run.BARE])
+        self.assertNotIn("bare-mail", run.parse_arguments([]).peers)
+
     def test_sizes_have_units(self):
         self.assertEqual([run.parse_size(text) for text in ("8", "4K", "2m")], [8, 4096, 2 << 20])
 
@@ -167,6 +233,22 @@ class RealRun(unittest.TestCase):
         self.assertEqual(len(data["cells"]), 2 * (6 + 5))
         for cell in data["cells"]:
             self.assertEqual(cell["wrong"], {"tutti": 0, "tutti-shared": 0}, cell)
+
+
+class RealFloor(unittest.TestCase):
+    def test_every_form_is_right_on_two_three_and_five_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--peers", ",".join(run.BARE), "--work", folder, "--ranks", "2,3,5", "--sizes", "20,12K,1540K"]
+            words += ["--rounds", "1", "--seconds", "0.001", "--json", "-"]
+            done = subprocess.run([sys.executable, HERE / "run.py", *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
+        data = json.loads(done.stdout)
+        self.assertEqual(data["skipped"], {})
+        self.assertEqual(len(data["cells"]), 3 * (6 + 5 + 5))
+        for cell in data["cells"]:
+            self.assertEqual(set(cell["wrong"].values()), {0}, cell)
+            self.assertEqual({"bare-mail", "bare-read"} & set(cell["wrong"]), {"bare-mail"} if cell["bytes"] < 4096 else
+                             {"bare-read", "bare-mail"} if cell["bytes"] <= 16384 else {"bare-read"})  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from figures import size_text, time_text
 
 def render(data):
     summaries = [figures.summarize(cell) for cell in data["cells"]]
-    parts = [header(data), verdicts(summaries), behind(data, summaries)]
+    parts = [header(data), verdicts(summaries), behind(data, summaries), over_floor(data, summaries)]
     for collective in figures.COLLECTIVES:
         for ranks in sorted({cell["ranks"] for cell in data["cells"]}):
             group = [s for s in summaries if s.cell["collective"] == collective and s.cell["ranks"] == ranks]
@@ -49,12 +49,18 @@ def noise_line(data):
 
 def verdicts(summaries):
     lines = ["Targets (ratio of time to the best peer)"]
-    for target, mean, count, missing in figures.judge(summaries):
-        mark = "met   " if mean <= target.mean else "missed"
-        lines.append(
-            f"  {target.name:<50} geometric mean {mean:5.2f}  wanted {target.mean:.2f}  {mark}  "
-            f"cells above {target.cell:.2f}: {len(missing)} of {count}"
+    for verdict in figures.judge(summaries):
+        target = verdict.target
+        mark = "met   " if verdict.is_met else "missed"
+        line = (
+            f"  {target.name:<50} geometric mean {verdict.mean:5.2f}  wanted {target.mean:.2f}  {mark}  "
+            f"cells above {target.cell:.2f}: {len(verdict.missing)} of {verdict.count}"
         )
+        if verdict.floor_mean is not None:
+            line += f"  floor's mean {verdict.floor_mean:.2f}"
+        if verdict.over_floor is not None:
+            line += f"  ours over the floor {verdict.over_floor:.2f}"
+        lines.append(line)
     return "\n".join(lines) + "\n"
 
 
@@ -73,17 +79,48 @@ def behind(data, summaries):
     return "\n".join(lines) + "\n"
 
 
+def over_floor(data, summaries):
+    if not any(s.floors for s in summaries):
+        return ""
+    found = figures.far_over_floor(summaries)
+    lines = [f"Over {figures.FAR_OVER_FLOOR} of the floor, the transfer alone: {len(found)} cells, worst first"]
+    for ratio, name, summary in found:
+        cell, floor = summary.cell, summary.floors[name]
+        lines.append(
+            f"  {ratio:6.2f}  {data['titles'][name]:<20} {cell['collective']:<15}{cell['ranks']} ranks  "
+            f"{size_text(cell['bytes']):>7}  {time_text(summary.times[name]):>8} µs, "
+            f"{floor.name} ({floor.form}) {time_text(floor.us)} µs{'  ~' if summary.is_noisy else ''}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def floor_texts(summary, ours):
+    """Of each floor: its time and form, its ratio to the best peer, ours to it."""
+    texts = []
+    for key in ours:
+        floor = summary.floors.get(key)
+        texts.append(f"{time_text(floor.us)} {floor.form}" if floor else "-")
+        for ratio in (floor.to_best, floor.over) if floor else (None, None):
+            texts.append("-" if ratio is None else f"{ratio:.2f}")
+    return texts
+
+
 def table(data, collective, ranks, group):
     keys = [key for key in data["titles"] if any(key in s.times for s in group)]
     ours = [key for key in keys if key in figures.OURS]
-    names = [f"{key}" for key in keys] + [f"{key}/best" for key in ours] + ["best peer"]
+    floored = [key for key in ours if any(key in s.floors for s in group)]
+    names = [f"{key}" for key in keys] + [f"{key}/best" for key in ours]
+    for key in floored:
+        floor = figures.FLOORS[key][0]
+        names += [floor, f"{floor}/best", f"{key}/{floor}"]
+    names.append("best peer")
     widths = [max(len(name), 9) for name in names]
     lines = [f"{collective}, {ranks} ranks (µs)"]
     lines.append("  " + f"{'size':>7} " + "".join(f"  {name:>{width}}" for name, width in zip(names, widths)))
     for summary in group:
         texts = [time_text(summary.times[key]) if key in summary.times else "-" for key in keys]
         texts += [f"{summary.ratios[key]:.2f}" if key in summary.ratios else "-" for key in ours]
-        texts.append(summary.best or "-")
+        texts += floor_texts(summary, floored) + [summary.best or "-"]
         wrong = [key for key, count in summary.cell["wrong"].items() if count]
         marks = ("~" if summary.is_noisy else " ") + (f"  WRONG: {', '.join(wrong)}" if wrong else "")
         columns = "".join(f"  {text:>{width}}" for text, width in zip(texts, widths))

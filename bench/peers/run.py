@@ -4,7 +4,8 @@
 All programs are started at once and sleep; for each cell (collective, ranks, size) each one is measured in each round,
 A B C A B C ..., so that whatever else the machine does meets all of them. A time is the mean of a call over the
 iterations, of the slowest rank; a ratio is the median, over the rounds, of ours to the best peer's in the same round.
-Prints a table, and writes the raw figures as JSON and a page as HTML.
+Prints a table, and writes the raw figures as JSON and a page as HTML. With --floor, processes that do nothing but the
+transfer (bare.h) are measured beside the libraries: what no library could beat.
 
 Exit codes: 0 measured; 1 a wrong result; 2 usage; 3 our library is missing or has failed; 130 interrupted, with what
 was measured until then.
@@ -26,7 +27,7 @@ import time
 import figures
 import page
 import report
-from jobs import ALL_PEERS, ROOT, Failed, Job, find_peers, machine_ticks, ticks_of
+from jobs import ALL_PEERS, BARE, ROOT, Failed, Job, find_peers, machine_ticks, ticks_of
 
 KIB, MIB = 1 << 10, 1 << 20
 FULL = [8, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -66,7 +67,8 @@ def parse_arguments(words):
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="six sizes, 3 rounds, 0.05 s a cell: minutes")
-    add("--peers", type=list_of(str, ALL_PEERS), default=ALL_PEERS, help="default: " + ",".join(ALL_PEERS))
+    add("--peers", type=list_of(str, ALL_PEERS + BARE), default=ALL_PEERS, help="default: " + ",".join(ALL_PEERS))
+    add("--floor", action="store_true", help="the transfer alone beside them, in all its forms: " + ",".join(BARE))
     add("--ranks", type=list_of(int), default=[2, 4, 8], help="default: 2,4,8")
     add("--collectives", type=list_of(str, figures.COLLECTIVES), default=figures.COLLECTIVES)
     add("--sizes", type=list_of(parse_size), help="bytes, with K or M; default: 8 to 256M, fewer with --quick")
@@ -78,6 +80,8 @@ def parse_arguments(words):
     add("--html", metavar="FILE", help="the page")
     add("--text", metavar="FILE", help="the table, besides standard output")
     options = parser.parse_args(words)
+    if options.floor:
+        options.peers = options.peers + [key for key in BARE if key not in options.peers]
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.2)
     if options.rounds < 1 or options.seconds <= 0 or not all(1 < count <= 64 for count in options.ranks):
@@ -259,6 +263,7 @@ def main(words):
         "versions": campaign.versions,
         "skipped": campaign.skipped,
         "cells": campaign.cells,
+        "targets": figures.describe_verdicts([figures.summarize(cell) for cell in campaign.cells]),
     }
     text = report.render(data)
     if options.json != "-":

@@ -191,12 +191,12 @@ std::optional<transport::Parting> LinkSet::networkParting() {
   return std::nullopt;
 }
 
-// A network's bound is the connection, not the slots. What the GPU's memory is to hold are long
-// slots alone.
+// A network's bound is the connection, not the slots. What a GPU's memory is to hold are long slots
+// alone.
 transport::LinkOptions LinkSet::optionsFor(const transport::Transport& transport, Lane lane) const {
-  if (transport.caps().mapped) return parts_.geometry;
-  wire::LinkGeometry geometry = parts_.geometry;
   const bool isOnGpu = isOfGpus(lane) && parts_.gpu != nullptr;
+  if (transport.caps().mapped && !isOnGpu) return parts_.geometry;
+  wire::LinkGeometry geometry = parts_.geometry;
   geometry.shortCount = isOnGpu ? geometry.slotCount : 0;
   return {geometry, isOnGpu ? parts_.gpu : nullptr};
 }

@@ -266,6 +266,7 @@ Status Communicator::prepareGpuDirect() {
     gpuDirectView_ = judgeGpuDirect(*adapters, place, gpuDirectRulesOf(settings));
   }
   gpuDirectView_.slots.gpu = &accelerator;
+  gpuDirectView_.slots.reachesPeers = settings.integer("NCCL_P2P_DISABLE") == 0;
   TUTTI_TRY_ASSIGN(
       gpuDirect_,
       agreeOnGpuDirect(*bootstrap_, gpuDirectView_,

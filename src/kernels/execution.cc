@@ -270,7 +270,8 @@ Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) 
   if (message.bytes != data.bytes || message.signature != binding_.signature) [[unlikely]]
     return refuseMessage(step, source, data.bytes);
   const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
-  if (message.kind != wanted || (message.flags & ~wire::kOnGpu) != flags_) [[unlikely]]
+  const uint32_t place = port.view.gpuSlots != nullptr ? wire::kOnGpu : 0;
+  if (message.kind != wanted || (message.flags & ~place) != flags_) [[unlikely]]
     return takeOtherForm(step, at, data);
   if (data.refers) {
     takeReference(port, at, data);

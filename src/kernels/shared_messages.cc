@@ -160,6 +160,8 @@ Status Execution::takeOtherForm(const BoundStep& step, size_t at, StepData& data
   wire::LinkPort& port = *source.port;
   const wire::MessageHead& message = port.view.message(port.next);
   const bool fits = data.bytes > wire::kInlineBytes;
+  if ((message.flags & wire::kOnGpu) != 0 && port.view.gpuSlots == nullptr)
+    return refuseMessage(step, source, data.bytes);
   if ((message.flags & wire::kAnnounces) != 0 && fits) wire::answerAnnouncement(port);
   if ((message.flags & wire::kAgrees) == 0) flags_ = 0;
   if ((message.flags & wire::kOffersPlace) != 0 && fits && source.back != nullptr) {

@@ -11,30 +11,36 @@ struct Layout {
   uint32_t slotCount;
   uint32_t slotBytes;
   uint32_t zero;
-  Token token;
-  std::array<std::byte, sizeof(Offer) - 32> zeros;
+  OfferedMemory memory;
+  std::array<std::byte, sizeof(Offer) - 56> zeros;
 };
 static_assert(sizeof(Layout) == sizeof(Offer));
+static_assert(offsetof(Layout, memory) == 16 && sizeof(OfferedMemory) == 40);
 
 }  // namespace
 
-Offer encodeOffer(OfferKind kind, const wire::LinkGeometry& geometry, const Token& token) {
+Offer encodeOffer(OfferKind kind, const wire::LinkGeometry& geometry, const OfferedMemory& memory) {
   const Layout layout{.kind = static_cast<uint32_t>(kind),
                       .slotCount = geometry.slotCount,
                       .slotBytes = geometry.slotBytes,
                       .zero = 0,
-                      .token = token,
+                      .memory = memory,
                       .zeros = {}};
   Offer offer;
   std::memcpy(offer.data(), &layout, sizeof layout);
   return offer;
 }
 
-Result<Token> decodeOffer(const Offer& offer, OfferKind kind, const wire::LinkGeometry& geometry) {
+Result<OfferedMemory> decodeOffer(const Offer& offer, OfferKind kind,
+                                  const wire::LinkGeometry& geometry) {
   Layout layout;
   std::memcpy(&layout, offer.data(), sizeof layout);
-  const bool zeros = layout.zero == 0 && std::all_of(layout.zeros.begin(), layout.zeros.end(),
-                                                     [](std::byte b) { return b == std::byte{0}; });
+  // Within a process they are handed over without one.
+  const bool isOfGpu = layout.memory.gpuBytes != 0;
+  const bool fits = isOfGpu ? kind == OfferKind::kShm : layout.memory.gpuToken == Token{};
+  const bool zeros =
+      layout.zero == 0 && fits &&
+      std::ranges::all_of(layout.zeros, [](std::byte each) { return each == std::byte{0}; });
   if (layout.kind != static_cast<uint32_t>(kind) || !zeros) {
     return remoteError(
         "the link offer is garbled or another transport's (kind {:#x}, wanted {:#x})", layout.kind,
@@ -46,7 +52,7 @@ Result<Token> decodeOffer(const Offer& offer, OfferKind kind, const wire::LinkGe
         "settings differ",
         layout.slotCount, layout.slotBytes, geometry.slotCount, geometry.slotBytes);
   }
-  return layout.token;
+  return layout.memory;
 }
 
 Status checkGeometry(const wire::LinkGeometry& geometry) {

@@ -13,9 +13,9 @@ namespace {
 void read(const Offer& offer) {
   const wire::LinkGeometry geometry{.slotCount = 8, .slotBytes = 4096};
   for (const auto kind : {OfferKind::kLocal, OfferKind::kShm, OfferKind::kNet}) {
-    const auto token = decodeOffer(offer, kind, geometry);
+    const auto memory = decodeOffer(offer, kind, geometry);
     // What is accepted is what we would have written, byte by byte.
-    if (token.ok() && encodeOffer(kind, geometry, token.value()) != offer) std::abort();
+    if (memory.ok() && encodeOffer(kind, geometry, memory.value()) != offer) std::abort();
   }
 }
 

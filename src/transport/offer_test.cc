@@ -13,19 +13,26 @@ Token makeToken() {
   return token;
 }
 
-TEST(Offer, CarriesItsToken) {
-  const Offer offer = encodeOffer(OfferKind::kShm, kGeometry, makeToken());
-  EXPECT_EQ(decodeOffer(offer, OfferKind::kShm, kGeometry).value(), makeToken());
+OfferedMemory makeMemory() { return {.token = makeToken()}; }
+
+TEST(Offer, CarriesItsTokens) {
+  OfferedMemory memory = makeMemory();
+  const Offer offer = encodeOffer(OfferKind::kShm, kGeometry, memory);
+  EXPECT_EQ(decodeOffer(offer, OfferKind::kShm, kGeometry).value(), memory);
+  memory.gpuToken.fill(std::byte{9});
+  memory.gpuBytes = 4096;
+  const Offer withGpu = encodeOffer(OfferKind::kShm, kGeometry, memory);
+  EXPECT_EQ(decodeOffer(withGpu, OfferKind::kShm, kGeometry).value(), memory);
 }
 
 TEST(Offer, IsRefusedByAnotherTransport) {
-  const Offer offer = encodeOffer(OfferKind::kShm, kGeometry, makeToken());
+  const Offer offer = encodeOffer(OfferKind::kShm, kGeometry, makeMemory());
   EXPECT_EQ(decodeOffer(offer, OfferKind::kLocal, kGeometry).takeStatus().code(),
             Code::kRemoteError);
 }
 
 TEST(Offer, IsRefusedForAnotherGeometry) {
-  const Offer offer = encodeOffer(OfferKind::kShm, kGeometry, makeToken());
+  const Offer offer = encodeOffer(OfferKind::kShm, kGeometry, makeMemory());
   const Status count =
       decodeOffer(offer, OfferKind::kShm, {.slotCount = 8, .slotBytes = 128}).takeStatus();
   const Status bytes =
@@ -40,7 +47,7 @@ TEST(Offer, IsRefusedForAnotherGeometry) {
 TEST(Offer, WithAnyByteOutsideTheTokenChangedIsRefused) {
   for (size_t i = 0; i < sizeof(Offer); ++i) {
     if (i >= 16 && i < 32) continue;
-    Offer offer = encodeOffer(OfferKind::kLocal, kGeometry, makeToken());
+    Offer offer = encodeOffer(OfferKind::kLocal, kGeometry, makeMemory());
     offer[i] ^= std::byte{0x40};
     EXPECT_FALSE(decodeOffer(offer, OfferKind::kLocal, kGeometry).ok()) << "byte " << i;
   }

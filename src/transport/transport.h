@@ -97,10 +97,12 @@ struct Detour {
 };
 
 // For links whose long messages are a GPU's: whose, and which adapters of the network may reach it
-// from here. All outlive the links.
+// from here. Ranks of one host need no adapter: the sender's GPU writes to the receiver's. All
+// outlive the links.
 struct GpuSlots {
   device::Accelerator* gpu = nullptr;
   bool usesDmaBuffers = true;
+  bool reachesPeers = true;  // other GPUs of the host: without NCCL_P2P_DISABLE
   // By adapter, as tutti::net::GpuRegion has them; and those without, the nearest.
   std::vector<std::string> sendObstacles, receiveObstacles;
   std::vector<size_t> sendAdapters, receiveAdapters;
@@ -111,7 +113,7 @@ struct LinkOptions {
   LinkOptions(const wire::LinkGeometry& ofLink, const GpuSlots* ofGpu = nullptr)
       : geometry(ofLink), gpu(ofGpu) {}
   wire::LinkGeometry geometry;
-  const GpuSlots* gpu = nullptr;  // null: host memory; those that share memory take nothing else
+  const GpuSlots* gpu = nullptr;  // null: host memory
 };
 
 // Thread-safe. Lives as long as the process's communicators.

@@ -278,7 +278,8 @@ FAKE_CUDA cuPointerGetAttribute(void* value, int attribute, Pointer address) {
   return kSuccess;
 }
 
-// Memory in files, which may be mapped here, and is given to nobody else.
+// Memory in files, which may be mapped here, and is given to other processes where
+// FAKE_CUDA=shares.
 FAKE_CUDA cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
   *bytes = size_t{2} << 20;
   return kSuccess;
@@ -328,14 +329,24 @@ FAKE_CUDA cuMemUnmap(Pointer address, size_t) {
   return kSuccess;
 }
 FAKE_CUDA cuMemSetAccess(Pointer, size_t, const void*, size_t) { return kSuccess; }
-FAKE_CUDA_REFUSES(cuMemExportToShareableHandle)
+FAKE_CUDA cuMemExportToShareableHandle(void* fd, unsigned long long handle, int,
+                                       unsigned long long) {
+  const char* mode = std::getenv("FAKE_CUDA");
+  if (mode == nullptr || std::strcmp(mode, "shares") != 0) return kNotSupported;
+  *static_cast<int*>(fd) = ::dup(static_cast<int>(handle));
+  return kSuccess;
+}
+FAKE_CUDA cuMemImportFromShareableHandle(unsigned long long* handle, void* fd, int) {
+  const int copy = ::dup(static_cast<int>(reinterpret_cast<intptr_t>(fd)));
+  *handle = static_cast<unsigned long long>(copy);
+  return copy < 0 ? kInvalidValue : kSuccess;
+}
 FAKE_CUDA_REFUSES(cuMemGetAddressRange_v2)
 FAKE_CUDA_REFUSES(cuCtxEnablePeerAccess)
 FAKE_CUDA_REFUSES(cuIpcGetMemHandle)
 FAKE_CUDA_REFUSES(cuIpcOpenMemHandle_v2)
 FAKE_CUDA_REFUSES(cuIpcCloseMemHandle)
 FAKE_CUDA_REFUSES(cuMemRetainAllocationHandle)
-FAKE_CUDA_REFUSES(cuMemImportFromShareableHandle)
 
 // ---- streams
 

@@ -60,7 +60,8 @@ class Bed:
         print(f"{name}: {failure or 'right'}", flush=True)
         self.failures += failure is not None
 
-    def expect(self, name, operation, *, options=ONE_SIZE, says=None, moves=True, sends=True, **settings):
+    def expect(self, name, operation, *, options=ONE_SIZE, says=None, says_not=None, moves=True, sends=True,
+               **settings):
         """`moves`: by GPUDirect; None: over a network that counts nothing."""
         output, counts, failure = self.run(operation, options, **settings)
         if failure is None and "of which there is none here" in output:
@@ -72,6 +73,8 @@ class Bed:
         counted = moves is not None
         if failure is None and says is not None and not re.search(says, output):
             failure = f"the log lacks {says!r}: {output[-1500:]}"
+        if failure is None and says_not is not None and says_not in output:
+            failure = f"the log says {says_not!r}"
         if failure is None and counted and moves != (counts["receives"] > 0 and counts["flushes"] > 0):
             failure = f"{counts} of a call that {'is' if moves else 'is not'} to go by GPUDirect"
         if failure is None and counted and moves and sends != (counts["sends"] > 0):
@@ -110,7 +113,16 @@ def main():
     several = int(os.environ.get("TUTTI_CHECK_RANKS", "4"))
     for operation in hosts_check.OPERATIONS if several > 2 else ():
         bed.expect(f"{operation}, {several - 1} ranks", operation, ranks=several - 1)
-        bed.expect(f"{operation}, {several} ranks on 2 hosts", operation, ranks=several, hosts=2)
+        # Who sends nothing within its host says nothing of it.
+        says = None if operation in ("reduce", "gather") else r"link of GPU ranks 0 -> \d: from GPU to GPU"
+        bed.expect(f"{operation}, {several} ranks on 2 hosts", operation, ranks=several, hosts=2, says=says,
+                   FAKE_CUDA="shares")
+    for operation in ("all_reduce", "alltoall") if several > 2 else ():
+        bed.expect(f"{operation}, 2 threads a host", operation, options=[*ONE_SIZE, "-t", "2"], FAKE_CUDA="shares",
+                   says=r"link of GPU ranks 0 -> 1: from GPU to GPU")
+    if several > 2:
+        bed.expect(f"GPUs that reach no others, {several} ranks on 2 hosts", "all_reduce", ranks=several, hosts=2,
+                   says_not="from GPU to GPU", NCCL_P2P_DISABLE=1)
     if rest:
         over_verbs(bed, rest[0])
     return 1 if bed.failures else 0

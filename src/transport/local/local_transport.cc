@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/mapping.h"
+#include "transport/gpu_slots.h"
 #include "transport/offer.h"
 
 namespace tutti::transport::local {
@@ -14,46 +15,58 @@ namespace tutti::transport::local {
 // Link memory on its way from receiver to sender. Any thread.
 class Exchange {
  public:
-  void put(const Token& token, std::shared_ptr<UniqueMapping> memory) {
+  struct Place {
+    std::shared_ptr<UniqueMapping> memory;  // null: there is none
+    GpuSlotOffer gpuSlots;
+  };
+
+  void put(const Token& token, Place place) {
     std::lock_guard lock(mutex_);
-    waiting_.emplace(token, std::move(memory));
+    waiting_.emplace(token, std::move(place));
   }
 
-  // Null when there is none.
-  std::shared_ptr<UniqueMapping> take(const Token& token) {
+  Place take(const Token& token) {
     std::lock_guard lock(mutex_);
     const auto found = waiting_.find(token);
-    if (found == waiting_.end()) return nullptr;
-    std::shared_ptr<UniqueMapping> memory = std::move(found->second);
+    if (found == waiting_.end()) return {};
+    Place place = std::move(found->second);
     waiting_.erase(found);
-    return memory;
+    return place;
   }
 
  private:
   std::mutex mutex_;
-  std::map<Token, std::shared_ptr<UniqueMapping>> waiting_;  // guarded by mutex_
+  std::map<Token, Place> waiting_;  // guarded by mutex_
 };
 
 namespace {
 
 class LocalEnd : public LinkEnd {
  public:
-  LocalEnd(std::shared_ptr<UniqueMapping> memory, const wire::LinkGeometry& geometry)
-      : memory_(std::move(memory)), view_(wire::viewLink(memory_->get(), geometry)) {}
+  LocalEnd(std::shared_ptr<UniqueMapping> memory, std::unique_ptr<device::DeviceMemory> gpuSlots,
+           const wire::LinkGeometry& geometry)
+      : memory_(std::move(memory)),
+        gpuSlots_(std::move(gpuSlots)),
+        view_(viewWithGpuSlots(memory_->get(), geometry, gpuSlots_.get())) {}
   const wire::LinkView& view() const override { return view_; }
   Motor* motor() override { return nullptr; }
 
  private:
   const std::shared_ptr<UniqueMapping> memory_;  // shared by the two ends, and the exchange in
                                                  // between
+  const std::unique_ptr<device::DeviceMemory> gpuSlots_;  // this end's mapping of them
   const wire::LinkView view_;
 };
 
 class LocalReceiverEnd final : public LocalEnd {
  public:
-  LocalReceiverEnd(std::shared_ptr<UniqueMapping> memory, const wire::LinkGeometry& geometry,
-                   std::shared_ptr<Exchange> exchange, const Token& token)
-      : LocalEnd(std::move(memory), geometry), exchange_(std::move(exchange)), token_(token) {}
+  LocalReceiverEnd(std::shared_ptr<UniqueMapping> memory,
+                   std::unique_ptr<device::DeviceMemory> gpuSlots,
+                   const wire::LinkGeometry& geometry, std::shared_ptr<Exchange> exchange,
+                   const Token& token)
+      : LocalEnd(std::move(memory), std::move(gpuSlots), geometry),
+        exchange_(std::move(exchange)),
+        token_(token) {}
   ~LocalReceiverEnd() override { exchange_->take(token_); }
 
  private:
@@ -70,7 +83,8 @@ std::string LocalTransport::obstacle(const bootstrap::PeerInfo& sender,
   return sender.processHash == receiver.processHash ? "" : "other process";
 }
 
-Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo&, const bootstrap::PeerInfo&,
+Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo& sender,
+                                         const bootstrap::PeerInfo& receiver,
                                          const LinkOptions& options) {
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
@@ -81,10 +95,16 @@ Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo&, const boots
   auto memory = std::make_shared<UniqueMapping>(std::move(pages));
   Token token;
   rng_.fill(token);
-  exchange_->put(token, memory);
-  return Listening{
-      .end = std::make_unique<LocalReceiverEnd>(std::move(memory), geometry, exchange_, token),
-      .offer = encodeOffer(OfferKind::kLocal, geometry, token)};
+  GpuSlotMemory slots = makeGpuSlots(sender, receiver, options);
+  Exchange::Place place{.memory = memory, .gpuSlots = {}};
+  if (slots.memory != nullptr && markGpuSlots(*options.gpu->gpu, *slots.memory, token)) {
+    place.gpuSlots = {
+        .handle = std::move(slots.handle), .token = token, .bytes = slots.memory->bytes()};
+  }
+  exchange_->put(token, std::move(place));
+  return Listening{.end = std::make_unique<LocalReceiverEnd>(
+                       std::move(memory), std::move(slots.memory), geometry, exchange_, token),
+                   .offer = encodeOffer(OfferKind::kLocal, geometry, {.token = token})};
 }
 
 Result<std::unique_ptr<LinkEnd>> LocalTransport::connect(const bootstrap::PeerInfo& sender,
@@ -93,14 +113,16 @@ Result<std::unique_ptr<LinkEnd>> LocalTransport::connect(const bootstrap::PeerIn
                                                          const Offer& offer) {
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
-  TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kLocal, geometry));
-  std::shared_ptr<UniqueMapping> memory = exchange_->take(token);
-  if (memory == nullptr || memory->bytes() != wire::linkBytes(geometry)) {
+  TUTTI_TRY_ASSIGN(const OfferedMemory offered, decodeOffer(offer, OfferKind::kLocal, geometry));
+  Exchange::Place place = exchange_->take(offered.token);
+  if (place.memory == nullptr || place.memory->bytes() != wire::linkBytes(geometry)) {
     return remoteError(
         "rank {}: rank {} has no link under the token it offered (withdrawn, or taken before)",
         sender.rank, receiver.rank);
   }
-  std::unique_ptr<LinkEnd> end = std::make_unique<LocalEnd>(std::move(memory), geometry);
+  auto gpuSlots = mapGpuSlots(sender, receiver, options, std::move(place.gpuSlots));
+  std::unique_ptr<LinkEnd> end =
+      std::make_unique<LocalEnd>(std::move(place.memory), std::move(gpuSlots), geometry);
   return end;
 }
 

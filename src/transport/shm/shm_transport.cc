@@ -1,10 +1,12 @@
 #include "transport/shm/shm_transport.h"
 
-#include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/char_field.h"
 #include "base/mapping.h"
 #include "base/segment.h"
+#include "transport/gpu_slots.h"
 #include "transport/offer.h"
 #include "transport/shm/sender_segments.h"
 
@@ -16,30 +18,71 @@ constexpr SegmentPurpose kLinkPurpose{
 
 class ShmEnd : public LinkEnd {
  public:
-  ShmEnd(UniqueMapping memory, const wire::LinkGeometry& geometry)
-      : memory_(std::move(memory)), view_(wire::viewLink(memory_.get(), geometry)) {}
+  ShmEnd(UniqueMapping memory, std::unique_ptr<device::DeviceMemory> gpuSlots,
+         const wire::LinkGeometry& geometry)
+      : memory_(std::move(memory)),
+        gpuSlots_(std::move(gpuSlots)),
+        view_(viewWithGpuSlots(memory_.get(), geometry, gpuSlots_.get())) {}
   const wire::LinkView& view() const override { return view_; }
   Motor* motor() override { return nullptr; }
 
  private:
   const UniqueMapping memory_;
+  const std::unique_ptr<device::DeviceMemory> gpuSlots_;  // this end's mapping of them
   const wire::LinkView view_;
+};
+
+// What is for one process to take, until it was taken or this goes.
+class Offering {
+ public:
+  static Result<Offering> make(bootstrap::Handoff& handoff, const UniqueFd& fd) {
+    TUTTI_TRY_ASSIGN(const bootstrap::HandoffToken token, handoff.offer(fd.get(), 1));
+    return Offering(handoff, token);
+  }
+  Offering(Offering&& other) noexcept
+      : handoff_(std::exchange(other.handoff_, nullptr)), token_(other.token_) {}
+  Offering& operator=(Offering&&) = delete;
+  ~Offering() {
+    if (handoff_ != nullptr) handoff_->withdraw(token_);  // harmless when it was taken
+  }
+  const bootstrap::HandoffToken& token() const { return token_; }
+
+ private:
+  Offering(bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token)
+      : handoff_(&handoff), token_(token) {}
+  bootstrap::Handoff* handoff_;
+  bootstrap::HandoffToken token_;
+};
+
+struct Offerings {
+  Offering link;
+  std::optional<Offering> gpuSlots;
 };
 
 class ShmReceiverEnd final : public ShmEnd {
  public:
-  ShmReceiverEnd(UniqueMapping memory, const wire::LinkGeometry& geometry,
-                 bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token,
+  ShmReceiverEnd(UniqueMapping memory, std::unique_ptr<device::DeviceMemory> gpuSlots,
+                 const wire::LinkGeometry& geometry, Offerings offerings,
                  const SegmentOwner& sender)
-      : ShmEnd(std::move(memory), geometry), handoff_(handoff), token_(token), segments_(sender) {}
-  ~ShmReceiverEnd() override { handoff_.withdraw(token_); }  // harmless when it was taken
+      : ShmEnd(std::move(memory), std::move(gpuSlots), geometry),
+        offerings_(std::move(offerings)),
+        segments_(sender) {}
   wire::SegmentMapper* mapper() override { return &segments_; }
 
  private:
-  bootstrap::Handoff& handoff_;
-  const bootstrap::HandoffToken token_;
+  const Offerings offerings_;
   SenderSegments segments_;
 };
+
+// None where they cannot be handed over.
+std::optional<Offering> offerGpuSlots(bootstrap::Handoff& handoff, const LinkOptions& options,
+                                      const GpuSlotMemory& slots) {
+  if (slots.memory == nullptr) return std::nullopt;
+  Result<Offering> offering = Offering::make(handoff, slots.handle);
+  if (!offering.ok()) return std::nullopt;
+  if (!markGpuSlots(*options.gpu->gpu, *slots.memory, offering->token())) return std::nullopt;
+  return std::move(offering).value();
+}
 
 }  // namespace
 
@@ -66,30 +109,48 @@ Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
                          receiver.rank, sender.rank);
   }
   TUTTI_TRY_ASSIGN(Segment segment, createSegment(wire::linkBytes(geometry), kLinkPurpose));
-  TUTTI_TRY_ASSIGN(const bootstrap::HandoffToken token,
-                   options_.handoff->offer(segment.fd.get(), 1));
+  TUTTI_TRY_ASSIGN(Offering link, Offering::make(*options_.handoff, segment.fd));
+  GpuSlotMemory slots = makeGpuSlots(sender, receiver, options);
+  Offerings offerings{.link = std::move(link),
+                      .gpuSlots = offerGpuSlots(*options_.handoff, options, slots)};
+  OfferedMemory offered{.token = offerings.link.token()};
+  if (offerings.gpuSlots) {
+    offered.gpuToken = offerings.gpuSlots->token();
+    offered.gpuBytes = slots.memory->bytes();
+  }
   const SegmentOwner owner{.handoffName = textOf(sender.handoffName), .rank = sender.rank};
-  return Listening{.end = std::make_unique<ShmReceiverEnd>(std::move(segment.memory), geometry,
-                                                           *options_.handoff, token, owner),
-                   .offer = encodeOffer(OfferKind::kShm, geometry, token)};
+  return Listening{
+      .end = std::make_unique<ShmReceiverEnd>(std::move(segment.memory), std::move(slots.memory),
+                                              geometry, std::move(offerings), owner),
+      .offer = encodeOffer(OfferKind::kShm, geometry, offered)};
 }
 
-Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo&,
+// Its own texts name a socket.
+Result<UniqueFd> ShmTransport::take(const bootstrap::PeerInfo& receiver, const Token& token) const {
+  Result<UniqueFd> fd =
+      bootstrap::Handoff::take(textOf(receiver.handoffName), token, options_.timeout);
+  if (fd.status().code() == Code::kRemoteError)
+    return remoteError("rank {} did not link up: {}", receiver.rank, fd.status().message());
+  return fd;
+}
+
+Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo& sender,
                                                        const bootstrap::PeerInfo& receiver,
                                                        const LinkOptions& options,
                                                        const Offer& offer) {
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
-  TUTTI_TRY_ASSIGN(const Token token, decodeOffer(offer, OfferKind::kShm, geometry));
-  Result<UniqueFd> fd =
-      bootstrap::Handoff::take(textOf(receiver.handoffName), token, options_.timeout);
-  // Its own texts name a socket.
-  if (fd.status().code() == Code::kRemoteError)
-    return remoteError("rank {} did not link up: {}", receiver.rank, fd.status().message());
-  TUTTI_TRY(fd.takeStatus());
+  TUTTI_TRY_ASSIGN(const OfferedMemory offered, decodeOffer(offer, OfferKind::kShm, geometry));
+  TUTTI_TRY_ASSIGN(const UniqueFd fd, take(receiver, offered.token));
   TUTTI_TRY_ASSIGN(UniqueMapping memory,
-                   mapSegment(fd.value(), wire::linkBytes(geometry), SegmentAccess::kReadWrite));
-  std::unique_ptr<LinkEnd> end = std::make_unique<ShmEnd>(std::move(memory), geometry);
+                   mapSegment(fd, wire::linkBytes(geometry), SegmentAccess::kReadWrite));
+  GpuSlotOffer slots{.handle = {}, .token = offered.gpuToken, .bytes = offered.gpuBytes};
+  if (slots.bytes != 0) {
+    TUTTI_TRY_ASSIGN(slots.handle, take(receiver, slots.token));
+  }
+  auto gpuSlots = mapGpuSlots(sender, receiver, options, std::move(slots));
+  std::unique_ptr<LinkEnd> end =
+      std::make_unique<ShmEnd>(std::move(memory), std::move(gpuSlots), geometry);
   return end;
 }
 

@@ -30,6 +30,8 @@ class ShmTransport final : public Transport {
                                            const LinkOptions& options, const Offer& offer) override;
 
  private:
+  Result<UniqueFd> take(const bootstrap::PeerInfo& receiver,
+                        const bootstrap::HandoffToken& token) const;
   const Caps caps_{.name = "shm",
                    .mapped = true,
                    .mapsSegments = true,

@@ -6,7 +6,8 @@
 //                           [--line-bytes 65536] [--stage-bytes 131072] [--no-early]
 //                           [--transfer-bytes 8388608]
 //                           [--images folder with 0.fatbin, 1.fatbin, …]
-//   Both with [--shared]: outputs are written directly, as if they were registered.
+//   Both with [--shared [--plain]]: outputs are written directly, as if they were registered; and
+//   by all-gathers and all-to-alls without pumps.
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -79,6 +80,7 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .startsEarly = !arguments.contains("no-early"),
           .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0"))),
           .sharesBuffers = arguments.contains("shared"),
+          .storesPlainly = arguments.contains("plain"),
           .images = get(arguments, "images", "")};
 }
 

@@ -68,7 +68,8 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
           .maxBlocks = limits_.maxBlocks,
-          .prefersEngines = limits_.prefersEngines};
+          .prefersEngines = limits_.prefersEngines,
+          .storesPlainly = limits_.storesPlainly};
 }
 
 GpuRequest GpuChooser::requestFor(const plan::CallShape& shape) {

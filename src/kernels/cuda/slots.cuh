@@ -27,6 +27,7 @@
 // costs registers: the others took 2 % longer with it (2026-11-22, 4 × H200, all-reduce of 1 GB).
 #pragma once
 
+#include "kernels/cuda/plain_stores.cuh"
 #include "kernels/cuda/pump.cuh"
 #include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/rings.cuh"
@@ -560,7 +561,12 @@ __device__ __forceinline__ bool runSlotCall(const wire::GpuLaunch& launch, const
   const uint32_t written = SlotCall::written(slots.roles, Policy::kFolds);
   const uint32_t writers = SlotCall::writers(slots.roles, Policy::kFolds);
   if (isDirect) slots.writeDirectly(Policy::kFolds);
-  isFine = runPumps<kMost, Policy>(slots, shared);
+  isFine = true;
+  if (kShares && !Policy::kFolds && isDirect && isPlain(call)) {
+    storePlainly<kMost>(slots);
+  } else {
+    isFine = runPumps<kMost, Policy>(slots, shared);
+  }
   if (__syncthreads_and(isFine ? 1 : 0) == 0) return false;
   if (!isDirect) return true;
   if (isSpeaker) isFine = finish(view, slots.awaited(keeper), written, writers, keeper);

@@ -6,14 +6,16 @@
 //                           [--line-bytes 65536] [--stage-bytes 131072] [--no-early]
 //                           [--transfer-bytes 8388608]
 //                           [--images folder with 0.fatbin, 1.fatbin, …]
-//   Both with [--shared [--plain]]: outputs are written directly, as if they were registered; and
-//   by all-gathers and all-to-alls without pumps.
+//   gpu_kernels_bench steps [--sizes 4K,64K,256K,1M,4M]   those of the host's executor on a GPU
+//   The first two with [--shared [--plain]]: outputs are written directly, as if they were
+//   registered; and by all-gathers and all-to-alls without pumps.
 #include <cstring>
 #include <map>
 #include <sstream>
 #include <string>
 
 #include "check.h"
+#include "steps.h"
 #include "timing.h"
 
 namespace {
@@ -118,6 +120,13 @@ int time(const Arguments& arguments) {
   return 0;
 }
 
+int steps(const Arguments& arguments) {
+  tutti::bench::StepOptions options;
+  for (const std::string& size : split(get(arguments, "sizes", "4K,64K,256K,1M,4M")))
+    options.sizes.push_back(parseBytes(size));
+  return tutti::bench::timeSteps(options);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -132,7 +141,9 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "check") return check(arguments);
   if (what == "time") return time(arguments);
-  std::fprintf(stderr,
-               "gpu_kernels_bench check|time; the head of bench/gpu/main.cc lists the options\n");
+  if (what == "steps") return steps(arguments);
+  std::fprintf(
+      stderr,
+      "gpu_kernels_bench check|time|steps; the head of bench/gpu/main.cc lists the options\n");
   return 2;
 }

@@ -150,7 +150,8 @@ sim::SimCall callOf(const SimSweep& sweep, uint64_t bytes, int32_t rankCount) {
 Result<sim::Cluster> readCluster(const SimSweep& sweep, int32_t nodeCount) {
   TUTTI_TRY_ASSIGN(sim::Cluster cluster, sim::readCluster({.source = sweep.clusterFile,
                                                            .nodeCount = nodeCount,
-                                                           .rankCount = sweep.rankCount}));
+                                                           .rankCount = sweep.rankCount,
+                                                           .mayBePipe = true}));
   for (const auto& [link, factor] : sweep.links) TUTTI_TRY(cluster.scaleLink(link, factor));
   for (const auto& [rank, factor] : sweep.stragglers) TUTTI_TRY(cluster.slowRank(rank, factor));
   return cluster;

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 
+#include "base/read_file.h"
 namespace tutti {
 namespace {
 
@@ -38,23 +38,6 @@ int replace(const std::string& path, std::string_view content, mode_t mode) {
   TemporaryFile file(folderOf(path), mode);
   const int error = file.write(content);
   return error == 0 ? file.giveName(path, 0) : error;
-}
-
-Result<std::string> readUpTo(int fd, const std::string& path, size_t maxBytes) {
-  std::string text;
-  constexpr size_t kStepBytes = 64 * 1024;
-  for (;;) {
-    const size_t known = text.size();
-    text.resize(std::min(known + kStepBytes, maxBytes + 1));
-    const ssize_t bytes = ::read(fd, text.data() + known, text.size() - known);
-    if (bytes < 0 && errno == EINTR) {
-      text.resize(known);
-      continue;
-    }
-    if (bytes < 0) return systemError("read", path, errno);
-    text.resize(known + static_cast<size_t>(bytes));
-    if (bytes == 0 || text.size() > maxBytes) return text;
-  }
 }
 
 }  // namespace
@@ -113,7 +96,10 @@ Result<std::string> readWholeFile(const std::string& path, size_t maxBytes) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return systemError("stat", path, errno);
   if (!S_ISREG(info.st_mode)) return invalidArgument("{}: is no regular file", path);
-  return readUpTo(fd.get(), path, maxBytes);
+  std::string text;
+  const int error = readUpTo(fd.get(), maxBytes + 1, text);
+  if (error != 0) return systemError("read", path, error);
+  return text;
 }
 
 Status writeWholeFile(const std::string& path, std::string_view content, mode_t mode) {

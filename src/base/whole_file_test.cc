@@ -84,6 +84,17 @@ TEST_F(WholeFile, IsRefusedWithItsNameAndLeavesNothing) {
   EXPECT_EQ(fileCount(), 0u);
 }
 
+TEST_F(WholeFile, IsReadUpToTheBytesAskedFor) {
+  std::string content;
+  for (int i = 0; content.size() < 300'000; ++i) content += std::to_string(i);
+  ASSERT_TRUE(writeWholeFile(path("long"), content).ok());
+  EXPECT_EQ(readFile(path("long")), content);
+  EXPECT_EQ(readFile(path("long"), 10), content.substr(0, 10));
+  EXPECT_EQ(readWholeFile(path("long"), content.size()).value(), content);
+  // One byte more tells that the limit was passed.
+  EXPECT_EQ(readWholeFile(path("long"), 100'000).value(), content.substr(0, 100'001));
+}
+
 TEST_F(WholeFile, IsAskedForWithoutBeingMade) {
   EXPECT_TRUE(checkWritable(path("f")).ok());
   EXPECT_EQ(fileCount(), 0u);

@@ -16,18 +16,18 @@ Result<topology::Description> readNode(const std::string& file, const std::strin
   return topology::completeFromFile(description, profile);
 }
 
-// A pipe is what somebody hands the text over by, as the Python package does.
-Result<std::string> readText(const std::string& path, size_t maxBytes) {
+Result<std::string> readText(const ClusterFileOptions& options, size_t maxBytes) {
   std::error_code unknown;  // the reader tells of it
-  if (!std::filesystem::is_fifo(path, unknown)) return readWholeFile(path, maxBytes);
-  return readFile(path, maxBytes + 1);
+  const bool isPipe = options.mayBePipe && std::filesystem::is_fifo(options.source, unknown);
+  if (!isPipe) return readWholeFile(options.source, maxBytes);
+  return readFile(options.source, maxBytes + 1);
 }
 
 }  // namespace
 
 Result<Cluster> readCluster(const ClusterFileOptions& options) {
   constexpr size_t kMostBytes = 16_MiB;
-  TUTTI_TRY_ASSIGN(const std::string text, readText(options.source, kMostBytes));
+  TUTTI_TRY_ASSIGN(const std::string text, readText(options, kMostBytes));
   if (text.size() > kMostBytes)
     return invalidArgument("{}: more than 16 MiB: no cluster file", options.source);
   return parseCluster(text, options, readNode);

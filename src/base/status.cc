@@ -1,8 +1,10 @@
 #include "base/status.h"
 
+#include <cerrno>
 #include <cstring>
 #include <new>
 
+#include "base/descriptor_limit.h"
 #include "base/log.h"
 
 namespace tutti {
@@ -43,6 +45,13 @@ Status makeError(Code code, std::string message, std::source_location where) {
 
 Status systemError(std::string_view call, std::string_view subject, int errnoValue,
                    std::source_location where) {
+  if (errnoValue == EMFILE) {
+    return makeError(Code::kSystemError,
+                     fmt::format("{} {}: needs one more file descriptor, but the limit of this "
+                                 "process is {} (ulimit -n)",
+                                 call, subject, descriptorLimit()),
+                     where);
+  }
   char text[128] = "";
   const char* reason = strerror_r(errnoValue, text, sizeof text);
   return makeError(Code::kSystemError, fmt::format("{} {}: {}", call, subject, reason), where);

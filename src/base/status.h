@@ -105,7 +105,7 @@ Status internalError(LocatedFormat<Args...> format, Args&&... args) {
   return makeError(Code::kInternalError, fmt::format(format.format, std::forward<Args>(args)...),
                    format.where);
 }
-// "open /tmp/x: No such file or directory"
+// "open /tmp/x: No such file or directory"; for want of a descriptor with the limit of the process
 Status systemError(std::string_view call, std::string_view subject, int errnoValue,
                    std::source_location where = std::source_location::current());
 

@@ -1,10 +1,14 @@
 #include "bootstrap/acceptor.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
+#include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "bootstrap/socket.h"
 
@@ -98,23 +102,32 @@ bool Acceptor::acceptOne(HalfOpen& slot) {
   if (!fd) {
     if (errno == EINTR || isTransientAcceptError(errno)) return true;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      if (!hasWarnedOfLimit_) {
-        hasWarnedOfLimit_ = true;
-        log::warn(
-            "{} cannot accept a connection: it needs one more file descriptor or buffer, "
-            "the limit of this process is {} descriptors (ulimit -n); trying again",
-            options_.who, descriptorLimit());
-      }
+      noteObstacle(errno);
       pauseListening(options_.clock->now() + kDescriptorPause);
     }
     return false;
   }
+  obstacle_.clear();
   const uint64_t key = keyOf(static_cast<uint64_t>(&slot - slots_.data()));
   if (!poller_->add(fd.get(), key, Interest::kRead).ok()) return true;
   slot.fd = std::move(fd);
   slot.handshake.emplace(options_.key, options_.purpose);
   slot.since = options_.clock->now();
   return true;
+}
+
+// Names the process: the message may be read in another.
+void Acceptor::noteObstacle(int errnoValue) {
+  char text[128] = "";
+  obstacle_ =
+      errnoValue == EMFILE
+          ? fmt::format(
+                "needs one more file descriptor, but the limit of process {} is "
+                "{} (ulimit -n)",
+                ::getpid(), descriptorLimit())
+          : fmt::format("process {}: {}", ::getpid(), ::strerror_r(errnoValue, text, sizeof text));
+  if (std::exchange(hasWarnedOfLimit_, true)) return;
+  log::warn("{} cannot accept a connection: {}; trying again", options_.who, obstacle_);
 }
 
 Acceptor::HalfOpen* Acceptor::findFree(std::vector<Accepted>& accepted) {

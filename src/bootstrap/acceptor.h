@@ -57,6 +57,8 @@ class Acceptor {
 
   const SocketAddress& address() const { return address_; }
   const Counters& counters() const { return counters_; }
+  // Why those that wait to be accepted are not, as part of a message; empty: nothing in the way.
+  const std::string& obstacle() const { return obstacle_; }
 
   // For an event with one of its keys. Appends the connections that are through.
   void onEvent(uint64_t key, std::vector<Accepted>& accepted);
@@ -79,6 +81,7 @@ class Acceptor {
   uint64_t keyOf(uint64_t slot) const { return options_.firstPollerKey + slot; }
   void acceptAll(std::vector<Accepted>& accepted);
   bool acceptOne(HalfOpen& slot);
+  void noteObstacle(int errnoValue);
   HalfOpen* findFree(std::vector<Accepted>& accepted);
   HalfOpen* evictOne();
   void advance(HalfOpen& slot, std::vector<Accepted>& accepted);
@@ -93,6 +96,7 @@ class Acceptor {
   Poller* poller_;
   SocketAddress address_;
   Counters counters_;
+  std::string obstacle_;
   bool hasWarnedOfLimit_ = false;
   bool isFull_ = false;              // paused because no slot is free
   std::optional<Instant> resumeAt_;  // set while paused

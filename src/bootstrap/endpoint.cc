@@ -244,6 +244,7 @@ Status Endpoint::startService() {
   if (!poller_) {
     TUTTI_TRY_ASSIGN(poller_, Poller::open());
   }
+  readBuffer_.resize(kReadBytes);
   TUTTI_TRY_ASSIGN(thread_, startThread("tutti-boot", [this] { serve(); }));
   return {};
 }
@@ -314,8 +315,7 @@ void Endpoint::onReadable(uint64_t key) {
   const auto found = incoming_.find(key);
   if (found == incoming_.end()) return;
   Incoming& incoming = found->second;
-  std::array<std::byte, kReadBytes> buffer;
-  const IoResult read = readSome(incoming.fd.get(), buffer);
+  const IoResult read = readSome(incoming.fd.get(), readBuffer_);
   if (read.state == IoState::kWouldBlock) return;
   if (read.state == IoState::kClosed) {
     drop(key, incoming.decoder.isAtBoundary() ? "closed its connection"
@@ -323,7 +323,7 @@ void Endpoint::onReadable(uint64_t key) {
     return;
   }
   std::vector<Frame> frames;
-  const FrameFault fault = incoming.decoder.feed(std::span(buffer).first(read.count), frames);
+  const FrameFault fault = incoming.decoder.feed(std::span(readBuffer_).first(read.count), frames);
   std::string why;
   for (Frame& frame : frames) deliver(incoming, std::move(frame), why);
   if (fault != FrameFault::kNone) why = fmt::format("sent {}", toText(fault));
@@ -400,9 +400,12 @@ bool Endpoint::mayStillHear(Rank self, Rank peer) const {
   });
 }
 
-// A peer that our messages do not reach may fail for want of them. "; rank 1 (...) could not be
-// reached at ...", or "" where all take what the rank sends.
+// A peer that our messages do not reach may fail for want of them, and one whose connection we
+// cannot accept does not reach us. "; rank 1 (...) could not be reached at ...", or "".
 std::string Endpoint::unreachedBy(Rank self) const {
+  if (acceptor_ && !acceptor_->obstacle().empty())
+    return fmt::format("; rank {} accepts no connection: it {}", index(self),
+                       acceptor_->obstacle());
   for (const auto& [pair, outgoing] : outgoing_) {
     if (pair.first != self) continue;
     if (const std::string why = outgoing->whyUnreached(); !why.empty())

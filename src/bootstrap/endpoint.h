@@ -146,6 +146,8 @@ class Endpoint {
   IncomingMap incoming_;
   OutgoingMap outgoing_;
   std::unordered_map<uint64_t, std::pair<Rank, Rank>> outgoingKeys_;
+  std::vector<std::byte> readBuffer_;  // not on the thread's stack, which may be as small (ulimit
+                                       // -s)
   std::thread thread_;
 };
 

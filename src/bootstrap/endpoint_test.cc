@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "base/descriptor_limit.h"
 #include "bootstrap/bytes.h"
 #include "bootstrap/test_client.h"
 

@@ -183,7 +183,7 @@ Status Handoff::Impl::start() {
   if (thread.joinable()) return {};
   const std::string wanted = "tutti-" + randomHex(rng, 16);
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return descriptorError("socket", "for handing over memory", errno);
+  if (!fd) return systemError("socket", "for handing over memory", errno);
   const UnixAddress address = abstractAddress(wanted);
   if (::bind(fd.get(), generic(address), address.size) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     return systemError("bind", "abstract Unix socket " + wanted, errno);
@@ -310,7 +310,7 @@ Result<HandoffToken> Handoff::offer(int fd, int maxTakes) {
   std::lock_guard lock(impl_->mutex);
   TUTTI_TRY(impl_->start());
   UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) return descriptorError("dup", "memory to hand over", errno);
+  if (!copy) return systemError("dup", "memory to hand over", errno);
   HandoffToken token;
   impl_->rng.fill(token);
   impl_->offers.push_back({token, std::move(copy), maxTakes});
@@ -346,7 +346,7 @@ Result<UniqueFd> fetch(int socket, const std::string& name, const HandoffToken& 
   for (;;) {
     UniqueFd fd = receiveDescriptor(socket);
     if (fd) return fd;
-    if (errno == EMFILE) return descriptorError("receive memory from", name, EMFILE);
+    if (errno == EMFILE) return systemError("receive memory from", name, EMFILE);
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
       return remoteError(
           "the owner of {} did not hand the memory over: it withdrew the offer, or it has been "
@@ -368,7 +368,7 @@ Result<UniqueFd> Handoff::take(const std::string& name, const HandoffToken& toke
   const Instant deadline = clock.now() + timeout;
   if (name.empty()) return remoteError("the peer hands no memory over: it has no socket for it");
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return descriptorError("socket", "for taking memory", errno);
+  if (!socket) return systemError("socket", "for taking memory", errno);
   const UnixAddress address = abstractAddress(name);
   while (::connect(socket.get(), generic(address), address.size) != 0) {
     // EAGAIN: the owner's queue is full.

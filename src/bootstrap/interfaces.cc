@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "base/log.h"
-#include "bootstrap/socket.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -145,7 +144,7 @@ int countPrefixBits(const sockaddr* mask, int family) {
 Result<std::vector<Interface>> listInterfaces() {
   ifaddrs* head = nullptr;
   if (getifaddrs(&head) != 0)
-    return descriptorError("getifaddrs", "for the interfaces of this host", errno);
+    return systemError("getifaddrs", "for the interfaces of this host", errno);
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(head, freeifaddrs);
   std::vector<Interface> all;
   for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {

@@ -83,8 +83,16 @@ void Meeting::leave(Rank rank, std::string_view why) {
                    describe(rank, found->second), why, total()));
 }
 
-void Meeting::expire(Instant now) {
+void Meeting::expire(Instant now, std::string_view obstacle) {
   if (isOver() || !deadline_ || now < *deadline_) return;
+  if (!obstacle.empty()) {
+    fail(makeError(Code::kSystemError,
+                   fmt::format("job {}: the root could not let in {} of {} within {} ms: it {}; "
+                               "present: {}",
+                               job_, describeMissing(), total(), patience_.count(), obstacle,
+                               describePresent())));
+    return;
+  }
   fail(
       remoteError("job {}: {} of {} did not come within {} ms; present: {}; TUTTI_TIMEOUT_MS "
                   "changes this limit",

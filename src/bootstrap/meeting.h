@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -32,8 +33,9 @@ class Meeting {
   // is over.
   void leave(Rank rank, std::string_view why);
 
-  // Ends the meeting when the first rank's patience has run out.
-  void expire(Instant now);
+  // Ends the meeting when the first rank's patience has run out. `obstacle`, where there is one, is
+  // why the root could let nobody in.
+  void expire(Instant now, std::string_view obstacle = {});
   std::optional<Instant> deadline() const;
 
   // Ends the meeting with this error, also after kMet: then nobody may have been answered yet. The

@@ -76,6 +76,16 @@ TEST(Meeting, ListsTheMissingWhenPatienceRunsOut) {
   EXPECT_THAT(messageOf(meeting), HasSubstr("TUTTI_TIMEOUT_MS"));
 }
 
+TEST(Meeting, SaysWhyTheRootLetNobodyIn) {
+  Meeting meeting("job", 9);
+  for (int rank : {0, 1}) meeting.arrive(reportOf(rank, 4), kStart);
+  meeting.expire(*meeting.deadline(), "needs one more file descriptor");
+  EXPECT_EQ(meeting.failure().code(), Code::kSystemError);
+  EXPECT_THAT(messageOf(meeting),
+              HasSubstr("could not let in ranks 2-3 of 4 within 300 ms: it "
+                        "needs one more file descriptor; present: 0 (node0:42)"));
+}
+
 TEST(Meeting, KeepsTheListShortForLargeJobs) {
   Meeting meeting("job", 9);
   for (int rank = 0; rank < 100'000; rank += 2) meeting.arrive(reportOf(rank, 100'000), kStart);

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "bootstrap/socket.h"
-
 namespace tutti::bootstrap {
 namespace {
 
@@ -31,9 +29,9 @@ Poller::Poller(UniqueFd epoll, UniqueFd event)
 
 Result<std::unique_ptr<Poller>> Poller::open() {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) return descriptorError("epoll_create1", "for the bootstrap", errno);
+  if (!epoll) return systemError("epoll_create1", "for the bootstrap", errno);
   UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event) return descriptorError("eventfd", "for the bootstrap", errno);
+  if (!event) return systemError("eventfd", "for the bootstrap", errno);
   std::unique_ptr<Poller> poller(new Poller(std::move(epoll), std::move(event)));
   TUTTI_TRY(poller->add(poller->event_.get(), kWakeKey, Interest::kRead));
   return poller;

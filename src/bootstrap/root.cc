@@ -74,7 +74,7 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
     const Status* elsewhere =
         wait.failure == nullptr ? nullptr : wait.failure->load(std::memory_order_acquire);
     if (elsewhere != nullptr && !meeting_.isOver()) meeting_.fail(elsewhere->clone());
-    meeting_.expire(options_.clock->now());
+    meeting_.expire(options_.clock->now(), obstacle());
     settle();
   }
   // Now, not by the thread later: this process may end as soon as it learns of a failure.
@@ -101,6 +101,10 @@ bool Root::leave() {
 bool Root::isGathering() const {
   std::lock_guard lock(mutex_);
   return !meeting_.isOver();
+}
+
+std::string_view Root::obstacle() const {
+  return acceptor_ ? std::string_view(acceptor_->obstacle()) : std::string_view();
 }
 
 size_t Root::presentCount() const {
@@ -170,7 +174,7 @@ bool Root::serveOnce(std::span<const Poller::Event> events) {
   acceptor_->onTime();
   const Instant now = options_.clock->now();
   dropSilent(now);
-  meeting_.expire(now);
+  meeting_.expire(now, obstacle());
   if (isStopping_ && !meeting_.isOver()) {
     meeting_.fail(remoteError("job {}: the process of its root ended", options_.job));
   }

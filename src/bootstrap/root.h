@@ -105,6 +105,7 @@ class Root {
   void answerAll();
   void answer(uint64_t key, Connection& connection);
   static bool flush(Connection& connection);
+  std::string_view obstacle() const;
   bool isAnswering() const;
   bool isWaitingForLateComers() const;
   bool close();

@@ -240,7 +240,7 @@ Status RootClient::explain(Outcome outcome) const {
   switch (outcome) {
     case Outcome::kDone: break;
     case Outcome::kNobody: {
-      if (lastErrno_ == EMFILE) return descriptorError("connect to", where, lastErrno_);
+      if (lastErrno_ == EMFILE) return systemError("connect to", where, lastErrno_);
       if (lastErrno_ == ENETUNREACH || lastErrno_ == EHOSTUNREACH || lastErrno_ == EADDRNOTAVAIL) {
         return remoteError(
             "rank {} cannot connect to {}, where job {} should meet, within {} ms: {}", rank, where,

@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "base/descriptor_limit.h"
+#include "base/few_descriptors_testing.h"
 #include "bootstrap/root_client.h"
 #include "bootstrap/test_client.h"
 #include "bootstrap/test_job.h"
@@ -112,6 +113,21 @@ TEST_F(RootTest, AHundredPlayersOfAGoodHelloDoNotStopIt) {
     players.back()->send(recorded.hello());
   }
   expectThatRanksMeet();
+}
+
+TEST_F(RootTest, SaysThatItLackedDescriptorsForThoseWhoCame) {
+  const FewDescriptors few(1);
+  const TestClient last(root->address());
+  RootCall call = callOf(0, 2);
+  call.report.timeout = milliseconds(300);
+  const Result<Answer> answer = root->meet(call.report, {});
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.status().code(), Code::kSystemError);
+  const std::string wanted = fmt::format(
+      "could not let in rank 1 of 2 within 300 ms: it needs one more file descriptor, but the "
+      "limit of process {} is {} (ulimit -n)",
+      ::getpid(), descriptorLimit());
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr(wanted));
 }
 
 TEST_F(RootTest, RefusesWithoutAWord) {

@@ -1,7 +1,6 @@
 #include "bootstrap/socket.h"
 
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,22 +40,6 @@ SocketAddress nameOf(int fd, NameCall call) {
 
 }  // namespace
 
-size_t descriptorLimit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  return static_cast<size_t>(limit.rlim_cur);
-}
-
-Status descriptorError(std::string_view call, std::string_view subject, int errnoValue) {
-  if (errnoValue == EMFILE) {
-    return makeError(Code::kSystemError,
-                     fmt::format("{} {}: needs one more file descriptor, but the limit of this "
-                                 "process is {} (ulimit -n)",
-                                 call, subject, descriptorLimit()));
-  }
-  return systemError(call, subject, errnoValue);
-}
-
 Listening tryListen(const SocketAddress& address) {
   Listening result{openSocket(address.family())};
   if (!result.fd) return {UniqueFd(), errno};
@@ -83,7 +66,7 @@ Status listenError(const SocketAddress& address, int errnoValue) {
                     "must run on the host it names",
                     where));
   }
-  return descriptorError("listen at", where, errnoValue);
+  return systemError("listen at", where, errnoValue);
 }
 
 Result<UniqueFd> listenOn(const SocketAddress& address, Clock& clock) {

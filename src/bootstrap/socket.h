@@ -14,12 +14,6 @@
 
 namespace tutti::bootstrap {
 
-// As systemError, but when descriptors ran out the message says how many are allowed.
-Status descriptorError(std::string_view call, std::string_view subject, int errnoValue);
-
-// The limit on open descriptors of this process, for messages.
-size_t descriptorLimit();
-
 // A listening TCP socket bound to exactly this address; port 0 takes a free one. errnoValue: why it
 // failed, so that a caller may wait for an address in use; kSystemError's text is made by
 // listenError().

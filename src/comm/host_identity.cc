@@ -9,7 +9,6 @@
 #include <string>
 
 #include "base/fd.h"
-#include "bootstrap/socket.h"
 #include "comm/hash.h"
 
 namespace tutti::comm {
@@ -19,8 +18,7 @@ namespace {
 Result<std::string> readBootId() {
   constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
   const UniqueFd file(::open(kPath, O_RDONLY | O_CLOEXEC));
-  if (!file && errno != ENOENT && errno != EACCES)
-    return bootstrap::descriptorError("open", kPath, errno);
+  if (!file && errno != ENOENT && errno != EACCES) return systemError("open", kPath, errno);
   std::array<char, 64> text{};
   const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : 0;
   return std::string(text.data(), length > 0 ? static_cast<size_t>(length) : 0);

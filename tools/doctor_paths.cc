@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -18,11 +17,10 @@
 #include "bootstrap/interfaces.h"
 #include "net/registry.h"
 #include "tools/doctor_report.h"
+#include "tools/own_library.h"
 
 namespace tutti::tools {
 namespace {
-
-constexpr const char* kLibrary = "libnccl.so.2";
 
 struct LibraryCloser {
   void operator()(void* library) const { ::dlclose(library); }
@@ -70,7 +68,7 @@ std::optional<std::string> inList(const std::optional<std::string>& list) {
   if (!list) return std::nullopt;
   for (size_t start = 0; start <= list->size();) {
     const size_t end = std::min(list->find_first_of(":;", start), list->size());
-    const std::string path = list->substr(start, end - start) + "/" + kLibrary;
+    const std::string path = list->substr(start, end - start) + "/" + kLibraryName;
     if (end > start && ::access(path.c_str(), R_OK) == 0) return path;
     start = end + 1;
   }
@@ -92,7 +90,7 @@ std::optional<std::string> inLoaderCache() {
     std::string_view text = line.data();
     text.remove_prefix(std::min(text.find_first_not_of("\t "), text.size()));
     const size_t arrow = text.find("=> ");
-    if (found || !text.starts_with(kLibrary) || arrow == std::string_view::npos) continue;
+    if (found || !text.starts_with(kLibraryName) || arrow == std::string_view::npos) continue;
     text.remove_prefix(arrow + 3);
     found = std::string(text.substr(0, text.find('\n')));
   }
@@ -114,15 +112,6 @@ std::optional<Found> findByName() {
   }
   if (const auto path = inLoaderCache()) return Found{*path, "the loader's cache"};
   return std::nullopt;
-}
-
-// The library of this build or installation: beside the command, in ../lib.
-std::string ownLibrary() {
-  std::error_code problem;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", problem);
-  if (problem) return "";
-  const auto path = self.parent_path().parent_path() / "lib" / kLibrary;
-  return std::filesystem::exists(path, problem) ? path.string() : "";
 }
 
 }  // namespace
@@ -180,11 +169,12 @@ void examineGpus(Report& report, const Settings& settings) {
 
 void examineLibraries(Report& report) {
   Section& section = report.open("library");
-  const std::string own = ownLibrary();
+  const std::optional<std::string> folder = ownLibraryFolder();
+  const std::string own = folder ? fmt::format("{}/{}", *folder, kLibraryName) : "";
   if (!own.empty()) section.add("tuttis_own", own);
   const std::optional<Found> found = findByName();
   if (!found) {
-    section.add("found_by_name", "none", fmt::format("no {} where the loader looks", kLibrary));
+    section.add("found_by_name", "none", fmt::format("no {} where the loader looks", kLibraryName));
   } else {
     section.add("found_by_name", found->path,
                 fmt::format("by {}; {}", found->reason,

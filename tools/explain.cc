@@ -21,6 +21,7 @@
 #include "tools/command.h"
 #include "tools/explain_cluster.h"
 #include "tools/explain_report.h"
+#include "tools/file_option.h"
 
 namespace tutti::tools {
 namespace {
@@ -33,7 +34,9 @@ constexpr const char* kFooter =
     "With --topo: GPUs of a described machine (\"here\": this one), --nodes of it; "
     "NCCL_ALGO,\n"
     "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_CROSS_NIC are heeded.\n"
-    "Exit code: 0; 1 when the prover refuses the schedule; 2 usage.\n"
+    "Exit code: 0; 1 when the prover refuses the schedule; 2 usage, or a file with something "
+    "wrong\n"
+    "in it; 3 one that cannot be read or written.\n"
     "Example: tutti explain all_reduce -n 8 -b 64K\n"
     "Example: tutti explain all_reduce -n 8 -b 64K --hosts 2\n"
     "Example: tutti explain broadcast -n 6 --root 2 --algorithm tree --rank 5\n"
@@ -151,8 +154,7 @@ int explainDescribed(const Options& options) {
                       .nodeCount = options.nodeCount,
                       .rankCount = options.rankCount,
                       .constants = options.constants});
-  if (!explanation.ok())
-    throw CLI::ValidationError("--topo", std::string(explanation.status().message()));
+  if (!explanation.ok()) refuse(explanation.status());
   if (options.json) {
     printJson(explanation.value());
   } else {
@@ -215,7 +217,7 @@ void addExplain(CLI::App& app, int& exitCode) {
   command->add_option("--profile", options->profile, "Node profile that completes the file")
       ->needs(needed);
   command->add_option("--graphs", options->graphs, "Channels from this graph file, no search")
-      ->check(CLI::ExistingFile)
+      ->check(readableFile)
       ->needs(needed);
   command->add_option("--dump-graphs", options->dump, "Write the first host's channels here")
       ->needs(needed);

@@ -147,6 +147,7 @@ Status dumpGraphs(const std::string& path, const graph::ClusterPlan& plan) {
 
 Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
   const Settings settings = Settings::load();
+  if (!call.dumpFile.empty()) TUTTI_TRY(checkWritable(call.dumpFile));  // before the search
   ClusterExplanation explanation;
   explanation.call = call;
   TUTTI_TRY_ASSIGN(explanation.plan, plan(call, settings));

@@ -1,5 +1,6 @@
 #include "tools/launch_children.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -37,6 +38,11 @@ std::string describe(const ChildExit& exit) {
   return fmt::format("was killed by SIG{} ({})",
                      shortName != nullptr ? shortName : fmt::format(" {}", exit.signal),
                      ::strsignal(exit.signal));
+}
+
+bool hasLostReader() {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 void blockSignals() {

@@ -26,6 +26,10 @@ struct ChildExit {
 // "was killed by SIGKILL (Killed)", "exited with code 3"
 std::string describe(const ChildExit& exit);
 
+// Whether nobody reads any more what this process, and its children with it, would print: the
+// reader's wish, as in `... | head -1`.
+bool hasLostReader();
+
 // Blocks SIGCHLD, SIGINT, SIGTERM and SIGHUP, to be taken by sigtimedwait or a signalfd; children
 // get them unblocked again.
 void blockSignals();

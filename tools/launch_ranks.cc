@@ -1,7 +1,6 @@
 #include "tools/launch_ranks.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <netinet/in.h>
@@ -15,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,13 +28,13 @@
 #include "tools/launch_children.h"
 #include "tools/launch_lines.h"
 #include "tools/launcher_env.h"
+#include "tools/own_library.h"
 #include "tools/remote_rank.h"
 
 namespace tutti::tools {
 namespace {
 
 constexpr int kGraceSeconds = 5;  // between asking and killing
-constexpr const char* kLibraryName = "libnccl.so.2";
 
 // A port that was free a moment ago; the ranks' rendezvous takes it over.
 Result<int> findFreePort() {
@@ -53,22 +51,6 @@ Result<int> findFreePort() {
   return int{ntohs(address.sin_port)};
 }
 
-// The folder of the library beside this command: ../lib, as built and as installed.
-std::optional<std::string> findLibraryFolder() {
-  std::array<char, PATH_MAX> self{};
-  if (::readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return std::nullopt;
-  std::string folder(self.data());
-  folder.resize(folder.rfind('/'));
-  for (const char* candidate : {"/../lib", "/../lib64", "/../lib/x86_64-linux-gnu", ""}) {
-    std::array<char, PATH_MAX> resolved{};
-    const std::string path = folder + candidate;
-    if (::realpath(path.c_str(), resolved.data()) == nullptr) continue;
-    const std::string library = fmt::format("{}/{}", resolved.data(), kLibraryName);
-    if (::access(library.c_str(), R_OK) == 0) return std::string(resolved.data());
-  }
-  return std::nullopt;
-}
-
 void prepend(const Lookup& lookup, const char* variable, const std::string& value) {
   const char* old = lookup(variable);
   const bool hasOld = old != nullptr && *old != '\0';
@@ -83,7 +65,7 @@ Status prepareEnvironment(const LaunchOptions& options, int rankCount) {
   ::setenv("LOCAL_WORLD_SIZE", count.c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
-  const std::optional<std::string> folder = findLibraryFolder();
+  const std::optional<std::string> folder = ownLibraryFolder();
   if (!folder) {
     if (!options.preloads) return {};  // the ranks take the system's, if they need one
     return makeError(Code::kSystemError,
@@ -126,7 +108,7 @@ RemoteRank remoteRank(const LaunchOptions& options, const std::vector<RankPlace>
                     .host = place.host,
                     .folder = std::filesystem::current_path().string(),
                     .variables = forwardedVariables(options),
-                    .libraryFolder = findLibraryFolder().value_or(""),
+                    .libraryFolder = ownLibraryFolder().value_or(""),
                     .preloads = options.preloads,
                     .command = options.command};
   const auto set = [&remote](const char* name, std::string value) {
@@ -282,8 +264,8 @@ Status Launch::spawn(int rank, const Streams& streams) {
 // Reads what is there, more than a pipe holds but not more: one that never stops writing must not
 // keep the others, or signals, waiting. Closes at the end.
 void Launch::readFrom(Pipe& pipe) {
-  constexpr int kMostReads = 32;
-  std::array<char, 65536> buffer;
+  constexpr int kMostReads = 128;
+  std::array<char, 16384> buffer;
   for (int reads = 0; pipe.fd && reads < kMostReads; ++reads) {
     const ssize_t length = ::read(pipe.fd.get(), buffer.data(), buffer.size());
     if (length < 0 && errno == EINTR) continue;
@@ -329,6 +311,7 @@ void Launch::end(int signal) {
 void Launch::note(const ChildExit& exit) {
   if (exit.isClean() || isEnding_) return;
   exitCode_ = exit.shellCode();
+  if (exit.signal == SIGPIPE && hasLostReader()) return end(SIGTERM);
   const bool isLast = children_.runningCount() == 0;
   const std::string who = places_.empty()
                               ? fmt::format("pid {}", exit.pid)

@@ -12,6 +12,7 @@
 
 #include "base/version.h"
 #include "tools/command.h"
+#include "tools/own_library.h"
 
 namespace tutti::tools {
 namespace {
@@ -111,7 +112,8 @@ int runAndFlush(int argc, char** argv) {
   try {
     exitCode = runCommand(argc, argv);
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) == 0) std::fprintf(stderr, "tutti: %s\n", error.what());
+    const char* subcommand = argc > 1 ? argv[1] : "";
+    if (std::ferror(stdout) == 0) std::fprintf(stderr, "tutti %s: %s\n", subcommand, error.what());
   }
   // A full disk or a closed pipe must not look like success.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
@@ -125,6 +127,7 @@ int runAndFlush(int argc, char** argv) {
 }  // namespace tutti::tools
 
 int main(int argc, char** argv) {
+  tutti::tools::insistOnOwnLibrary(argv);
   tutti::tools::holdClosedStreams();
   return tutti::tools::runAndFlush(argc, argv);
 }

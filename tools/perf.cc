@@ -8,6 +8,7 @@
 
 #include "tools/byte_size.h"
 #include "tools/command.h"
+#include "tools/file_option.h"
 #include "tools/perf_launch.h"
 #include "tools/perf_options.h"
 
@@ -129,7 +130,7 @@ void addHow(CLI::App& command, PerfOptions& options, Numbers& numbers) {
       .add_option("--lib", options.peerLibrary,
                   "Another libnccl.so.2, timed in turn with this one; its times and the ratio "
                   "(above 1: this one is faster) are two more columns")
-      ->check(CLI::ExistingFile);
+      ->check(readableFile);
   command.add_flag("--stream", options.hostStream, "Use a host stream instead of the NULL stream");
   command.add_flag_callback(
       "--no-pin", [&options] { options.pin = false; },
@@ -145,10 +146,14 @@ void addOutput(CLI::App& command, PerfOptions& options) {
           "--min-bw", [&options](const double& value) { options.minBandwidth = value; },
           "Fail below this average bus bandwidth, GB/s")
       ->check(CLI::NonNegativeNumber);
-  command.add_option("-J,--json", options.jsonPath,
-                     "Write JSON to a file, or to standard output (-) instead of the table");
-  command.add_option("--csv", options.csvPath,
-                     "Write CSV to a file, or to standard output (-) instead of the table");
+  command
+      .add_option("-J,--json", options.jsonPath,
+                  "Write JSON to a file, or to standard output (-) instead of the table")
+      ->transform(outputFile);
+  command
+      .add_option("--csv", options.csvPath,
+                  "Write CSV to a file, or to standard output (-) instead of the table")
+      ->transform(outputFile);
   command.add_option("--html", options.htmlPath, "Write a page with plots to a file");
 }
 

@@ -70,7 +70,8 @@ struct Board::Layout {
   alignas(64) std::atomic<uint32_t> arrived;
   alignas(64) std::atomic<uint32_t> round;
   alignas(64) std::atomic<uint32_t> failed;  // 0 fine, 1 reason being written, 2 reason there
-  char reason[kReasonBytes];
+  char reason[kReasonBytes];                 // this and the code: once failed is 2
+  int32_t exitCode;
   unsigned char id[kIdBytes];
   Slot slots[1];  // rankCount of them
 };
@@ -237,13 +238,14 @@ IdBytes Board::id() const {
   return id;
 }
 
-bool Board::fail(int rank, std::string_view reason) {
+bool Board::fail(int rank, std::string_view reason, int exitCode) {
   uint32_t fine = 0;
   if (!layout_->failed.compare_exchange_strong(fine, 1, std::memory_order_acq_rel)) return false;
   const std::string text = fmt::format("rank {} failed: {}", rank, reason);
   const size_t length = std::min(text.size(), kReasonBytes - 1);
   std::memcpy(layout_->reason, text.data(), length);
   layout_->reason[length] = '\0';
+  layout_->exitCode = exitCode;
   layout_->failed.store(2, std::memory_order_release);
   wakeAll(layout_->round);
   return true;
@@ -252,6 +254,8 @@ bool Board::fail(int rank, std::string_view reason) {
 // Once the reason is there. A rank killed while it writes one is noticed by the parent, which ends
 // the others.
 bool Board::hasFailed() const { return layout_->failed.load(std::memory_order_acquire) == 2; }
+
+int Board::exitCode() const { return layout_->exitCode; }
 
 int usableCpuCount() { return std::max(static_cast<int>(affinityCpus().size()), 1); }
 

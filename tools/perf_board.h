@@ -54,9 +54,12 @@ class Board final : public Team {
   void setId(const IdBytes& id);
   IdBytes id() const;
 
-  // Ends every present and later barrier with an error. The first to fail gives the reason: true.
-  bool fail(int rank, std::string_view reason);
+  // Ends every present and later barrier with an error. The first to fail gives the reason, and the
+  // code that all processes end with: true.
+  bool fail(int rank, std::string_view reason, int exitCode);
   bool hasFailed() const;
+  // REQUIRES: hasFailed().
+  int exitCode() const;
 
  private:
   struct Layout;

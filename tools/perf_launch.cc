@@ -96,11 +96,17 @@ int runUnderLauncher(const PerfOptions& options, const LauncherPlace& place, con
                                      "to <address of rank 0's host>:<free port> for all of them",
                                      place.launcher)));
     }
-    const Board::Rendezvous rendezvous{.path = rendezvousPath(lookup, place),
-                                       .isCreator = place.rank == 0,
-                                       .processCount = place.size};
+    Board::Rendezvous rendezvous{.path = rendezvousPath(lookup, place),
+                                 .isCreator = place.rank == 0,
+                                 .processCount = place.size};
+    const int timeout = options.timeoutSeconds;
+    const bool isLimited = timeout > 0 && timeout <= rendezvous.timeoutSeconds;
+    if (isLimited) rendezvous.timeoutSeconds = timeout;
     Result<std::unique_ptr<Board>> opened = Board::openNamed(rendezvous, rankCount);
-    if (!opened.ok()) return fail(kExitEnvironment, opened.status());
+    if (!opened.ok()) {
+      const bool isLate = isLimited && opened.status().code() == Code::kRemoteError;
+      return fail(isLate ? kExitTimeout : kExitEnvironment, opened.status());
+    }
     board = std::move(opened).value();
   }
   const RankContext context{.options = options,
@@ -161,7 +167,8 @@ class Supervisor {
       if (exitCode_ == kExitOk) exitCode_ = kExitFinding;
       return;
     }
-    if (exit.signal != 0) {
+    const bool isUnread = exit.signal == SIGPIPE && hasLostReader();
+    if (exit.signal != 0 && !isUnread) {
       const int first = exit.index * threadsEach_;
       const std::string ranks = threadsEach_ == 1 ? fmt::format("rank {}", first)
                                                   : fmt::format("the process of ranks {} to {}",
@@ -169,7 +176,8 @@ class Supervisor {
       fmt::print(stderr, "tutti perf: {} (pid {}) {}; ending the others\n", ranks, exit.pid,
                  describe(exit));
     }
-    exitCode_ = exit.signal != 0 ? kExitEnvironment : exit.code;
+    const int ownCode = exit.signal != 0 ? kExitEnvironment : exit.code;
+    exitCode_ = isUnread ? exit.shellCode() : ownCode;
     endOthers();
   }
 

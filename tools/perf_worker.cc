@@ -29,7 +29,8 @@ void runRank(RankRun& run, const RankContext& context, int rank, Outcome& outcom
   if (!result.ok()) {
     const std::string message(result.status().message());
     // The others' errors follow from the first.
-    const bool isFirst = context.board == nullptr || context.board->fail(rank, message);
+    const bool isFirst =
+        context.board == nullptr || context.board->fail(rank, message, kExitEnvironment);
     if (isFirst) fmt::print(stderr, "tutti perf: rank {}: {}\n", rank, message);
   }
   const std::scoped_lock lock(outcome.mutex);
@@ -37,6 +38,13 @@ void runRank(RankRun& run, const RankContext& context, int rank, Outcome& outcom
   if (!result.ok()) outcome.failed = true;
   if (result.ok() && !result.value()) outcome.isGood = false;
   outcome.changed.notify_all();
+}
+
+// Of all processes that of the first failure, whichever the launcher hears of first; `own` where
+// they know nothing of each other.
+int exitCodeOf(const RankContext& context, int own) {
+  const bool isKnown = context.board != nullptr && context.board->hasFailed();
+  return isKnown ? context.board->exitCode() : own;
 }
 
 [[noreturn]] void endNow(int code) {
@@ -50,7 +58,8 @@ void reportTimeout(const RankContext& context, int firstRank, const std::deque<R
       bytes < 0 ? std::string("start-up") : fmt::format("the row of {} bytes", bytes);
   const std::string reason =
       fmt::format("no end after {} s (-T), in {}", context.options.timeoutSeconds, where);
-  const bool isFirst = context.board == nullptr || context.board->fail(firstRank, reason);
+  const bool isFirst =
+      context.board == nullptr || context.board->fail(firstRank, reason, kExitTimeout);
   if (isFirst) fmt::print(stderr, "tutti perf: rank {}: {}\n", firstRank, reason);
 }
 
@@ -75,17 +84,17 @@ int runWorker(const RankContext& context, int firstRank) {
       outcome.changed.wait(lock, isOver);
     } else if (!outcome.changed.wait_for(lock, std::chrono::seconds(timeout), isOver)) {
       reportTimeout(context, firstRank, runs);
-      endNow(kExitTimeout);
+      endNow(exitCodeOf(context, kExitTimeout));
     }
     if (outcome.running != 0) {
       // Ranks that wait at the board leave by themselves; those inside the library may not.
       constexpr std::chrono::seconds kPatience{1};
       outcome.changed.wait_for(lock, kPatience, [&outcome] { return outcome.running == 0; });
-      if (outcome.running != 0) endNow(kExitEnvironment);
+      if (outcome.running != 0) endNow(exitCodeOf(context, kExitEnvironment));
     }
   }
   for (std::thread& thread : threads) thread.join();
-  if (outcome.failed) return kExitEnvironment;
+  if (outcome.failed) return exitCodeOf(context, kExitEnvironment);
   return outcome.isGood ? kExitOk : kExitFinding;
 }
 

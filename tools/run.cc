@@ -11,6 +11,7 @@
 
 #include "base/read_file.h"
 #include "tools/command.h"
+#include "tools/file_option.h"
 #include "tools/host_list.h"
 #include "tools/launch_ranks.h"
 
@@ -34,7 +35,9 @@ constexpr const char* kFooter =
     "\n"
     "Exit codes: 0 all ranks ended well; the first failed rank's code, or 128 + its signal; 2 "
     "usage;\n"
-    "3 a rank could not be started, or what they print not be written; 4 time limit (--timeout).\n"
+    "3 the file of hosts cannot be read, a rank not be started, or what they print not be "
+    "written;\n"
+    "4 time limit (--timeout).\n"
     "\n"
     "Examples: tutti run -n 4 -- python train.py --epochs 1\n"
     "          tutti run -n 2 --timeout 60 -- ./my_test\n"
@@ -73,7 +76,7 @@ void addRun(CLI::App& app, int& exitCode) {
             options->hosts = hostsOf(parseHostFile(readFile(path)));
           },
           "The same, a host a line: node1:4, node1 slots=4 or node1 4")
-      ->check(CLI::ExistingFile)
+      ->check(readableFile)
       ->excludes(hosts);
   command->add_option("--ssh", options->ssh, "Program that reaches the hosts (default ssh)");
   command->add_option("--port", options->port, "MASTER_PORT on the first host (default 29500)")

@@ -19,6 +19,7 @@
 #include "tools/byte_option.h"
 #include "tools/collective_option.h"
 #include "tools/command.h"
+#include "tools/file_option.h"
 #include "tools/sim_compare.h"
 #include "tools/sim_export.h"
 #include "tools/sim_report.h"
@@ -66,11 +67,6 @@ struct Options {
   std::string measured;
   std::string trace, groups;
 };
-
-[[noreturn]] void refuse(const char* option, const Status& status) {
-  if (status.code() == Code::kSystemError) throw std::runtime_error(std::string(status.message()));
-  throw CLI::ValidationError(option, std::string(status.message()));
-}
 
 // "LINK=FACTOR" or "RANK=FACTOR".
 void addCase(SimSweep& sweep, const std::string& text) {
@@ -137,7 +133,7 @@ std::string commandLineOf(const CLI::App& command) {
 
 void writePage(const std::string& path, const std::string& text) {
   const Status written = writeWholeFile(path, text, kForAll);
-  if (!written.ok()) refuse("--html", written);
+  if (!written.ok()) refuse(written, "--html");
 }
 
 // Before minutes of work.
@@ -145,14 +141,14 @@ void checkOutputs(const Options& options) {
   for (const std::string& path : {options.html, options.output}) {
     if (path.empty() || path == "-") continue;
     const Status usable = checkWritable(path);
-    if (!usable.ok()) refuse("--html", usable);
+    if (!usable.ok()) refuse(usable, "--html");
   }
 }
 
 void drawPage(const Options& options, const SimSweep& sweep, const std::vector<SimRow>& rows,
               const std::string& commandLine) {
   Result<SimDetail> detail = detailOf(sweep, rows.back());
-  if (!detail.ok()) refuse("--html", detail.status());
+  if (!detail.ok()) refuse(detail.status(), "--html");
   writePage(options.html, simPage(sweep, rows, detail.value(), commandLine));
 }
 
@@ -165,10 +161,10 @@ void simulateCalls(const Options& options, const std::string& commandLine) {
     if (isWatched && all > 1)
       fmt::print(stderr, "\r{} of {}{}", done, all, done == all ? "\n" : "");
   });
-  if (!rows.ok()) refuse("--cluster", rows.status());
+  if (!rows.ok()) refuse(rows.status(), "--cluster");
   if (!options.format.empty()) {
     const Status done = exportRow(sweep, rows.value().back(), options.format, options.output);
-    if (!done.ok()) refuse("--export", done);
+    if (!done.ok()) refuse(done, "--export");
     return;
   }
   if (options.json) {
@@ -184,7 +180,7 @@ void simulateProgram(const Options& options, const std::string& commandLine) {
   checkOutputs(options);
   const Rank rank{options.root};
   Result<TraceReport> report = runTrace(sweepOf(options), options.trace, options.groups);
-  if (!report.ok()) refuse("--trace", report.status());
+  if (!report.ok()) refuse(report.status(), "--trace");
   if (index(rank) >= report->rankCount)
     throw CLI::ValidationError("--root", fmt::format("wanted 0 to {}", report->rankCount - 1));
   if (options.json) {
@@ -200,9 +196,9 @@ void compareMeasured(const Options& options) {
   std::stringstream text;
   text << file.rdbuf();
   Result<std::vector<Measured>> measured = parseMeasured(text.str(), options.measured);
-  if (!measured.ok()) refuse("measured", measured.status());
+  if (!measured.ok()) refuse(measured.status(), "measured");
   Result<std::vector<Compared>> compared = compare(measured.value(), options.cluster);
-  if (!compared.ok()) refuse("--cluster", compared.status());
+  if (!compared.ok()) refuse(compared.status(), "--cluster");
   if (options.json) {
     printComparedJson(compared.value());
   } else {
@@ -217,7 +213,7 @@ void addCompare(CLI::App& command, const std::shared_ptr<Options>& options) {
       ->add_option("measured", options->measured,
                    "CSV: collective,ranks,bytes,us[,system,mode,run]")
       ->required()
-      ->check(CLI::ExistingFile);
+      ->check(readableFile);
   compare->add_option("--cluster", options->cluster, "Cluster file of the machine measured")
       ->required();
   compare->add_flag("--json", options->json, "Print JSON");
@@ -269,14 +265,15 @@ void addSim(CLI::App& app, int&) {
   command
       ->add_option("--trace", options->trace,
                    "Instead of one call a program's steps: JSON Lines, or Chakra's PREFIX.0.et")
-      ->check(CLI::ExistingFile);
+      ->check(readableFile);
   command->add_option("--groups", options->groups, "Which ranks Chakra's groups have: JSON Lines")
       ->needs("--trace")
-      ->check(CLI::ExistingFile);
+      ->check(readableFile);
   command->add_option("--html", options->html, "Write a page with pictures here");
   command->add_option("--export", options->format,
                       "Instead, the last call's flows: " + exportNames());
   command->add_option("--output", options->output, "Where --export writes (default -: stdout)")
+      ->transform(outputFile)
       ->needs("--export");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(kFooter);

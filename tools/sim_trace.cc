@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,7 +23,7 @@ constexpr std::string_view kFirstChakra = ".0.et";
 
 Result<std::string> readFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return invalidArgument("{}: cannot be read", path);
+  if (!file) return systemError("open", path, errno);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

@@ -14,6 +14,7 @@
 #include "tools/byte_option.h"
 #include "tools/collective_option.h"
 #include "tools/command.h"
+#include "tools/file_option.h"
 #include "tools/launch_children.h"
 #include "tools/perf_board.h"
 #include "tools/tune_measure.h"
@@ -180,7 +181,8 @@ Status tune(const Command& command) {
 void addTune(CLI::App& app, int& exitCode) {
   auto command = std::make_shared<Command>();  // shared by the parser and the callback
   CLI::App* sub = app.add_subcommand("tune", "Measure this machine, for better choices");
-  sub->add_option("-o,--output", command->outputPath, "File to write (default: print)");
+  sub->add_option("-o,--output", command->outputPath, "File to write (default: print)")
+      ->transform(outputFile);
   sub->add_option("--collective", command->collectives, "Only these (default: all)")
       ->delimiter(',');
   sub->add_option("-n,--ranks", command->rankCounts,

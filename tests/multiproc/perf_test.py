@@ -171,6 +171,50 @@ class Perf(unittest.TestCase):
         self.assertEqual([row["size"] for row in table], ["8", "64", "512"])
         self.assertEqual(table[0]["out_of_place_wrong"], "0")
 
+    def test_json_by_another_name_of_standard_output_is_alone_there(self):
+        with tempfile.TemporaryFile("w+") as out:
+            done = subprocess.run([TUTTI, "perf", "all_reduce", "-b", "8", "-e", "8", *QUICK, "--json", "/dev/stdout"],
+                                  stdout=out, env=environment(), timeout=120, check=False)
+            out.seek(0)
+            self.assertEqual((done.returncode, json.load(out)["collective"]), (0, "all_reduce"))
+        both = perf("all_reduce", "--json", "/dev/stdout", "--csv", "-")
+        self.assertEqual(both.returncode, 2)
+
+    def test_a_reader_that_has_enough_is_nobodys_fault(self):
+        with subprocess.Popen([TUTTI, "perf", "all_reduce", "-n", "2", "-b", "8", "-e", "8", "-N", "0", *QUICK],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as child:
+            child.stdout.readline()
+            child.stdout.close()
+            self.assertEqual(child.wait(60), 128 + signal.SIGPIPE)
+            self.assertEqual(child.stderr.read(), "")
+
+    def test_few_descriptors_are_named_in_the_error_itself(self):
+        limited = f"ulimit -n 10; exec {TUTTI} perf all_reduce -n 8 -b 8 -e 8"
+        result = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, timeout=60, check=False,
+                                env=environment(TUTTI_TIMEOUT_MS="1000"))
+        self.assertEqual(result.returncode, 3)
+        self.assertRegex(result.stderr, r"^tutti perf: rank \d: .* 10 \(ulimit -n\)")
+
+    def test_without_proc_the_own_library_is_measured(self):
+        script = f'umount -l /proc && exec "$0" perf all_reduce -n 2 -b 8 -e 8 {" ".join(QUICK)}'
+        try:
+            result = subprocess.run(["unshare", "--mount", "sh", "-c", script, TUTTI], capture_output=True, text=True, timeout=60,
+                                    env=environment(LD_DEBUG="libs"), check=False)
+        except FileNotFoundError:
+            self.skipTest("no unshare")
+        own = os.path.realpath(os.path.join(os.path.dirname(TUTTI), "../lib/libnccl.so.2"))
+        loaded = re.findall(r"calling init: (\S*libnccl\S*)", result.stderr)
+        if not loaded:
+            self.skipTest("no namespace of mounts, or no library of the system's")
+        self.assertEqual(result.returncode, 0, result.stderr[-1000:])
+        self.assertEqual(os.path.realpath(loaded[-1]), own)
+
+    def test_a_small_stack_is_enough(self):
+        for collective in ("all_reduce", "alltoall"):
+            limited = f"ulimit -s 64; exec {TUTTI} perf {collective} -n 3 -b 8 -e 1M -f 16 {' '.join(QUICK)}"
+            result = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, timeout=60, env=environment(), check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_a_file_that_cannot_be_made(self):
         result = perf("all_reduce", "-b", "8", "-e", "8", *QUICK, "--csv", "/nonexistent/x.csv")
         self.assertEqual(result.returncode, 3)
@@ -220,6 +264,12 @@ class Perf(unittest.TestCase):
         result = sabotaged("hang", "-T", "1")
         self.assertEqual(result.returncode, 4)
         self.assertIn("-T), in the row of 1024 bytes", result.stderr)
+        # Rank 1 never comes: the time is over before the ranks have met.
+        waiting = environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT="1", TORCHELASTIC_RUN_ID=f"perf-test-{os.getpid()}")
+        result = perf("all_reduce", "-T", "1", env=waiting)
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("only 1 of 2 processes came", result.stderr)
 
     def start_endless(self):
         process = subprocess.Popen(

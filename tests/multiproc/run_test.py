@@ -129,7 +129,7 @@ class Run(unittest.TestCase):
             launch.stdout.readline()
             launch.stdout.close()
             self.assertEqual(launch.wait(60), 128 + signal.SIGPIPE)
-            self.assertIn("SIGPIPE", launch.stderr.read())
+            self.assertEqual(launch.stderr.read(), "")
 
     def test_what_cannot_be_written_is_told(self):
         with open("/dev/full", "w", encoding="ascii") as full:

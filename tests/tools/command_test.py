@@ -69,6 +69,7 @@ class Frame(unittest.TestCase):
         cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
         for command in (("perf", "all_reduce", "-n", "2", "--json", "/none/x"), ("perf", "all_reduce", "-n", "2", "--html", "/none/x"),
                         ("tune", "-o", "/none/x"), ("tune", "--times", "/none/x"),
+                        ("explain", "--topo", str(SOURCE / "tests/golden/topologies/dgx1v.xml"), "--dump-graphs", "/none/x"),
                         ("sim", "--cluster", cluster, "--html", "/none/x"),
                         ("sim", "--cluster", cluster, "--export", "goal", "--output", "/none/x")):
             with self.subTest(command=command):
@@ -76,6 +77,21 @@ class Frame(unittest.TestCase):
                 self.assertEqual(result.returncode, 3)
                 self.assertEqual(result.stdout, "")
                 self.assertIn("cannot write /none/x: No such file or directory", result.stderr)
+                self.assertNotIn("--topo", result.stderr)
+
+    def test_a_file_that_is_not_there_is_no_usage_error(self):
+        cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
+        machine = str(SOURCE / "tests/golden/topologies/dgx1v.xml")
+        for command in (("explain", "--topo", "/none/x"), ("explain", "--topo", machine, "--graphs", "/none/x"),
+                        ("explain", "--topo", machine, "--profile", "/none/x"), ("topo", "--topo", "/none/x"),
+                        ("run", "--hostfile", "/none/x", "--", "true"), ("perf", "all_reduce", "--lib", "/none/x"),
+                        ("sim", "--cluster", cluster, "--trace", "/none/x"), ("sim", "compare", "/none/x", "--cluster", cluster),
+                        ("sim", "--cluster", "/none/x"), ("trace", "/none/x"), ("tune", "--from", "/none/x")):
+            with self.subTest(command=command):
+                result = run(*command)
+                self.assertEqual(result.returncode, 3, result.stderr)
+                self.assertEqual(result.stdout, "")
+                self.assertRegex(result.stderr, f"^tutti {command[0]}: .*/none/x: .*\n$")
 
     def test_a_device_is_written_to_and_stays_one(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "tools/command.h"
 #include "tools/launch_lines.h"
 #include "tools/launcher_env.h"
 #include "tools/perf_board.h"
@@ -163,9 +164,10 @@ TEST_F(PerfBoard, AFailureEndsEverybodysWait) {
     EXPECT_FALSE(status.ok());
     EXPECT_NE(status.message().find("rank 1 failed: no luck"), std::string_view::npos);
   });
-  EXPECT_TRUE(board.value()->fail(1, "no luck"));
-  EXPECT_FALSE(board.value()->fail(0, "a consequence"));
+  EXPECT_TRUE(board.value()->fail(1, "no luck", kExitTimeout));
+  EXPECT_FALSE(board.value()->fail(0, "a consequence", kExitEnvironment));
   waiting.join();
+  EXPECT_EQ(board.value()->exitCode(), kExitTimeout);
 }
 
 TEST_F(PerfBoard, ProcessesMeetByNameAndLeaveNothing) {

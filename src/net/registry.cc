@@ -171,8 +171,13 @@ Result<std::unique_ptr<ReductionNetwork>> openReduction(const NetworkOptions& op
     Result<std::unique_ptr<ReductionNetwork>> network = plugin::openReduction(entry, process);
     if (network.ok() && *network != nullptr) return network;
     if (!reasons.empty()) reasons += "; ";
-    reasons += network.ok() ? fmt::format("NCCL_NET_PLUGIN={} names no plug-in", entry)
-                            : std::string(network.status().message());
+    if (!network.ok()) {
+      reasons += network.status().message();
+    } else if (entry.empty()) {
+      reasons += "NCCL_NET_PLUGIN is not set, and there is no libnccl-net.so";
+    } else {
+      reasons += fmt::format("NCCL_NET_PLUGIN={} names no plug-in", entry);
+    }
   }
   return Status(Code::kSystemError, std::move(reasons));
 }

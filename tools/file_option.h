@@ -33,6 +33,11 @@ inline std::string outputFile(const std::string& path) {
   return isStandard ? "-" : path;
 }
 
+// A check of what cannot go to standard output, where something else goes.
+inline std::string fileOfItsOwn(const std::string& path) {
+  return outputFile(path) == "-" ? "wanted a file: standard output has the table" : "";
+}
+
 // Ends the command: with kExitEnvironment for what the system refused, else with kExitUsage and the
 // option that is to blame, if the message does not name it.
 [[noreturn]] inline void refuse(const Status& status, const std::string& option = {}) {

@@ -1,5 +1,7 @@
 #include "tools/host_list.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -13,7 +15,7 @@ Result<int> slotsOf(std::string_view text, std::string_view entry) {
   int slots = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), slots);
   if (error != std::errc() || rest != text.data() + text.size() || slots < 1 || slots > kMostSlots)
-    return invalidArgument("hosts: '{}' has '{}' slots, wanted 1 to {}", entry, text, kMostSlots);
+    return invalidArgument("'{}' has '{}' slots, wanted 1 to {}", entry, text, kMostSlots);
   return slots;
 }
 
@@ -22,6 +24,13 @@ bool isOfHostNames(char letter) {
   constexpr std::string_view kOthers = "-._:@%";
   return std::isalnum(static_cast<unsigned char>(letter)) != 0 ||
          kOthers.find(letter) != std::string_view::npos;
+}
+
+// What has several colons: with a user's name in front, or a scope behind, too.
+bool isIpv6(const std::string& name) {
+  const std::string address = name.substr(name.find('@') + 1);
+  in6_addr binary{};
+  return ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &binary) == 1;
 }
 
 // "a:2", "[fd00::1]:2", "fd00::1"
@@ -39,8 +48,9 @@ Result<HostSlots> parseHost(std::string_view entry) {
   std::string plain(name);
   std::erase_if(plain, [](char letter) { return letter == '[' || letter == ']'; });
   // What begins with a dash would be an option of ssh's.
-  if (plain.empty() || plain.front() == '-' || !std::ranges::all_of(plain, isOfHostNames))
-    return invalidArgument("hosts: '{}' names no host", entry);
+  if (plain.empty() || plain.front() == '-' || !std::ranges::all_of(plain, isOfHostNames) ||
+      (plain.find(':') != std::string::npos && !isIpv6(plain)))
+    return invalidArgument("'{}' names no host", entry);
   HostSlots host{.name = std::move(plain)};
   if (name.size() != entry.size()) {
     TUTTI_TRY_ASSIGN(host.slots, slotsOf(slots, entry));
@@ -66,6 +76,19 @@ std::string_view takeWord(std::string_view& line) {
   return word;
 }
 
+// `rest`: what stands behind the entry.
+Result<HostSlots> parseHostLine(std::string_view entry, std::string_view rest) {
+  TUTTI_TRY_ASSIGN(HostSlots host, parseHost(entry));
+  for (std::string_view word = takeWord(rest); !word.empty(); word = takeWord(rest)) {
+    constexpr std::string_view kSlots = "slots=";
+    // How far Open MPI may go beyond the slots; we do not.
+    if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;
+    if (word.starts_with(kSlots)) word.remove_prefix(kSlots.size());
+    TUTTI_TRY_ASSIGN(host.slots, slotsOf(word, entry));
+  }
+  return host;
+}
+
 }  // namespace
 
 Result<std::vector<HostSlots>> parseHosts(std::string_view list) {
@@ -79,24 +102,20 @@ Result<std::vector<HostSlots>> parseHosts(std::string_view list) {
   return hosts;
 }
 
-Result<std::vector<HostSlots>> parseHostFile(std::string_view text) {
+Result<std::vector<HostSlots>> parseHostFile(std::string_view text, std::string_view source) {
   std::vector<HostSlots> hosts;
-  while (!text.empty()) {
+  for (int number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     line = line.substr(0, line.find('#'));
     const std::string_view entry = takeWord(line);
     if (entry.empty()) continue;
-    TUTTI_TRY_ASSIGN(HostSlots host, parseHost(entry));
-    for (std::string_view word = takeWord(line); !word.empty(); word = takeWord(line)) {
-      constexpr std::string_view kSlots = "slots=";
-      if (word.starts_with(kSlots)) word.remove_prefix(kSlots.size());
-      TUTTI_TRY_ASSIGN(host.slots, slotsOf(word, entry));
-    }
-    addHost(hosts, std::move(host));
+    Result<HostSlots> host = parseHostLine(entry, line);
+    if (!host.ok()) return invalidArgument("{}:{}: {}", source, number, host.status().message());
+    addHost(hosts, std::move(host).value());
   }
-  if (hosts.empty()) return invalidArgument("hosts: the file names none");
+  if (hosts.empty()) return invalidArgument("{}: names no hosts", source);
   return hosts;
 }
 
@@ -104,7 +123,7 @@ Result<std::vector<RankPlace>> placeRanks(const std::vector<HostSlots>& hosts, i
   int all = 0;
   for (const HostSlots& host : hosts) all += host.slots;
   if (rankCount > all)
-    return invalidArgument("hosts: {} ranks are wanted, the hosts have {} slots", rankCount, all);
+    return invalidArgument("{} ranks are wanted (-n), the hosts have {} slots", rankCount, all);
   std::vector<RankPlace> places;
   int left = rankCount == 0 ? all : rankCount;
   for (const HostSlots& host : hosts) {

@@ -19,8 +19,9 @@ struct HostSlots {
 // has the slots of both. kInvalidArgument names the entry.
 Result<std::vector<HostSlots>> parseHosts(std::string_view list);
 
-// A host a line: "a", "a:2", "a slots=2" (Open MPI's), "a 2"; # begins a comment.
-Result<std::vector<HostSlots>> parseHostFile(std::string_view text);
+// A host a line: "a", "a:2", "a slots=2 max_slots=4" (Open MPI's), "a 2"; # begins a comment.
+// kInvalidArgument names source and line.
+Result<std::vector<HostSlots>> parseHostFile(std::string_view text, std::string_view source);
 
 // Where the ranks go: each host's slots in turn, so many ranks; 0: all slots.
 struct RankPlace {

@@ -154,7 +154,8 @@ void addOutput(CLI::App& command, PerfOptions& options) {
       .add_option("--csv", options.csvPath,
                   "Write CSV to a file, or to standard output (-) instead of the table")
       ->transform(outputFile);
-  command.add_option("--html", options.htmlPath, "Write a page with plots to a file");
+  command.add_option("--html", options.htmlPath, "Write a page with plots to a file")
+      ->check(fileOfItsOwn);
 }
 
 }  // namespace

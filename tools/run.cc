@@ -44,8 +44,8 @@ constexpr const char* kFooter =
     "          tutti run --hosts node1:4,node2:4 -- python train.py\n"
     "          tutti run --hostfile hosts.txt -x PYTHONPATH -- tutti perf all_reduce";
 
-std::vector<HostSlots> hostsOf(Result<std::vector<HostSlots>> hosts) {
-  if (!hosts.ok()) throw CLI::ValidationError(std::string(hosts.status().message()));
+std::vector<HostSlots> hostsOf(const char* option, Result<std::vector<HostSlots>> hosts) {
+  if (!hosts.ok()) refuse(hosts.status(), option);
   return std::move(hosts).value();
 }
 
@@ -67,13 +67,14 @@ void addRun(CLI::App& app, int& exitCode) {
                     "Also put the library into LD_PRELOAD, for programs with a library path of "
                     "their own");
   auto* hosts = command->add_option_function<std::string>(
-      "--hosts", [options](const std::string& list) { options->hosts = hostsOf(parseHosts(list)); },
+      "--hosts",
+      [options](const std::string& list) { options->hosts = hostsOf("--hosts", parseHosts(list)); },
       "Hosts and how many ranks each takes: node1:4,node2:4");
   command
       ->add_option_function<std::string>(
           "--hostfile",
           [options](const std::string& path) {
-            options->hosts = hostsOf(parseHostFile(readFile(path)));
+            options->hosts = hostsOf("--hostfile", parseHostFile(readFile(path), path));
           },
           "The same, a host a line: node1:4, node1 slots=4 or node1 4")
       ->check(readableFile)

@@ -269,7 +269,8 @@ void addSim(CLI::App& app, int&) {
   command->add_option("--groups", options->groups, "Which ranks Chakra's groups have: JSON Lines")
       ->needs("--trace")
       ->check(readableFile);
-  command->add_option("--html", options->html, "Write a page with pictures here");
+  command->add_option("--html", options->html, "Write a page with pictures here")
+      ->check(fileOfItsOwn);
   command->add_option("--export", options->format,
                       "Instead, the last call's flows: " + exportNames());
   command->add_option("--output", options->output, "Where --export writes (default -: stdout)")

@@ -1,9 +1,10 @@
 // tutti trace: joins the ranks' traces (TUTTI_TRACE_DIR) on one clock, says what is in them, and
 // draws them.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -42,7 +43,10 @@ Result<std::vector<std::string>> filesOf(const std::vector<std::string>& places)
     }
     if (error) return invalidArgument("{}: {}", place, error.message());
   }
-  if (files.empty()) return invalidArgument("no trace there: files trace-*.json are looked for");
+  if (files.empty())
+    return invalidArgument(
+        "{}: no trace there; files trace-*.json (TUTTI_TRACE_DIR) are looked for",
+        fmt::join(places, ", "));
   std::ranges::sort(files);
   return files;
 }
@@ -52,7 +56,7 @@ Result<std::vector<RankTrace>> readAll(const std::vector<std::string>& places) {
   std::vector<RankTrace> traces;
   for (const std::string& path : files) {
     std::ifstream file(path);
-    if (!file) return invalidArgument("{}: cannot be read", path);
+    if (!file) return systemError("open", path, errno);
     RankTrace trace{.path = path, .document = Json::parse(file, nullptr, false)};
     TUTTI_TRY(checkTrace(trace));
     traces.push_back(std::move(trace));

@@ -93,6 +93,22 @@ class Frame(unittest.TestCase):
                 self.assertEqual(result.stdout, "")
                 self.assertRegex(result.stderr, f"^tutti {command[0]}: .*/none/x: .*\n$")
 
+    def test_a_page_does_not_go_where_the_table_goes(self):
+        cluster = str(SOURCE / "examples/clusters/h200x4.yaml")
+        for command in (("perf", "all_reduce"), ("sim", "--cluster", cluster, "--bytes", "1M")):
+            for place in ("-", "/dev/stdout"):
+                result = run(*command, "--html", place)
+                self.assertEqual(result.returncode, 2, command)
+                self.assertIn("--html: wanted a file", result.stderr)
+
+    def test_hosts_that_are_wrong_are_named_with_their_line(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".hosts") as file:
+            file.write("# two\nnode1 slots=2 max_slots=4\nnode2 slots=many\n")
+            file.flush()
+            result = run("run", "--hostfile", file.name, "--", "true")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f"--hostfile: {file.name}:3: 'node2' has 'many' slots", result.stderr)
+
     def test_a_device_is_written_to_and_stays_one(self):
         with tempfile.TemporaryDirectory() as folder:
             device = os.path.join(folder, "full")
@@ -272,6 +288,11 @@ class Explain(unittest.TestCase):
         costs = {each["name"]: each for each in ring["algorithms"]}
         self.assertEqual(costs["ring"]["sent_bytes"], 1.5 * (1 << 20))
         self.assertEqual(costs["oneshot"]["hops"], 1)
+
+    def test_why_no_network_reduces_is_told(self):
+        call = ("explain", "all_reduce", "-n", "4", "--hosts", "2")
+        self.assertIn("NCCL_NET_PLUGIN is not set, and there is no libnccl-net.so",
+                      run(*call, env={"NCCL_COLLNET_ENABLE": "1"}).stdout)
 
     def test_a_network_that_gathers_is_explained_where_it_is_set(self):
         plugin = pathlib.Path(TUTTI).parent.parent / "lib/libnccl-collnet-fake11.so"

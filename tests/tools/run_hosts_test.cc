@@ -29,10 +29,13 @@ TEST(HostList, IsRefusedWithTheEntryThatIsWrong) {
 }
 
 TEST(HostFile, HasAHostALineInAnyOfThreeForms) {
-  EXPECT_EQ(parseHostFile("# two racks\na slots=2\n\nb:3  # the big one\nc 4\nd\n").value(),
+  EXPECT_EQ(parseHostFile("# two racks\na slots=2 max_slots=4\n\nb:3  # the big one\nc 4\nd\n", "f")
+                .value(),
             (Hosts{{"a", 2}, {"b", 3}, {"c", 4}, {"d", 1}}));
-  EXPECT_FALSE(parseHostFile("# nobody\n").ok());
-  EXPECT_FALSE(parseHostFile("a slots=many\n").ok());
+  EXPECT_EQ(parseHostFile("# nobody\n", "f").status().message(), "f: names no hosts");
+  EXPECT_EQ(parseHostFile("b\n\na slots=many\n", "f").status().message(),
+            "f:3: 'a' has 'many' slots, wanted 1 to 4096");
+  EXPECT_EQ(parseHostFile("node1:2:3\n", "f").status().message(), "f:1: 'node1:2:3' names no host");
 }
 
 TEST(PlaceRanks, FillsOneHostAfterTheOther) {

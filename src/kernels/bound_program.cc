@@ -1,6 +1,7 @@
 #include "kernels/bound_program.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace tutti::kernels {
 namespace {
@@ -51,6 +52,7 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
   operands_.reserve(operandCount);  // steps point there, so it must not move
   steps_.reserve(program.steps.size());
   for (const schedule::Step& step : program.steps) addStep(step, parts);
+  findFinal();
   for (size_t link = 0; link < parts.outgoing.size(); ++link) {
     if (parts.outgoing[link] == nullptr) continue;
     outgoing_.push_back({.place = Place::kLink,
@@ -86,6 +88,18 @@ void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts
   if (bound.scaledSource < 0 && !divides) findShape(bound);
   operandLimit_ = std::max<size_t>({operandLimit_, step.sourceCount, step.destinationCount});
   steps_.push_back(bound);
+}
+
+void BoundProgram::findFinal() {
+  std::unordered_set<size_t> touched;  // outputs' offsets, by later steps
+  for (size_t i = steps_.size(); i-- > 0;) {
+    BoundStep& step = steps_[i];
+    step.isFinal = std::ranges::none_of(
+        outputs(step), [&](const BoundOperand& output) { return touched.contains(output.offset); });
+    for (const BoundOperand& operand :
+         std::span(step.operands, step.sourceCount + step.outputCount))
+      if (operand.place == Place::kOutput) touched.insert(operand.offset);
+  }
 }
 
 wire::LinkPort* BoundProgram::findBack(int32_t peer, const ProgramParts& parts) {

@@ -43,7 +43,8 @@ struct BoundStep {
   uint8_t message = 0;        // kPair, kPairSend: which of the two sources is the message
   int32_t scaledSource = -1;  // as FoldArgs
   bool post = false;
-  bool isCopy = false;  // one source, and nothing to apply to it
+  bool isCopy = false;   // one source, and nothing to apply to it
+  bool isFinal = false;  // no later step of this rank touches its outputs
 };
 
 // Which of a program's links carry something: with fewer elements than chunks some do not, and a
@@ -97,6 +98,7 @@ class BoundProgram {
  private:
   void addStep(const schedule::Step& step, const ProgramParts& parts);
   void findShape(BoundStep& step) const;
+  void findFinal();
   static wire::LinkPort* findBack(int32_t peer, const ProgramParts& parts);
   BoundOperand resolve(const schedule::Operand& operand, bool isSource,
                        const ProgramParts& parts) const;

@@ -32,6 +32,19 @@ const wire::LinkPort* namingPort(const BoundOperand& source) {
   return names ? source.port : nullptr;
 }
 
+// Its content comes with the message, or is in place already.
+bool bringsItself(MessageForm form) {
+  switch (form) {
+    case MessageForm::kPayload:
+    case MessageForm::kPayloadAnnouncing:
+    case MessageForm::kPlaced: return true;
+    case MessageForm::kReference:
+    case MessageForm::kReferenceAnnouncing:
+    case MessageForm::kShared: return false;
+  }
+  return false;
+}
+
 }  // namespace
 
 void StepScratch::reserve(size_t operands) {
@@ -329,21 +342,26 @@ Status Execution::refuseMessage(const BoundStep& step, const BoundOperand& sourc
           source.peer, header.bytes, header.signature, bytes, binding_.signature, numberOf(step)));
 }
 
-// What a step sends on, peers read again, better from a cache; but not what is put in place there.
-bool Execution::mayStream(const BoundStep& step, const StepData& data) const {
-  if (!binding_.streams || data.localCount != size_t{step.outputCount} + step.linkCount)
-    return false;
+// Of its destinations, outputs first. What lies in a slot is read again, better from a cache, and
+// so is what messages name; but not what is put in place at the peer's.
+size_t Execution::streamedCount(const BoundStep& step, const StepData& data) const {
+  if (!binding_.streams || !step.isFinal) return 0;
   const std::span<const MessageForm> forms =
       std::span(binding_.scratch->forms).first(data.hasForms ? step.linkCount : 0);
-  return step.linkCount == forms.size() &&
-         std::ranges::all_of(forms, [](MessageForm form) { return form == MessageForm::kPlaced; });
+  const bool namesAny =
+      data.hasForms ? !std::ranges::all_of(forms, bringsItself) : data.refers && step.linkCount > 0;
+  if (namesAny && !isLocalCopy(step)) return 0;
+  const bool isPlaced =
+      step.linkCount == forms.size() &&
+      std::ranges::all_of(forms, [](MessageForm form) { return form == MessageForm::kPlaced; });
+  return isPlaced ? data.localCount : step.outputCount;
 }
 
 void Execution::compute(const BoundStep& step, const StepData& data) {
   const StepScratch& scratch = *binding_.scratch;
   if (data.localCount == 1 && step.isCopy && scratch.destinations[0] == scratch.sources[0]) return;
-  const bool streams = mayStream(step, data);
-  if (step.isCopy && !streams) {
+  const size_t streamed = streamedCount(step, data);
+  if (step.isCopy && streamed == 0) {
     for (size_t i = 0; i < data.localCount; ++i)
       copyBytes(static_cast<std::byte*>(scratch.destinations[i]),
                 static_cast<const std::byte*>(scratch.sources[0]), data.bytes);
@@ -354,7 +372,7 @@ void Execution::compute(const BoundStep& step, const StepData& data) {
                       .elementCount = data.elements,
                       .scaledSource = step.scaledSource,
                       .post = step.post,
-                      .streams = streams};
+                      .streamedCount = streamed};
   if (step.scaledSource < 0) {
     fold(binding_.program->fold(), args);
     return;
@@ -370,8 +388,8 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
   const size_t elementBytes = binding_.program->elementBytes();
   const auto sources = binding_.program->sources(step);
   StepScratch& scratch = *binding_.scratch;
-  const bool streams = mayStream(step, data);
-  if (step.isCopy && data.localCount == 1 && !streams) {
+  const size_t streamed = streamedCount(step, data);
+  if (step.isCopy && data.localCount == 1 && streamed == 0) {
     return readProcess(sources[0].port->senderProcess, scratch.remote[0], scratch.destinations[0],
                        data.bytes);
   }
@@ -404,7 +422,7 @@ Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
                 .elementCount = elements,
                 .scaledSource = step.scaledSource,
                 .post = step.post,
-                .streams = streams});
+                .streamedCount = streamed});
   }
   return {};
 }

@@ -207,7 +207,7 @@ class Execution {
   Attempt endWith(const BoundOperand& source);
   Status takeMessage(const BoundStep& step, size_t at, StepData& data);
   Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
-  bool mayStream(const BoundStep& step, const StepData& data) const;
+  size_t streamedCount(const BoundStep& step, const StepData& data) const;
   void compute(const BoundStep& step, const StepData& data);
   Status computeInBlocks(const BoundStep& step, const StepData& data);
   void publish(const BoundStep& step, const StepData& data);

@@ -28,7 +28,7 @@ TEST(Execution, RunsEveryAlgorithmInAnyInterleaving) {
             Cluster cluster({&algorithm, ranks, root, count, slots});
             // Twice over the same links: counters go on where they were.
             for (int times = 0; times < 2; ++times) {
-              cluster.start();
+              cluster.start({.streams = times == 1});
               ASSERT_TRUE(cluster.run(rng));
               cluster.check();
             }
@@ -55,13 +55,30 @@ TEST(Execution, RunsOverLongSlots) {
                          .shortCount = 32},
                         3 * wire::kShortBytes);
         for (int times = 0; times < 3; ++times) {
-          cluster.start();
+          cluster.start({.streams = times == 2});
           ASSERT_TRUE(cluster.run(rng));
           cluster.check();
         }
       }
     }
   }
+}
+
+// What a step leaves in the output may go past the caches only where the rank does not go on with
+// it.
+TEST(Execution, KnowsWhichOutputsAreFinal) {
+  const auto finals = [](std::string_view name) {
+    for (const Algorithm& algorithm : schedule::algorithms(Collective::kAllReduce)) {
+      if (algorithm.name != name) continue;
+      Cluster cluster({&algorithm, 2, 0, 64, 8});
+      std::vector<bool> result;
+      for (const BoundStep& step : cluster.rank(0).bound.steps()) result.push_back(step.isFinal);
+      return result;
+    }
+    return std::vector<bool>{};
+  };
+  EXPECT_THAT(finals("oneshot"), testing::ElementsAre(false, true));
+  EXPECT_THAT(finals("twoshot"), testing::ElementsAre(true, true, true));
 }
 
 // A rank that opened a link which the other does not would wait for it for ever.

@@ -92,6 +92,7 @@ inline int64_t inputAt(int32_t rank, size_t i) {
 struct Wishes {
   bool refers = false;
   bool agrees = false;
+  bool streams = false;
   bool isJoint = false;
   bool inPlace = false;  // of a collective whose buffers are equally long: both are the output
   GpuFolder* gpu = nullptr;
@@ -108,8 +109,8 @@ class Cluster {
     for (int32_t rank = 0; rank < c.rankCount; ++rank) build(rank);
   }
 
-  void start(uint32_t signature = 1) {
-    for (int32_t rank = 0; rank < case_.rankCount; ++rank) startRank(rank, signature);
+  void start(const Wishes& wishes = {}) {
+    for (int32_t rank = 0; rank < case_.rankCount; ++rank) startRank(rank, 1, nullptr, wishes);
   }
   // Each rank with its own form of messages.
   void startMixed(SeededRng& rng, bool isJoint = false) {
@@ -130,6 +131,7 @@ class Cluster {
                            .shared = shared,
                            .refers = wishes.refers,
                            .agrees = wishes.agrees,
+                           .streams = wishes.streams,
                            .isJoint = wishes.isJoint,
                            .gpu = wishes.gpu});
   }

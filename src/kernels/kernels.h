@@ -42,8 +42,8 @@ struct FoldArgs {
   int32_t scaledSource = -1;  // this source is the rank's raw input: kPreMulSum multiplies it
                               // first; -1: none
   bool post = false;          // apply the average's division
-  bool streams = false;       // the results will not be read soon: store them past the cache where
-                              // that can be done
+  size_t streamedCount = 0;   // of the destinations, the first: not read soon, so stored past the
+                              // cache where that can be done
 };
 
 // Folds the sources in order into every destination. Any thread; touches nothing beyond

@@ -100,7 +100,7 @@ std::string describeWork(const Work& work, size_t sources, size_t count) {
 class Trial {
  public:
   Trial(const Work& what, size_t sourceCount, size_t count, SeededRng& rng)
-      : work(what), elementCount(count), streams(rng.below(2) == 0) {
+      : work(what), elementCount(count), streamed(rng.below(4)) {
     const Values values = rng.below(2) == 0 ? Values::kAny : Values::kOrdinary;
     for (size_t i = 0; i < sourceCount; ++i) {
       buffers.emplace_back(count * sizeOf(work.spec.type), rng.below(9));
@@ -128,7 +128,7 @@ class Trial {
               .elementCount = count,
               .scaledSource = work.scaledSource,
               .post = work.post,
-              .streams = streams});
+              .streamedCount = std::min(streamed, destinations.size())});
   }
   void run(const FoldTable& table) { run(table, 0, elementCount); }
 
@@ -155,7 +155,7 @@ class Trial {
 
   Work work;
   size_t elementCount;
-  bool streams;                                // changes nothing but where the stores go
+  size_t streamed;                             // changes nothing but where the stores go
   std::vector<Buffer> buffers;                 // the sources, then the destinations' own
   std::vector<std::vector<std::byte>> before;  // what the sources held
   std::vector<size_t> targets;                 // which buffers are destinations

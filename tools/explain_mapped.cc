@@ -47,7 +47,7 @@ MappedFacts explainMapped(const plan::Agreement& agreement, const plan::CallShap
   MappedFacts facts{.isAny = agreement.isOneHost && agreement.rankCount > 1 && isLong};
   if (!facts.isAny) return facts;
   const plan::MappedSteps steps = plan::Planner(agreement).mappedSteps(shape, plan, false);
-  const bool mayPlace = !agreement.isCrowded() && !steps.placements.placed.empty();
+  const bool mayPlace = !steps.placements.placed.empty();
   std::vector<std::vector<uint8_t>> placed;
   if (mayPlace) placed = placedSteps(schedule);
   for (size_t i = 0; i < steps.referable.size(); ++i) {

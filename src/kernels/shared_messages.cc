@@ -74,6 +74,10 @@ void Execution::placeByForms(const BoundStep& step, const wire::SharedSegment* s
   data.hasForms = hasForms_ = true;
   for (const BoundOperand& output : binding_.program->outputs(step))
     scratch.destinations[data.localCount++] = outputAt(output);
+  // A partial sum, which lies in no buffer, could only have been copied.
+  const SharedBuffers* shared = binding_.shared;
+  const bool couldRefer = shared == nullptr || (numberOf(step) < shared->referableSteps.size() &&
+                                                shared->referableSteps[numberOf(step)] != 0);
   size_t at = 0;
   for (const BoundOperand& link : binding_.program->links(step)) {
     wire::LinkPort& port = *link.port;
@@ -87,7 +91,7 @@ void Execution::placeByForms(const BoundStep& step, const wire::SharedSegment* s
     }
     form = chooseForm(port, segment, data);
     if (bringsPayload(form)) {
-      hasCopied_ = true;
+      hasCopied_ = hasCopied_ || couldRefer;
       scratch.destinations[data.localCount++] = wire::payloadToFill(port, data.bytes);
     } else {
       hasReferred_ = true;

@@ -31,6 +31,19 @@ size_t longestMessage(const schedule::Layout& layout) {
   return std::min(layout.pieceElements, layout.chunkElements);
 }
 
+// The plan's own links have mapped the segments, so they are worth it: a trial has no time to find
+// out again.
+void askAtOnce(BoundVariant& variant, const kernels::SharedBuffers& shared) {
+  constexpr size_t kEnough = size_t{1} << 40;
+  for (channel::Link* link : variant.outgoing) {
+    wire::SegmentLedger* ledger = link->port().ledger;
+    if (ledger == nullptr) continue;
+    for (const wire::SharedSegment* segment : {&shared.input, &shared.output}) {
+      if (segment->serial != 0) ledger->isWorthAsking(segment->serial, kEnough);
+    }
+  }
+}
+
 }  // namespace
 
 Operation::Operation(Launcher& launcher) : launcher_(launcher) {
@@ -237,10 +250,10 @@ bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
          !plan.own.plan.networkOp;
 }
 
-// Without memory that peers map, one-shot is chosen by its price, and what is tried beside it by
-// none.
+// Without memory that peers map, one-shot is chosen by its price; others are tried for such memory
+// alone.
 bool Operation::hasChoice(const BoundPlan& plan) {
-  const bool isOtherForAll = plan.other && plan.own.plan.algorithm != "oneshot";
+  const bool isOtherForAll = plan.other && plan.other->plan.algorithm == "oneshot";
   return isOtherForAll || plan.own.plan.isDirect || plan.own.plan.mayRefer;
 }
 
@@ -380,12 +393,13 @@ const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Bin
   const plan::MappedSteps& steps = mappedSteps(*run.plan, *run.variant, inPlace);
   shared.referableSteps = steps.referable;
   shared.answeredSteps = steps.answered;
-  // A failed call must be able to wait for who writes. Where ranks share CPUs, it gains nothing: 8
-  // ranks on 2 CPUs, all-reduce of 64 KiB 1.14 of the time (Intel Xeon VM, 2026-11-23).
-  const bool mayOffer = !agreement.isCrowded() && !steps.placements.placed.empty();
+  if (run.variant != &run.plan->own) askAtOnce(*run.variant, shared);
+  // A failed call must be able to wait for who writes.
+  const bool mayOffer = !steps.placements.placed.empty();
   if (shared.output.serial != 0 && mayOffer && canFenceOthers()) {
     shared.placements = &steps.placements;
-    shared.mapsOutput = run.plan->other || std::ranges::find(steps.placements.placed, 1) !=
+    const bool isPlacedInOther = run.plan->other && shape.collective == Collective::kAllReduce;
+    shared.mapsOutput = isPlacedInOther || std::ranges::find(steps.placements.placed, 1) !=
                                                steps.placements.placed.end();
   }
   if (sharedCount_ == sharedBuffers_.size()) sharedBuffers_.emplace_back();

@@ -442,18 +442,47 @@ Result<Plan> Planner::make(const CallShape& shape) {
   return plan;
 }
 
-// On two ranks a sum is the same in either order. The whole vectors read by both, in one hop, take
-// 0.33 to 0.8 of the time of two halves in two hops from 16 to 256 KiB, and 0.8 to 1.2 above
-// (buffers that peers map, 2 CPUs of an Intel Xeon VM, 2026-11-21); as copies they take longer.
+namespace {
+
+// On two ranks a sum is the same in either order. One-shot reads whole vectors in one hop; two-shot
+// folds halves, and each rank puts its own into both outputs. Of the time of two halves in two hops
+// the first takes 0.33 to 0.8 from 16 to 256 KiB, and 0.8 to 1.2 above (buffers that peers map, 2
+// CPUs of an Intel Xeon VM, 2026-11-21); as copies they take longer.
+std::string_view otherOfTwo(const CallShape& shape, std::string_view own) {
+  if (shape.collective != Collective::kAllReduce) return {};
+  return own == "oneshot" ? "twoshot" : "oneshot";
+}
+
+// What folds in the order of a ring, in one step, and needs a hop or two. The same bits where a
+// partial sum that is sent on is not rounded. As copies it is no faster.
+std::string_view otherThanRing(const CallShape& shape, std::string_view own) {
+  constexpr size_t kLeastExactBytes = 4;  // shorter types are summed as floats
+  if (own != "ring") return {};
+  const bool isExact = sizeOf(shape.type) >= kLeastExactBytes;
+  switch (shape.collective) {
+    case Collective::kAllReduce: return isExact ? "twoshot" : "";
+    case Collective::kReduceScatter: return isExact ? "direct" : "";
+    case Collective::kAllGather: return "direct";
+    default: return {};
+  }
+}
+
+}  // namespace
+
 Result<std::optional<Plan>> Planner::makeOther(const CallShape& shape, const Plan& plan) {
-  // One-shot reads whole vectors in one hop; two-shot folds halves, and each rank puts its own into
-  // both outputs.
-  const std::string_view otherName = plan.algorithm == "oneshot" ? "twoshot" : "oneshot";
-  // Every rank has a chunk of its own, so that a message comes from each.
+  const int32_t rankCount = agreement_.rankCount;
+  const bool isForMany =
+      agreement_.isCrowded() && !agreement_.readsPeers && rankCount <= kMostRanksMapped;
+  std::string_view otherName;
+  if (rankCount == 2) {
+    otherName = otherOfTwo(shape, plan.algorithm);
+  } else if (isForMany) {
+    otherName = otherThanRing(shape, plan.algorithm);
+  }
+  // Every rank has a chunk of its own, so that each hears of all others.
   constexpr size_t kMinBytes = 4_KiB;
-  const bool isFit = shape.collective == Collective::kAllReduce && agreement_.rankCount == 2 &&
-                     agreement_.isOneHost && shape.op != ReduceOp::kPreMulSum &&
-                     vectorBytes(shape, 2) >= kMinBytes;
+  const bool isFit = !otherName.empty() && agreement_.isOneHost &&
+                     shape.op != ReduceOp::kPreMulSum && vectorBytes(shape, rankCount) >= kMinBytes;
   if (!isFit || !AlgorithmFilter(agreement_.algorithms).allows(shape.collective, otherName)) {
     return std::optional<Plan>();
   }
@@ -478,7 +507,9 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
   const bool isLong = refers && isReadLong(shape, algorithm, agreement_, chunkBytes);
   const bool isRead = refers && agreement_.readsPeers && chunkBytes >= kDirectMinBytes;
   plan.isDirect = !isOther && (isRead || isLong);
-  plan.mayRefer = refers && !plan.isDirect && agreement_.readsByKernel &&
+  // Among many another one is for memory that is mapped.
+  const bool isMappedOnly = isOther && agreement_.rankCount > 2;
+  plan.mayRefer = refers && !plan.isDirect && !isMappedOnly && agreement_.readsByKernel &&
                   chunkBytes >= kKernelMinBytes && !isRelayedByCrowd(shape, algorithm, agreement_);
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
   if (plan.isDirect)

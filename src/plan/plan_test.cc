@@ -253,6 +253,35 @@ TEST(Planner, PlansOfOneAlgorithmShareItsProgram) {
   EXPECT_NE(small.signature, large.signature);
 }
 
+TEST(Planner, BesideARingOfRanksThatShareCpusTriesWhatFoldsAlike) {
+  const auto otherOf = [](const CallShape& shape, double ranksPerCpu) -> std::string_view {
+    Agreement agreement = agreementOf(4);
+    agreement.ranksPerCpu = ranksPerCpu;
+    Planner planner(agreement);
+    Plan ring;
+    ring.algorithm = "ring";
+    const auto other = planner.makeOther(shape, ring).value();
+    return other ? other->algorithm : "";
+  };
+  CallShape shape = allReduceOf(64_KiB);
+  EXPECT_EQ(otherOf(shape, 2), "twoshot");
+  EXPECT_EQ(otherOf(shape, 1), "");
+  shape.op = ReduceOp::kPreMulSum;
+  EXPECT_EQ(otherOf(shape, 2), "");
+  shape.op = ReduceOp::kSum;
+  shape.type = DataType::kFloat16;  // a ring's partial sums are rounded
+  EXPECT_EQ(otherOf(shape, 2), "");
+  shape.collective = Collective::kReduceScatter;
+  EXPECT_EQ(otherOf(shape, 2), "");
+  shape.type = DataType::kFloat64;
+  EXPECT_EQ(otherOf(shape, 2), "direct");
+  shape.collective = Collective::kAllGather;
+  shape.type = DataType::kInt8;
+  EXPECT_EQ(otherOf(shape, 2), "direct");
+  shape.collective = Collective::kBroadcast;  // whose root hears of nobody
+  EXPECT_EQ(otherOf(shape, 2), "");
+}
+
 TEST(Planner, PiecesFitASlot) {
   Planner planner(agreementOf(3));
   for (const uint64_t count : {0ull, 1ull, 17ull, 100000ull, 100000000ull, 1ull << 40}) {

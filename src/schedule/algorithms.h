@@ -53,16 +53,16 @@ Program treeAllReduce(const ScheduleOptions& options, Rank rank);
 Program treeBroadcast(const ScheduleOptions& options, Rank rank);
 Program treeReduce(const ScheduleOptions& options, Rank rank);
 
-// One hop (direct.cc): whoever has the data sends it to each rank that wants it. Folds in rank
-// order, in one step.
+// One hop (direct.cc): whoever has the data sends it to each that wants it. Folds in one step: a
+// reduction in rank order, reduce-scatter in the order of the ring.
 Program directAllGather(const ScheduleOptions& options, Rank rank);
 Program directReduceScatter(const ScheduleOptions& options, Rank rank);
 Program directBroadcast(const ScheduleOptions& options, Rank rank);
 Program directReduce(const ScheduleOptions& options, Rank rank);
 
 // Two hops (twoshot.cc): a chunk goes to its owner, from there to all that want it. All-reduce has
-// a chunk a rank; broadcast and reduce one a rank but the root. Folds in rank order, in one step.
-// All-reduce needs two slots a link.
+// a chunk a rank; broadcast and reduce one a rank but the root. Folds in one step: all-reduce in
+// the order of the ring, reduce in rank order. All-reduce needs two slots a link.
 Program twoShotAllReduce(const ScheduleOptions& options, Rank rank);
 Program twoShotBroadcast(const ScheduleOptions& options, Rank rank);
 Program twoShotReduce(const ScheduleOptions& options, Rank rank);

@@ -135,7 +135,7 @@ TEST(Direct, SendsStraightToWhoWantsIt) {
                    "chunk 2: link<-2 -> out[2]"}));
   EXPECT_EQ(describeAll(directReduceScatter({.rankCount = 3}, Rank{1})),
             (Lines{"chunk 2: in[2] -> link->2", "chunk 0: in[0] -> link->0",
-                   "chunk 1: link<-0 + in[1] + link<-2 -> out[1] post"}));
+                   "chunk 1: link<-2 + link<-0 + in[1] -> out[1] post"}));
   const ScheduleOptions rooted{.rankCount = 3, .root = Rank{1}};
   EXPECT_EQ(describeAll(directBroadcast(rooted, Rank{1})),
             Lines{"chunk 0: in[0] -> out[0], link->2, link->0"});
@@ -145,10 +145,10 @@ TEST(Direct, SendsStraightToWhoWantsIt) {
   EXPECT_EQ(describeAll(directReduce(rooted, Rank{0})), Lines{"chunk 0: in[0] -> link->1"});
 }
 
-TEST(TwoShot, FoldsAtTheOwnerInRankOrderAndSendsToAll) {
+TEST(TwoShot, FoldsAtTheOwnerInTheOrderOfARingAndSendsToAll) {
   EXPECT_EQ(describeAll(twoShotAllReduce({.rankCount = 3}, Rank{1})),
             (Lines{"chunk 2: in[2] -> link->2", "chunk 0: in[0] -> link->0",
-                   "chunk 1: link<-0 + in[1] + link<-2 -> out[1], link->2, link->0 post",
+                   "chunk 1: link<-2 + link<-0 + in[1] -> out[1], link->2, link->0 post",
                    "chunk 0: link<-0 -> out[0]", "chunk 2: link<-2 -> out[2]"}));
 }
 

@@ -38,4 +38,16 @@ inline std::vector<Operand> inRankOrder(ProgramBuilder& program, int32_t rankCou
   return sources;
 }
 
+// The same round the circle from the rank after the one that folds, its own last: what a ring sums
+// for a chunk of that rank, in its order.
+inline std::vector<Operand> inRingOrder(ProgramBuilder& program, int32_t rankCount, Rank rank,
+                                        const Operand& own) {
+  std::vector<Operand> sources;
+  for (int32_t distance = 1; distance < rankCount; ++distance) {
+    sources.push_back(program.from(rankAfter(rank, distance, rankCount)));
+  }
+  sources.push_back(own);
+  return sources;
+}
+
 }  // namespace tutti::schedule

@@ -26,13 +26,6 @@ void addSend(ProgramBuilder& program, Rank peer, int32_t chunk) {
   program.add({.chunk = chunk, .sources = {in(chunk)}, .destinations = {program.to(peer)}});
 }
 
-void addFold(ProgramBuilder& program, int32_t rankCount, Rank rank, int32_t chunk) {
-  program.add({.chunk = chunk,
-               .sources = inRankOrder(program, rankCount, rank, in(chunk)),
-               .destinations = {out(chunk)},
-               .post = true});
-}
-
 }  // namespace
 
 Program directAllGather(const ScheduleOptions& options, Rank rank) {
@@ -53,7 +46,11 @@ Program directReduceScatter(const ScheduleOptions& options, Rank rank) {
     const Rank peer = rankAfter(rank, distance, n);
     addSend(program, peer, index(peer));
   }
-  addFold(program, n, rank, index(rank));
+  const int32_t own = index(rank);
+  program.add({.chunk = own,
+               .sources = inRingOrder(program, n, rank, in(own)),
+               .destinations = {out(own)},
+               .post = true});
   return std::move(program).take();
 }
 
@@ -70,7 +67,10 @@ Program directBroadcast(const ScheduleOptions& options, Rank rank) {
 Program directReduce(const ScheduleOptions& options, Rank rank) {
   ProgramBuilder program;
   if (rank == options.root) {
-    addFold(program, options.rankCount, rank, 0);
+    program.add({.chunk = 0,
+                 .sources = inRankOrder(program, options.rankCount, rank, in(0)),
+                 .destinations = {out(0)},
+                 .post = true});
   } else {
     addSend(program, options.root, 0);
   }

@@ -81,6 +81,7 @@ void addReceives(ProgramBuilder& program, const Seating& seating, int32_t host) 
 Program hierarchicalAllReduce(const ScheduleOptions& options, Rank rank) {
   if (options.rankCount == 1) return copyAlone(true);
   const Seating seating(options, rank);
+  if (seating.hostCount() == 1 || seating.seatCount() == 1) return twoShotAllReduce(options, rank);
   ProgramBuilder program;
   for (int32_t distance = 1; distance < seating.hostCount(); ++distance) {
     const Rank owner = seating.counterpart(seating.hostAfter(distance));

@@ -48,7 +48,7 @@ Program twoShotAllReduce(const ScheduleOptions& options, Rank rank) {
     destinations.push_back(program.to(owner));
   }
   program.add({.chunk = own,
-               .sources = inRankOrder(program, n, rank, in(own)),
+               .sources = inRingOrder(program, n, rank, in(own)),
                .destinations = std::move(destinations),
                .post = true});
   for (int32_t distance = 1; distance < n; ++distance) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <memory>
 
@@ -147,6 +148,44 @@ TEST(SharedLivesRanks, DISABLED_SameBuffers) {
 TEST(SharedLives, CallsThatGoAsTheLastOneDidAreRightWithOtherBuffersToo) {
   EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_SameBuffers", 2, mappingAtOnce), allFine(2));
   EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_SameBuffers", 3, mappingAtOnce), allFine(3));
+}
+
+// Values whose sum depends on the order in which they are added.
+float unevenAt(int rank, size_t i) {
+  const auto mixed = (i + 1) * 2654435761u ^ static_cast<size_t>(rank + 1) * 40503u;
+  return static_cast<float>(mixed % 1'000'003) / 7.0f;
+}
+
+TEST(SharedLivesRanks, DISABLED_SameBits) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = join(self);
+  const auto n = static_cast<size_t>(self.count);
+  const size_t count = 30'000 / n * n;
+  Memory inputMemory(count / 2 + 1), outputMemory(count / 2 + 1);  // of 8 bytes each
+  auto* input = reinterpret_cast<float*>(inputMemory.data());
+  auto* output = reinterpret_cast<float*>(outputMemory.data());
+  for (size_t i = 0; i < count; ++i) input[i] = unevenAt(self.rank, i);
+  std::vector<float> sums, parts;
+  for (int call = 0; call < 90 && !testing::Test::HasFatalFailure(); ++call) {
+    EXPECT_NCCL(ncclAllReduce(input, output, count, ncclFloat, ncclSum, comm, nullptr));
+    if (sums.empty()) sums.assign(output, output + count);
+    ASSERT_EQ(std::memcmp(sums.data(), output, count * sizeof(float)), 0) << "call " << call;
+    EXPECT_NCCL(ncclReduceScatter(input, output, count / n, ncclFloat, ncclSum, comm, nullptr));
+    if (parts.empty()) parts.assign(output, output + count / n);
+    ASSERT_EQ(std::memcmp(parts.data(), output, parts.size() * sizeof(float)), 0) << call;
+    EXPECT_NCCL(ncclAllGather(input, output, count / n, ncclFloat, comm, nullptr));
+    for (size_t i = 0; i < count; ++i)
+      ASSERT_EQ(output[i], unevenAt(static_cast<int>(i / (count / n)), i % (count / n))) << call;
+  }
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+// The first calls find out which algorithm is the fastest with such buffers.
+TEST(SharedLives, EqualCallsGiveEqualBitsWhicheverWayTheyGo) {
+  for (const int ranks : {3, 4, 8}) {
+    EXPECT_EQ(runProcesses("SharedLivesRanks.DISABLED_SameBits", ranks, mappingAtOnce),
+              allFine(ranks));
+  }
 }
 
 TEST(SharedLivesRanks, DISABLED_ManyAtOnce) {

@@ -64,18 +64,23 @@ def verdicts(summaries):
     return "\n".join(lines) + "\n"
 
 
+def cell_line(data, ratio, name, summary, against):
+    """Of a list of cells: ours, and what it is held against."""
+    cell = summary.cell
+    return (
+        f"  {ratio:6.2f}  {data['titles'][name]:<20} {cell['collective']:<15}{cell['ranks']} ranks  "
+        f"{size_text(cell['bytes']):>7}  {time_text(summary.times[name]):>8} µs, {against} µs{'  ~' if summary.is_noisy else ''}"
+    )
+
+
 def behind(data, summaries):
     found = figures.behind(summaries)
     if not found:
         return "No cell is behind a peer.\n"
     lines = [f"Behind a peer: {len(found)} cells, worst first"]
     for ratio, name, summary in found:
-        cell = summary.cell
-        lines.append(
-            f"  {ratio:6.2f}  {data['titles'][name]:<20} {cell['collective']:<15}{cell['ranks']} ranks  "
-            f"{size_text(cell['bytes']):>7}  {time_text(summary.times[name]):>8} µs, "
-            f"{data['titles'][summary.best]} {time_text(summary.times[summary.best])} µs{'  ~' if summary.is_noisy else ''}"
-        )
+        best = f"{data['titles'][summary.best]} {time_text(summary.times[summary.best])}"
+        lines.append(cell_line(data, ratio, name, summary, best))
     return "\n".join(lines) + "\n"
 
 
@@ -85,12 +90,8 @@ def over_floor(data, summaries):
     found = figures.far_over_floor(summaries)
     lines = [f"Over {figures.FAR_OVER_FLOOR} of the floor, the transfer alone: {len(found)} cells, worst first"]
     for ratio, name, summary in found:
-        cell, floor = summary.cell, summary.floors[name]
-        lines.append(
-            f"  {ratio:6.2f}  {data['titles'][name]:<20} {cell['collective']:<15}{cell['ranks']} ranks  "
-            f"{size_text(cell['bytes']):>7}  {time_text(summary.times[name]):>8} µs, "
-            f"{floor.name} ({floor.form}) {time_text(floor.us)} µs{'  ~' if summary.is_noisy else ''}"
-        )
+        floor = summary.floors[name]
+        lines.append(cell_line(data, ratio, name, summary, f"{floor.name} ({floor.form}) {time_text(floor.us)}"))
     return "\n".join(lines) + "\n"
 
 

@@ -221,19 +221,8 @@ static void freeShared(const float* start) {
 
 /* With fewer cores than ranks each rank is kept on one, so that it knows whom it shares it with. */
 static void takeTurns(void) {
-  cpu_set_t usable, own;
-  size_t cpu;
-  int skip;
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) fail("affinity", strerror(errno));
-  world.cpuCount = CPU_COUNT(&usable);
-  skip = world.rank % world.cpuCount;
-  for (cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &usable) || skip-- != 0) continue;
-    CPU_ZERO(&own);
-    CPU_SET(cpu, &own);
-    sched_setaffinity(0, sizeof own, &own);
-    return;
-  }
+  world.cpuCount = cpusUsable();
+  stayOn(world.rank % world.cpuCount);
 }
 
 void peerOpen(const struct Place* place, int argumentCount, char** arguments) {

@@ -335,21 +335,29 @@ static int launchedRank(void) {
   return 0;
 }
 
-/* A core a rank where there are enough; before the library starts threads, which inherit it. */
-static void pin(void) {
+int cpusUsable(void) {
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) fail("affinity", strerror(errno));
+  return CPU_COUNT(&usable);
+}
+
+void stayOn(int number) {
   cpu_set_t usable, own;
-  int skip = job.place.rank;
   size_t cpu;
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  job.place.hasOwnCores = CPU_COUNT(&usable) >= job.place.rankCount;
-  if (!job.place.hasOwnCores) return;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) fail("affinity", strerror(errno));
   for (cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &usable) || skip-- != 0) continue;
+    if (!CPU_ISSET(cpu, &usable) || number-- != 0) continue;
     CPU_ZERO(&own);
     CPU_SET(cpu, &own);
     sched_setaffinity(0, sizeof own, &own);
     return;
   }
+}
+
+/* A core a rank where there are enough; before the library starts threads, which inherit it. */
+static void pin(void) {
+  job.place.hasOwnCores = cpusUsable() >= job.place.rankCount;
+  if (job.place.hasOwnCores) stayOn(job.place.rank);
 }
 
 static void answerPids(FILE* results) {

@@ -12,6 +12,7 @@
 #include <array>
 
 #include "base/read_file.h"
+
 namespace tutti {
 namespace {
 

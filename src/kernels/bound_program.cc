@@ -112,8 +112,8 @@ wire::LinkPort* BoundProgram::findBack(int32_t peer, const ProgramParts& parts) 
 // REQUIRES: a step with nothing to apply to a source, and no division.
 void BoundProgram::findShape(BoundStep& step) const {
   const auto isMessage = [&](size_t source) { return step.operands[source].place == Place::kLink; };
-  if (step.sourceCount == 1 && step.linkCount == 1 && !isMessage(0)) {
-    step.shape = StepShape::kSend;
+  if (step.sourceCount == 1 && step.linkCount > 0 && !isMessage(0)) {
+    step.shape = step.linkCount == 1 ? StepShape::kSend : StepShape::kSpread;
   } else if (step.sourceCount == 1 && step.linkCount == 0) {
     step.shape = isMessage(0) ? StepShape::kReceive : StepShape::kLocal;
   } else if (step.sourceCount == 2 && step.outputCount == 1 && step.linkCount <= 1 &&

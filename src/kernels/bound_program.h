@@ -26,6 +26,7 @@ struct BoundOperand {
 enum class StepShape : uint8_t {
   kGeneral,
   kSend,     // a local source to one link, and perhaps to outputs; nothing to apply
+  kSpread,   // the same to several links
   kReceive,  // a message to outputs; nothing to apply
   kLocal,    // a local source to outputs; nothing to apply
   kPair,     // a local source and a message, folded into one output with nothing to apply before

@@ -171,6 +171,9 @@ class Execution {
                      const std::byte*& payload);
   Attempt copyHere(const BoundStep& step, size_t elements);
   Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
+  Attempt trySpread(const BoundStep& step, size_t elements, uint32_t& looks);
+  bool awaitSlot(const BoundOperand& link, size_t bytes, uint32_t& looks);
+  void sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes);
   Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
   // The same where messages name memory that is mapped (mapped_steps.cc).

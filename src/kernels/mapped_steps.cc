@@ -33,6 +33,7 @@ Execution::Attempt Execution::tryMappedShape(const BoundStep& step, size_t eleme
     case StepShape::kPair: return tryMappedPair(step, elements, looks);
     case StepShape::kPairSend: return tryPlacedPair(step, elements, looks);
     case StepShape::kLocal:
+    case StepShape::kSpread:
     case StepShape::kGeneral: break;
   }
   return Attempt::kUnfit;
@@ -54,11 +55,7 @@ Execution::Attempt Execution::tryMappedSend(const BoundStep& step, size_t elemen
       !hasMapped(port, segment) || (shared.mapsOutput && !hasMapped(port, shared.output)))
     return Attempt::kUnfit;
   const size_t bytes = elements * binding_.program->elementBytes();
-  while (!wire::hasFreeSlot(port, bytes)) {
-    if (mayLookAgain(looks)) continue;
-    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = &port, .bytes = bytes};
-    return Attempt::kBlocked;
-  }
+  if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
   const std::byte* from = localAt(content);
   hasForms_ = hasReferred_ = true;
   wire::publishShared(port,

@@ -10,6 +10,7 @@ namespace tutti::kernels {
 Execution::Attempt Execution::tryShape(const BoundStep& step, size_t elements, uint32_t& looks) {
   switch (step.shape) {
     case StepShape::kSend: return trySend(step, elements, looks);
+    case StepShape::kSpread: return trySpread(step, elements, looks);
     case StepShape::kReceive: return tryReceive(step, elements, looks);
     case StepShape::kLocal: return copyHere(step, elements);
     case StepShape::kPair: return tryPair(step, elements, looks);
@@ -26,20 +27,44 @@ Execution::Attempt Execution::copyHere(const BoundStep& step, size_t elements) {
   return Attempt::kDone;
 }
 
-Execution::Attempt Execution::trySend(const BoundStep& step, size_t elements, uint32_t& looks) {
-  const BoundOperand& link = step.operands[1 + step.outputCount];
-  wire::LinkPort& port = *link.port;
-  const size_t bytes = elements * binding_.program->elementBytes();
-  while (!wire::hasFreeSlot(port, bytes)) {
+bool Execution::awaitSlot(const BoundOperand& link, size_t bytes, uint32_t& looks) {
+  while (!wire::hasFreeSlot(*link.port, bytes)) {
     if (mayLookAgain(looks)) continue;
-    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = &port, .bytes = bytes};
-    return Attempt::kBlocked;
+    blockage_ = {.what = For::kSlot, .peer = link.peer, .port = link.port, .bytes = bytes};
+    return false;
   }
-  const std::byte* from = localAt(step.operands[0]);
-  // Together, since a receiver that looks between payload and mark takes the line away. What stays
-  // here comes after: nobody waits for it.
+  return true;
+}
+
+// Payload and mark together, since a receiver that looks between them takes the line away.
+void Execution::sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes) {
   copyBytes(wire::payloadToFill(port, bytes), from, bytes);
   wire::publish(port, static_cast<uint32_t>(bytes), binding_.signature);
+}
+
+Execution::Attempt Execution::trySend(const BoundStep& step, size_t elements, uint32_t& looks) {
+  const BoundOperand& link = step.operands[1 + step.outputCount];
+  const size_t bytes = elements * binding_.program->elementBytes();
+  if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
+  const std::byte* from = localAt(step.operands[0]);
+  sendCopy(*link.port, from, bytes);
+  // What stays here comes after: nobody waits for it.
+  for (const BoundOperand& output : BoundProgram::outputs(step))
+    copyBytes(outputAt(output), from, bytes);
+  return Attempt::kDone;
+}
+
+// On all links or on none: a step that is tried again begins anew. Of longer messages the general
+// way reads the source once.
+Execution::Attempt Execution::trySpread(const BoundStep& step, size_t elements, uint32_t& looks) {
+  const size_t bytes = elements * binding_.program->elementBytes();
+  if (bytes > wire::kShortBytes) return Attempt::kUnfit;
+  const std::span<const BoundOperand> links = BoundProgram::links(step);
+  for (const BoundOperand& link : links) {
+    if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
+  }
+  const std::byte* from = localAt(step.operands[0]);
+  for (const BoundOperand& link : links) sendCopy(*link.port, from, bytes);
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), from, bytes);
   return Attempt::kDone;

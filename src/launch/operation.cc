@@ -14,15 +14,27 @@ namespace {
 // A run of a rank's motors is some system calls, each worth as many polls of memory.
 constexpr uint32_t kMotorsCost = 64;
 
+// Shorter ones lose even where a trial may choose, as what may name memory takes longer: of 1 KiB
+// by 4 ranks 3.3 us, by copies alone 2.8, of 4 KiB 4.6 and 4.5; by 8 1.3 and 1.2 of the time.
+// All-reduce gains what it places in outputs (2 CPUs, model 167, 2026-11-23).
+size_t sharedMinBytesOfCrowded(Collective collective) {
+  if (collective == Collective::kAllReduce) return kernels::kSharedMinBytes;
+  return isAmongAll(collective) ? 8_KiB : 16_KiB;
+}
+
+// Of a broadcast, by all who read, where ranks share CPUs. Mapped against copied: 4 ranks, 64 KiB
+// 13 and 7.1 us, 128 KiB 20 and 14, 256 KiB 25 and 28; 8 ranks, 64 KiB 16 and 16, 128 KiB 25 and 34
+// (2 CPUs, model 167, 2026-11-23).
+constexpr size_t kCrowdedBroadcastMinBytes = 1_MiB;
+
 // From this length on a message that names memory beats a copy, though its sender must wait for
 // its readers: a turn of the scheduler each where ranks share CPUs. Where all ranks do the same, a
 // trial says so; these are for one that only sends. Broadcast in place, mapped against copied, 2
-// ranks: 4 KiB 0.71 and 0.56 us, 8 KiB 0.71 and 0.90; 4 ranks on 2 CPUs, 4 KiB: 5.9 and 1.8, 64
-// KiB: 9.5 and 15 (Intel Xeon VM, 2026-11-21). Round trips, mapped over copied: 2 KiB 1.15 of the
-// time, 3 KiB 1.02, 4 KiB 0.87 (model 207, 2026-11-23).
+// ranks: 4 KiB 0.71 and 0.56 us, 8 KiB 0.71 and 0.90 (Intel Xeon VM, 2026-11-21). Round trips,
+// mapped over copied: 2 KiB 1.15 of the time, 3 KiB 1.02, 4 KiB 0.87 (model 207, 2026-11-23).
 size_t sharedMinBytes(Collective collective, bool isCrowded) {
+  if (isCrowded) return sharedMinBytesOfCrowded(collective);
   if (isAmongAll(collective)) return kernels::kSharedMinBytes;
-  if (isCrowded) return 16_KiB;
   return collective == Collective::kSend ? 4_KiB : 8_KiB;
 }
 
@@ -265,8 +277,13 @@ bool Operation::mayShare(const BoundPlan& plan) const {
     longest = std::max(longest, longestMessage(plan.other->plan.layout) * elementBytes);
   // A network's references are for any memory, and for shorter messages.
   if (launcher_.parts_.links.hasMotors()) return longest >= kernels::kSharedMinBytes;
-  const bool isCrowded = launcher_.parts_.planner.agreement().isCrowded();
-  return longest >= sharedMinBytes(plan.shape.collective, isCrowded);
+  const plan::Agreement& agreement = launcher_.parts_.planner.agreement();
+  if (agreement.isCrowded() && plan.shape.collective == Collective::kBroadcast) {
+    const auto ranks = static_cast<size_t>(agreement.rankCount);
+    if (plan::vectorBytes(plan.shape, agreement.rankCount) * ranks < kCrowdedBroadcastMinBytes)
+      return false;
+  }
+  return longest >= sharedMinBytes(plan.shape.collective, agreement.isCrowded());
 }
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the

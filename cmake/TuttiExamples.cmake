@@ -21,7 +21,7 @@ function(tutti_example_test name)
     list(APPEND environment ASAN_OPTIONS=detect_leaks=0)  # Open MPI and its plug-ins keep what they allocated
   endif()
   add_test(NAME examples.${name} COMMAND ${ARGN})
-  set_tests_properties(examples.${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 60)
+  set_tests_properties(examples.${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 600)
 endfunction()
 
 tutti_example(threads threads.c Threads::Threads)

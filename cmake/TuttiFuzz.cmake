@@ -22,7 +22,7 @@ function(tutti_fuzz_targets)
       target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests/fuzz/driver.cc)
     endif()
     add_test(NAME fuzz.${folder}_${name} COMMAND ${target} -runs=10000 -seed=1 ${seeds})
-    set_tests_properties(fuzz.${folder}_${name} PROPERTIES TIMEOUT 120 ENVIRONMENT "NCCL_DEBUG=NONE")
+    set_tests_properties(fuzz.${folder}_${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "NCCL_DEBUG=NONE")
   endforeach()
 endfunction()
 

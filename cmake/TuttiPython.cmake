@@ -46,7 +46,7 @@ if(python_with_numpy)
   add_dependencies(python_stage nccl tutti)
   add_test(NAME python.package COMMAND ${python_with_numpy} -m pytest -q ${python_source}/tests
            --ignore=${python_source}/tests/test_torch.py)
-  set_tests_properties(python.package PROPERTIES TIMEOUT 300
+  set_tests_properties(python.package PROPERTIES TIMEOUT 900
     ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host")
 else()
   add_test(NAME python.package COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with numpy and pytest found")
@@ -58,7 +58,7 @@ find_program(TUTTI_MYPY mypy)
 if(TUTTI_MYPY)
   add_test(NAME python.types COMMAND ${TUTTI_MYPY} --ignore-missing-imports --exclude torch --cache-dir ${CMAKE_BINARY_DIR}/mypy tutti
            WORKING_DIRECTORY ${python_source})
-  set_tests_properties(python.types PROPERTIES TIMEOUT 120)
+  set_tests_properties(python.types PROPERTIES TIMEOUT 600)
 else()
   add_test(NAME python.types COMMAND ${CMAKE_COMMAND} -E echo "skipped: no mypy found")
   set_tests_properties(python.types PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped")
@@ -94,7 +94,7 @@ tutti_python_with(python_with_mpi mpi4py numpy)
 if(python_with_numpy AND TUTTI_MPIRUN AND python_with_mpi)
   add_test(NAME examples.mpi_handoff COMMAND ${TUTTI_MPIRUN} --allow-run-as-root --oversubscribe -n 4 ${python_with_mpi}
            ${CMAKE_CURRENT_SOURCE_DIR}/examples/mpi_handoff.py)
-  set_tests_properties(examples.mpi_handoff PROPERTIES TIMEOUT 60
+  set_tests_properties(examples.mpi_handoff PROPERTIES TIMEOUT 600
     ENVIRONMENT "PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host")
 else()
   add_test(NAME examples.mpi_handoff COMMAND ${CMAKE_COMMAND} -E echo "skipped: no mpirun, mpi4py and NumPy found")

@@ -63,8 +63,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     add_test(NAME tools.trace
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/trace_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(tools.sim PROPERTIES TIMEOUT 300)
-    set_tests_properties(tools.command tools.topo tools.trace PROPERTIES TIMEOUT 120)
+    set_tests_properties(tools.command tools.sim tools.topo tools.trace PROPERTIES TIMEOUT 600)
   endif()
 else()
   message(STATUS "tutti: no CLI11 or nlohmann-json found, so the tutti command is not built")

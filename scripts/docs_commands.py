@@ -58,7 +58,7 @@ def lines():
 def run(command, environment):
     """What is wrong with a command that is run."""
     try:
-        result = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
+        result = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250,
                                 check=False)
     except subprocess.TimeoutExpired:
         return ["not done within two minutes"]

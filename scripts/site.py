@@ -87,7 +87,7 @@ def commands_page(command):
         if name in SHOWN:
             settings = {"TUTTI_TRACE_DIR": "build/site/traces"} if name == "perf" else {}
             result = subprocess.run([command, name, *SHOWN[name]], capture_output=True, text=True, check=False, cwd=ROOT,
-                                    timeout=120, env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host", **settings})
+                                    timeout=250, env={**os.environ, "NO_COLOR": "1", "TUTTI_DEVICE": "host", **settings})
             output = "\n".join(result.stdout.splitlines()[:40])
             line = shlex.join([*(f"{key}={value}" for key, value in settings.items()), "tutti", name, *SHOWN[name]])
             text += f"\nOn the machine that made this page (at most 40 lines):\n\n```\n$ {line}\n{output}\n```\n"

@@ -52,7 +52,7 @@ def ranks():
 def processes(tmp_path):
     """Starts `script` as `size` ranks through the launcher; returns the finished process."""
 
-    def start(size, script, timeout=90, **environment):
+    def start(size, script, timeout=300, **environment):
         path = tmp_path / "script.py"
         path.write_text(script)
         return subprocess.run([sys.executable, "-m", "tutti", "run", "-n", str(size), str(path)], text=True,

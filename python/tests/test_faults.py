@@ -175,7 +175,7 @@ if __name__ == "__main__":
     id = tutti.unique_id()
     for child in children:
         ids.put(id)
-    print(*sorted(told.get(timeout=60) for _ in children), sep="\\n")
+    print(*sorted(told.get(timeout=300) for _ in children), sep="\\n")
     for child in children:
         child.join()
     if use_first == "True":
@@ -189,7 +189,7 @@ if __name__ == "__main__":
 def test_children_are_ranks_unless_forked_after_the_first_call(tmp_path, method, used_before):
     path = tmp_path / "script.py"
     path.write_text(CHILDREN)
-    result = subprocess.run([sys.executable, str(path), method, str(used_before)], text=True, capture_output=True, timeout=90,
+    result = subprocess.run([sys.executable, str(path), method, str(used_before)], text=True, capture_output=True, timeout=300,
                             check=False)
     *told, last = result.stdout.splitlines() or [""]
     assert len(told) == 3 and last == "parent is well", result
@@ -211,7 +211,7 @@ threading.Thread(target=wait, daemon=True).start()
 work = comm.split(0).recv(numpy.zeros(100), 1 - comm.rank, async_op=True)
 time.sleep(0.2)  # until the threads are at it
 print("leaving", flush=True)
-""", timeout=60)
+""", timeout=300)
     assert result.returncode == 0, result
     assert result.stdout.count("leaving") == 2
 
@@ -234,7 +234,7 @@ except KeyboardInterrupt:
     print("interrupted", comm)
 except tutti.Error as error:
     print("told", error.rank)
-""", timeout=60, TUTTI_TIMEOUT_MS="20000")
+""", timeout=300, TUTTI_TIMEOUT_MS="20000")
     assert "interrupted <tutti.Communicator rank 0 of 2, aborted>" in result.stdout, result
     assert "told 1" in result.stdout, result
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -53,7 +54,7 @@ class TempFile {
   }
 
  private:
-  std::string path_ = testing::TempDir() + "tutti_graphs_test.xml";
+  std::string path_ = testing::TempDir() + "tutti_graphs_" + std::to_string(::getpid()) + ".xml";
 };
 
 TEST(HostGraphs, AreOfTheGpusThatRanksRunOn) {

@@ -9,9 +9,10 @@ import time
 import unittest
 
 TUTTI = sys.argv.pop(1)
+LIMIT = 300  # seconds: many times what the longest needs, and still an end
 
 
-def run(*arguments, stdin=subprocess.DEVNULL, env=None, timeout=60):
+def run(*arguments, stdin=subprocess.DEVNULL, env=None, timeout=LIMIT):
     return subprocess.run(
         [TUTTI, "run", *arguments], stdin=stdin, capture_output=True, text=True, env=env, timeout=timeout
     )
@@ -26,7 +27,7 @@ def is_alive(pid):
         return False
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=LIMIT):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -128,13 +129,13 @@ class Run(unittest.TestCase):
         with subprocess.Popen([TUTTI, "run", "-n", "2", "--", "yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as launch:
             launch.stdout.readline()
             launch.stdout.close()
-            self.assertEqual(launch.wait(60), 128 + signal.SIGPIPE)
+            self.assertEqual(launch.wait(LIMIT), 128 + signal.SIGPIPE)
             self.assertEqual(launch.stderr.read(), "")
 
     def test_what_cannot_be_written_is_told(self):
         with open("/dev/full", "w", encoding="ascii") as full:
             lost = subprocess.run([TUTTI, "run", "-n", "2", "--", "echo", "hi"], stdout=full, stderr=subprocess.PIPE,
-                                  text=True, timeout=60, check=False)
+                                  text=True, timeout=LIMIT, check=False)
         self.assertEqual(lost.returncode, 3)
         self.assertIn("cannot write what the ranks print: No space left", lost.stderr)
 
@@ -157,7 +158,7 @@ class Run(unittest.TestCase):
             process = self.start("-n", "2", "--", "sh", "-c", script)
             pids = [int(process.stdout.readline().split()[1]) for _ in range(2)]
             process.send_signal(number)
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=LIMIT)
             self.assertEqual(sorted(output.split()), ["[0]", "[1]", "caught", "caught"])
             self.assertEqual(process.returncode, 128 + number)
             self.assertFalse(any(is_alive(pid) for pid in pids))
@@ -180,7 +181,7 @@ class Run(unittest.TestCase):
         self.assertTrue(wait_until(lambda: not os.path.exists(f"/proc/{pid}")))
         self.assertIsNone(process.poll())
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT)
 
     def test_no_colours_in_a_pipe(self):
         self.assertNotIn("\x1b", run("-n", "2", "--", "echo", "x").stdout)

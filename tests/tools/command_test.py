@@ -16,6 +16,7 @@ import unittest
 TUTTI = ""
 SOURCE = pathlib.Path()
 VERSION = ""
+LIMIT = 300  # seconds: many times what the longest needs, and still an end
 
 
 def run(*arguments, env=None, stdout=subprocess.PIPE):
@@ -24,7 +25,7 @@ def run(*arguments, env=None, stdout=subprocess.PIPE):
         clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
         clean.update({"HOME": home}, **(env or {}))
         return subprocess.run([TUTTI, *arguments], env=clean, stdout=stdout, stderr=subprocess.PIPE,
-                              text=True, timeout=60, check=False)
+                              text=True, timeout=LIMIT, check=False)
 
 
 class Frame(unittest.TestCase):
@@ -61,7 +62,7 @@ class Frame(unittest.TestCase):
         for command in (("settings",), ("perf", "all_reduce", "-n", "2", "-b", "8", "-e", "8", "-c", "0")):
             with self.subTest(command=command):
                 closed = subprocess.run(["sh", "-c", '"$0" "$@" >&-', TUTTI, *command], stderr=subprocess.PIPE, text=True,
-                                        timeout=60, check=False)
+                                        timeout=LIMIT, check=False)
                 self.assertEqual(closed.returncode, 3)
                 self.assertIn("Bad file descriptor", closed.stderr)
 

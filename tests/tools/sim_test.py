@@ -15,13 +15,14 @@ import unittest
 
 TUTTI = ""
 SOURCE = pathlib.Path()
+LIMIT = 300  # seconds: many times what the longest needs, and still an end
 
 
 def run(*arguments):
     clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
     clean["NCCL_DEBUG"] = "NONE"
     return subprocess.run([TUTTI, "sim", *map(str, arguments)], env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=100, check=False)
+                          text=True, timeout=LIMIT, check=False)
 
 
 def example(name):
@@ -166,7 +167,7 @@ class Sim(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
         with tempfile.TemporaryDirectory() as folder:
             full = subprocess.run([TUTTI, "sim", "--cluster", example("h200x4"), "--bytes", "1M", "--export", "goal", "--output",
-                                   pathlib.Path(folder) / "x.goal"], preexec_fn=limit, capture_output=True, text=True, timeout=60,
+                                   pathlib.Path(folder) / "x.goal"], preexec_fn=limit, capture_output=True, text=True, timeout=LIMIT,
                                   check=False)
             self.assertEqual(full.returncode, 3)
             self.assertIn("x.goal: File too large", full.stderr)

@@ -20,6 +20,7 @@ SANITIZERS = ""
 PICTURES = {"dgx_h100": "topo_dgx_h100", "workstation_4xa6000": "topo_workstation", "cpu_2_numa": "topo_cpu_host"}
 SVG = "{http://www.w3.org/2000/svg}"
 MEMORY_BYTES = 64 << 20
+LIMIT = 300  # seconds: many times what the longest needs, and still an end
 
 
 def machines():
@@ -30,21 +31,15 @@ def golden(name):
     return str(SOURCE / f"tests/golden/topologies/{name}.xml")
 
 
-def start(*arguments, env=None, memory=None):
+def run(*arguments, env=None, memory=None):
     def limit():
         if memory and not SANITIZERS:
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
     clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
     clean.update(env or {})
-    return subprocess.Popen([TUTTI, "topo", *arguments], env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, preexec_fn=limit)
-
-
-def run(*arguments, env=None, memory=None):
-    with start(*arguments, env=env, memory=memory) as process:
-        out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+    return subprocess.run([TUTTI, "topo", *arguments], env=clean, capture_output=True, text=True, timeout=LIMIT,
+                          check=False, preexec_fn=limit)
 
 
 class Shows(unittest.TestCase):
@@ -212,7 +207,7 @@ class InARunningJob(unittest.TestCase):
             clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("NCCL_", "TUTTI_"))}
             clean.update({"TUTTI_DEVICE": "host", "NCCL_TOPO_DUMP_FILE": str(dump)}, **settings)
             command = [TUTTI, "perf", "all_reduce", "-n", "4", "-b", "8", "-e", "8", "--iters", "2"]
-            result = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=100, check=False)
+            result = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=LIMIT, check=False)
             self.assertEqual(result.returncode, 0, result.stderr)
             return result.stdout + result.stderr, dump.read_text("utf-8") if dump.exists() else ""
 

@@ -11,11 +11,12 @@ import tempfile
 import unittest
 
 TUTTI = ""
+LIMIT = 300  # seconds: many times what the longest needs, and still an end
 
 
 def run(*arguments):
     return subprocess.run([TUTTI, "trace", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          timeout=100, check=False)
+                          timeout=LIMIT, check=False)
 
 
 def trace(rank, clock, wall_us, sends=(), receives=()):

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/few_descriptors_testing.h"
+#include "base/patience_testing.h"
 #include "base/process_counts_testing.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/test_job.h"
@@ -189,13 +190,17 @@ TEST_P(BootstrapPair, WaitingForARankThatLeftIsAnErrorThatNamesIt) {
 }
 
 TEST_P(BootstrapPair, WaitingForASilentRankEndsAtTheTimeLimit) {
-  job.network().timeout = milliseconds(300);
-  std::vector<RankResult> results = job.runAll(nullptr);
-  expectAllOk(results);
-  std::vector<std::byte> message;
-  const Status status = results[0].bootstrap->receive(Rank{1}, Tag{1}, message);
-  EXPECT_EQ(status.code(), Code::kRemoteError);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("sent nothing to rank 0 within 300 ms"));
+  withPatience(milliseconds(300), [&](milliseconds timeout) {
+    TestJob fresh(2, GetParam(), loopback(timeout));
+    std::vector<RankResult> results = fresh.runAll(nullptr);
+    expectAllOk(results);
+    ASSERT_TRUE(results[0].bootstrap);
+    std::vector<std::byte> message;
+    const Status status = results[0].bootstrap->receive(Rank{1}, Tag{1}, message);
+    EXPECT_EQ(status.code(), Code::kRemoteError);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(fmt::format("sent nothing to rank 0 within {} ms", timeout.count())));
+  });
 }
 
 TEST_P(BootstrapPair, AbortEndsAWait) {
@@ -341,16 +346,20 @@ TEST(Bootstrap, DisagreementAboutTheRankCountNamesBothCounts) {
 
 TEST(Bootstrap, AMissingRankIsNamedToAllOthers) {
   for (int ranksPerProcess : {1, 2}) {
-    TestJob job(8, ranksPerProcess, loopback(milliseconds(300)));
-    expectAll(job.run({0, 1, 2, 4, 6, 7}, nullptr), Code::kRemoteError,
-              "ranks 3, 5 of 8 did not come within");
+    withPatience(milliseconds(300), [&](milliseconds timeout) {
+      TestJob job(8, ranksPerProcess, loopback(timeout));
+      expectAll(job.run({0, 1, 2, 4, 6, 7}, nullptr), Code::kRemoteError,
+                "ranks 3, 5 of 8 did not come within");
+    });
   }
 }
 
 TEST(Bootstrap, ARankThatComesAfterTheFailureLearnsWhatHappened) {
-  TestJob job(3, 1, loopback(milliseconds(500)));
-  expectAll(job.run({0, 1}, nullptr), Code::kRemoteError, "rank 2 of 3 did not come");
-  expectAll(job.run({2}, nullptr), Code::kRemoteError, "rank 2 of 3 did not come");
+  withPatience(milliseconds(500), [&](milliseconds timeout) {
+    TestJob job(3, 1, loopback(timeout));
+    expectAll(job.run({0, 1}, nullptr), Code::kRemoteError, "rank 2 of 3 did not come");
+    expectAll(job.run({2}, nullptr), Code::kRemoteError, "rank 2 of 3 did not come");
+  });
 }
 
 TEST(Bootstrap, AbortEndsInitAndTellsTheOthers) {
@@ -367,8 +376,8 @@ TEST(Bootstrap, AbortEndsInitAndTellsTheOthers) {
       if (rank == aborted) options.abort = &abort;
     });
     aborting.join();
-    // The time limit is 20 s: whoever waits for it fails here.
-    EXPECT_LT(steadyClock().now() - before, std::chrono::seconds(5));
+    // The time limit is 60 s: whoever waits for it fails here.
+    EXPECT_LT(steadyClock().now() - before, std::chrono::seconds(30));
     EXPECT_THAT(std::string(results[static_cast<size_t>(aborted)].status.message()),
                 HasSubstr("aborted"));
     EXPECT_EQ(results[0].status.code(), Code::kRemoteError);

@@ -9,6 +9,7 @@
 
 #include "base/descriptor_limit.h"
 #include "base/few_descriptors_testing.h"
+#include "base/patience_testing.h"
 #include "bootstrap/root_client.h"
 #include "bootstrap/test_client.h"
 #include "bootstrap/test_job.h"
@@ -30,8 +31,8 @@ class RootTest : public ::testing::Test {
   void open(milliseconds helloTimeout) {
     Root::Options options{.key = key,
                           .job = "test",
-                          .timeout = std::chrono::seconds(20),
-                          .helloTimeout = std::chrono::seconds(20)};
+                          .timeout = std::chrono::seconds(60),
+                          .helloTimeout = std::chrono::seconds(60)};
     if (helloTimeout.count() > 0) options.helloTimeout = helloTimeout;
     auto listener = listenOn(SocketAddress::parse("127.0.0.1:0").value());
     ASSERT_TRUE(listener.ok());
@@ -46,7 +47,7 @@ class RootTest : public ::testing::Test {
             .job = "test",
             .report = {.rank = Rank{rank},
                        .rankCount = rankCount,
-                       .timeout = std::chrono::seconds(20),
+                       .timeout = std::chrono::seconds(60),
                        .contact = {.processHash = static_cast<uint64_t>(rank) + 1, .who = "t:1"}}};
   }
 
@@ -106,31 +107,37 @@ TEST_F(RootTest, AThousandSlowConnectionsNeitherFillItNorStopIt) {
 }
 
 TEST_F(RootTest, AHundredPlayersOfAGoodHelloDoNotStopIt) {
-  root.reset();
-  open(milliseconds(500));
-  ClientHandshake recorded(key, {}, rng);
-  std::vector<std::unique_ptr<TestClient>> players;
-  for (int i = 0; i < 100; ++i) {
-    players.push_back(std::make_unique<TestClient>(root->address()));
-    players.back()->send(recorded.hello());
-  }
-  expectThatRanksMeet();
+  withPatience(milliseconds(500), [&](milliseconds timeout) {
+    root.reset();
+    open(timeout);
+    ClientHandshake recorded(key, {}, rng);
+    std::vector<std::unique_ptr<TestClient>> players;
+    for (int i = 0; i < 100; ++i) {
+      players.push_back(std::make_unique<TestClient>(root->address()));
+      players.back()->send(recorded.hello());
+    }
+    expectThatRanksMeet();
+  });
 }
 
 TEST_F(RootTest, SaysThatItLackedDescriptorsForThoseWhoCame) {
-  std::optional<FewDescriptors> few(1);
-  const TestClient last(root->address());
-  RootCall call = callOf(0, 2);
-  call.report.timeout = milliseconds(300);
-  const Result<Answer> answer = root->meet(call.report, {});
-  const std::string wanted = fmt::format(
-      "could not let in rank 1 of 2 within 300 ms: it needs one more file descriptor, but the "
-      "limit of process {} is {} (ulimit -n)",
-      ::getpid(), descriptorLimit());
-  few.reset();  // a sanitizer's checks need descriptors, too
-  ASSERT_FALSE(answer.ok());
-  EXPECT_EQ(answer.status().code(), Code::kSystemError);
-  EXPECT_THAT(std::string(answer.status().message()), HasSubstr(wanted));
+  withPatience(milliseconds(300), [&](milliseconds timeout) {
+    root.reset();
+    open({});
+    std::optional<FewDescriptors> few(1);
+    const TestClient last(root->address());
+    RootCall call = callOf(0, 2);
+    call.report.timeout = timeout;
+    const Result<Answer> answer = root->meet(call.report, {});
+    const std::string wanted = fmt::format(
+        "could not let in rank 1 of 2 within {} ms: it needs one more file descriptor, but the "
+        "limit of process {} is {} (ulimit -n)",
+        timeout.count(), ::getpid(), descriptorLimit());
+    few.reset();  // a sanitizer's checks need descriptors, too
+    ASSERT_FALSE(answer.ok());
+    EXPECT_EQ(answer.status().code(), Code::kSystemError);
+    EXPECT_THAT(std::string(answer.status().message()), HasSubstr(wanted));
+  });
 }
 
 TEST_F(RootTest, RefusesWithoutAWord) {
@@ -168,16 +175,18 @@ TEST_F(RootTest, RefusesAReplayedConnection) {
 }
 
 TEST_F(RootTest, ClosesConnectionsThatTakeTooLong) {
-  root.reset();
-  open(milliseconds(50));
-  TestClient silent(root->address());
-  EXPECT_TRUE(silent.isClosedSilently());
-  EXPECT_EQ(root->counters().timedOut, 1u);
-  ClientHandshake good(key, {}, rng);
-  TestClient mute(root->address());
-  ASSERT_EQ(mute.greet(good), Refusal::kNone);
-  mute.send(good.confirm());
-  EXPECT_TRUE(mute.isClosedSilently());
+  withPatience(milliseconds(50), [&](milliseconds timeout) {
+    root.reset();
+    open(timeout);
+    TestClient silent(root->address());
+    EXPECT_TRUE(silent.isClosedSilently());
+    EXPECT_EQ(root->counters().timedOut, 1u);
+    ClientHandshake good(key, {}, rng);
+    TestClient mute(root->address());
+    ASSERT_EQ(mute.greet(good), Refusal::kNone);
+    mute.send(good.confirm());
+    EXPECT_TRUE(mute.isClosedSilently());
+  });
 }
 
 TEST_F(RootTest, TakesEverythingByteByByte) {
@@ -282,7 +291,7 @@ TEST_F(RootTest, ARankThatEndsItsHalfOfTheConnectionHearsHowTheMeetingEnded) {
 void serveOneThatLeaves(int listener, const Key& key, bool hasMet, std::atomic<bool>& abort) {
   const auto waitFor = [](int fd) {
     pollfd entry{fd, POLLIN, 0};
-    ::poll(&entry, 1, 10'000);
+    ::poll(&entry, 1, 60'000);
   };
   waitFor(listener);
   const UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -319,7 +328,7 @@ TEST_F(RootTest, ARankThatIsAbortedHearsWhetherTheOthersGoOn) {
     const auto start = steadyClock().now();
     const Result<Answer> answer = askRoot(call);
     server.join();
-    EXPECT_LT(steadyClock().now() - start, std::chrono::seconds(5));
+    EXPECT_LT(steadyClock().now() - start, std::chrono::seconds(30));
     EXPECT_EQ(answer.ok(), hasMet);
     if (!answer.ok()) {
       EXPECT_THAT(std::string(answer.status().message()), HasSubstr("was aborted"));
@@ -354,7 +363,7 @@ TEST_F(RootTest, AServerWithoutTheSecretIsFoundOut) {
   const SocketAddress address = localAddress(listener.value().get());
   std::thread impostor([&] {
     pollfd entry{listener.value().get(), POLLIN, 0};
-    ::poll(&entry, 1, 10'000);
+    ::poll(&entry, 1, 60'000);
     const UniqueFd client(::accept4(listener.value().get(), nullptr, nullptr, SOCK_CLOEXEC));
     const std::vector<std::byte> reply(kReplyBytes, std::byte{1});
     writeSome(client.get(), reply);

@@ -15,7 +15,7 @@ namespace tutti::bootstrap {
 class SplitJob {
  public:
   SplitJob(int rankCount, int ranksPerProcess, int rootCount,
-           std::chrono::milliseconds timeout = std::chrono::seconds(20))
+           std::chrono::milliseconds timeout = std::chrono::seconds(60))
       : groups{.rankCount = rankCount, .groupCount = rootCount},
         job(rankCount, ranksPerProcess, loopback(timeout)) {
     for (int group = 0; group < rootCount; ++group) {

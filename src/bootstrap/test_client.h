@@ -37,7 +37,7 @@ class TestClient {
     for (const std::byte& byte : bytes) send(std::span(&byte, 1));
   }
 
-  // Up to `count` bytes; fewer when the other side closes or is silent for 10 s.
+  // Up to `count` bytes; fewer when the other side closes or is silent for a minute.
   std::vector<std::byte> receive(size_t count) {
     std::vector<std::byte> all(count);
     size_t filled = 0;
@@ -68,7 +68,7 @@ class TestClient {
  private:
   bool waitFor(short events) {
     pollfd entry{fd_.get(), events, 0};
-    return ::poll(&entry, 1, 10'000) > 0;
+    return ::poll(&entry, 1, 60'000) > 0;
   }
 
   UniqueFd fd_;

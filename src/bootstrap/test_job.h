@@ -14,7 +14,7 @@
 
 namespace tutti::bootstrap {
 
-inline NetworkOptions loopback(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+inline NetworkOptions loopback(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   NetworkOptions network;
   network.interfaces = "lo";
   network.family = AF_INET;

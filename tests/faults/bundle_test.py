@@ -1,6 +1,5 @@
 """Bundles: SIGUSR1 and verdicts leave a tar with what is known of a hang, or a line that says why not."""
 
-import glob
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import REMOTE, TUTTI, FaultCase
+from harness import LIMIT, REMOTE, TUTTI, FaultCase
 
 LIBRARY = os.environ["FAULT_LIBRARY"]
 BOUND = 4.0  # from the signal to the bundle: several looks, and a margin
@@ -38,17 +37,18 @@ class BundleCase(FaultCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def bundles(self, wanted=1, folder=None):
-        """The archives in the folder once there are `wanted`; everything in it is one of them."""
+        """The archives in the folder once there are `wanted` and nothing else: no piece of a further one."""
         folder = folder or self.folder
         began = time.monotonic()
-        while time.monotonic() < began + 10:
-            found = sorted(glob.glob(folder + "/*.tar"))
-            if len(found) >= wanted:
+        while True:
+            found = sorted(os.listdir(folder))
+            is_whole = all(name.endswith(".tar") for name in found)
+            if (is_whole and len(found) >= wanted) or time.monotonic() > began + LIMIT:
                 break
             time.sleep(0.02)
-        self.assertEqual(sorted(os.listdir(folder)), [os.path.basename(each) for each in found])
+        self.assertTrue(is_whole, found)
         self.assertGreaterEqual(len(found), wanted)
-        return found
+        return [os.path.join(folder, name) for name in found]
 
     def contents(self, path):
         with tarfile.open(path) as archive:
@@ -75,7 +75,7 @@ class BundleCase(FaultCase):
 
     def end(self, child):
         """The exit code, and what it logged since it was ready."""
-        output, _ = child.communicate("\n", timeout=20)
+        output, _ = child.communicate("\n", timeout=LIMIT)
         return child.returncode, output
 
 
@@ -84,11 +84,11 @@ class Signals(BundleCase):
         steps = "allreduce:8 allreduce:8", "allreduce:8 line"
         ranks = self.launch(*steps, timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder, NCCL_HOSTID="here")
         ranks[1].result("allreduce")
-        time.sleep(0.3)
+        self.pause(0.3)
         began = time.monotonic()
         ranks[0].child.send_signal(signal.SIGUSR1)
         (path,) = self.bundles()
-        self.keep_time(time.monotonic() - began, BOUND)
+        self.keep_time(self.taken(began), BOUND)
         self.assertRegex(os.path.basename(path), rf"^tutti-[\w.-]+-{ranks[0].child.pid}\.tar$")
         files = self.contents(path)
         self.assertRegex(files["why.txt"], r"rank 1 \(.*\) has not called AllReduce #2")
@@ -185,7 +185,7 @@ print("child", os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
             with open(f"/proc/{child.pid}/task/{task}/comm") as name:
                 self.assertNotEqual(name.read(), "tutti-bundle\n")
         child.send_signal(signal.SIGUSR1)
-        self.assertEqual(child.wait(timeout=10), -signal.SIGUSR1)
+        self.assertEqual(child.wait(timeout=LIMIT), -signal.SIGUSR1)
 
 
 class Verdicts(BundleCase):
@@ -194,7 +194,7 @@ class Verdicts(BundleCase):
     def test_on_a_dead_rank_leave_one_bundle_a_communicator(self):
         steps = "loop shrink:2:abort loop line"
         ranks = self.launch(steps, steps, "loop", TUTTI_BUNDLE_DIR=self.folder)
-        time.sleep(0.2)
+        self.wait_until_underway(ranks)
         killed = time.monotonic()
         ranks[2].child.kill()
         self.expect(ranks[:2], "loop", REMOTE, r"rank 2 \(.*\) died", killed)  # no later than without
@@ -233,7 +233,7 @@ class Verdicts(BundleCase):
         ranks = self.launch("loop", "loop", prefixes=[("env", "-C", self.folder)] * 2)
         ranks[1].child.kill()
         self.assertEqual(ranks[0].result("loop")[0], REMOTE)
-        ranks[0].child.wait(timeout=20)
+        ranks[0].child.wait(timeout=LIMIT)
         self.assertEqual(os.listdir(self.folder), [])
 
 
@@ -241,12 +241,12 @@ class FromOutside(BundleCase):
     def why(self, *arguments):
         if not TUTTI or not os.path.exists(TUTTI):
             self.skipTest("no tutti command")
-        return subprocess.run([TUTTI, "why", *arguments], capture_output=True, text=True, timeout=20)
+        return subprocess.run([TUTTI, "why", *arguments], capture_output=True, text=True, timeout=LIMIT)
 
     def test_shows_all_ranks_of_the_host(self):
         steps = "allreduce:8", "allreduce:8", "line allreduce:8"
         ranks = self.launch(*steps, timeout_ms=PATIENCE)
-        time.sleep(0.3)
+        self.pause(0.3)
         path = self.folder + "/job.tar"
         result = self.why("--bundle", path, str(ranks[0].child.pid))
         self.assertEqual((result.returncode, result.stderr), (1, ""))

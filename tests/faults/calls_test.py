@@ -106,7 +106,7 @@ class Settings(FaultCase):
 
     def test_the_shorter_patience_counts_for_the_rank_that_has_it(self):
         began = time.monotonic()
-        ranks = self.launch("init", "sleep:5000 init", expect_init=False, each=({"TUTTI_TIMEOUT_MS": "300"}, {"TUTTI_TIMEOUT_MS": "20000"}))
+        ranks = self.launch("init", "sleep:5000 init", expect_init=False, each=({"TUTTI_TIMEOUT_MS": str(300 * self.patience)}, {"TUTTI_TIMEOUT_MS": "20000"}))
         self.expect([ranks[0]], "init", REMOTE, r"rank.* 1\b", began)
 
     def test_shared_memory_switched_off_leaves_the_network(self):

@@ -23,11 +23,6 @@ ALGORITHMS = [
 
 
 class Death(FaultCase):
-    def wait_until_underway(self, ranks, nth=0):
-        """In their loops, whose links are there: who dies before is missed by the bootstrap, in other words."""
-        self.expect_success(ranks, "underway", nth=nth)
-        time.sleep(0.02)
-
     def test_of_a_rank_is_told_by_all_survivors_and_they_go_on(self):
         steps = "loop shrink:2:abort allreduce:100 destroy"
         ranks = self.launch(steps, steps, "loop", steps)
@@ -54,7 +49,7 @@ class Death(FaultCase):
         code, moment, message = ranks[0].result("loop", nth=1)
         self.assertEqual(code, REMOTE, message)
         self.assertRegex(message, "rank 1 .* died while rank 0")
-        self.keep_time(moment - killed, BOUND, "of all but one")
+        self.keep_time(self.taken(killed, moment), BOUND, "of all but one")
         self.expect_success([ranks[0]], "allreduce", nth=1)
         self.expect_success([ranks[0]], "destroy")
 
@@ -100,7 +95,7 @@ class Death(FaultCase):
                 if code != 0:
                     self.assertEqual(code, REMOTE, f"step {nth}: {message}")
                     self.assertRegex(message, pattern, f"step {nth}")
-                slowest = max(slowest, moment - died)
+                slowest = max(slowest, self.taken(died, moment))
                 self.expect_success([rank], "solo")
         self.assertGreater(nth, 5)
         self.keep_time(slowest, BOUND)
@@ -133,7 +128,7 @@ class Death(FaultCase):
         for rank in (ranks[0], ranks[2]):
             rank.say("go")
             self.expect_success([rank], "destroy")
-        self.keep_time(time.monotonic() - began, BOUND)
+        self.keep_time(self.taken(began), BOUND)
 
     def test_by_a_crash_or_an_exception_in_user_code(self):
         for how, signal in (("crash", -11), ("throw", -6)):
@@ -175,7 +170,7 @@ class Reset(FaultCase):
             outcomes = [rank.result("init") for rank in ranks]
             for code, moment, message in outcomes:
                 self.assertIn(code, (0, REMOTE), f"step {nth}: {message}")
-                slowest = max(slowest, moment - began)
+                slowest = max(slowest, self.taken(began, moment))
             self.expect_success(ranks, "solo")
             if nth > 4 and all(code == 0 for code, _, _ in outcomes):
                 break

@@ -5,12 +5,12 @@ import signal
 import time
 import unittest
 
-from harness import REMOTE, T, FaultCase
+from harness import REMOTE, FaultCase
 
 
 class Delay(FaultCase):
     def test_of_a_living_rank_is_waited_for_and_told_once_within_t(self):
-        ranks = self.launch("allreduce:8", f"sleep:{int(T * 2500)} allreduce:8", "allreduce:8")
+        ranks = self.launch("allreduce:8", f"sleep:{int(self.own_T * 2500)} allreduce:8", "allreduce:8")
         self.expect_success(ranks, "allreduce")
         for rank in (ranks[0], ranks[2]):
             rank.child.wait()
@@ -19,12 +19,13 @@ class Delay(FaultCase):
 
     def test_that_leaves_a_rank_behind_is_counted(self):
         steps = "times:40:allreduce:8 allreduce:9"
-        ranks = self.launch(steps, f"times:40:allreduce:8 sleep:{int(T * 2000)} allreduce:9")
+        ranks = self.launch(steps, f"times:40:allreduce:8 sleep:{int(self.own_T * 2000)} allreduce:9")
         self.expect_success(ranks, "allreduce:9")
         self.assertRegex(ranks[0].log, "rank 1 .* has not called AllReduce #41 .*, 1 operation behind: its last call was")
 
     def test_by_a_stop_that_is_shorter_than_t_is_forgiven(self):
         ranks = self.launch("loop", "loop", timeout_ms=3000)
+        self.wait_until_underway(ranks)
         for _ in range(3):
             ranks[1].child.send_signal(signal.SIGSTOP)
             time.sleep(0.4)
@@ -45,14 +46,14 @@ class Delay(FaultCase):
 
     def test_of_a_rank_that_stopped_while_it_waited_is_no_circle(self):
         ranks = self.launch("line allreduce:100000", "allreduce:100000")
-        time.sleep(0.4)  # rank 1 waits, and has said so
+        self.pause(0.4)  # rank 1 waits, and has said so
         stopped = time.monotonic()
         ranks[1].child.send_signal(signal.SIGSTOP)
         ranks[0].say("go")
         self.expect([ranks[0]], "allreduce", REMOTE, r"rank 1 \(.*\) not responding for \S+ s \(alive, stopped\)", stopped)
 
     def test_by_user_code_that_computes_is_no_death(self):
-        ranks = self.launch("allreduce:8", f"spin:{int(T * 2000)} allreduce:8")
+        ranks = self.launch("allreduce:8", f"spin:{int(self.own_T * 2000)} allreduce:8")
         self.expect_success(ranks, "allreduce")
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 import unittest
 
-from harness import BOUND, RANK, REMOTE, FaultCase
+from harness import BOUND, LIMIT, RANK, REMOTE, FaultCase
 
 LIBRARY = os.environ["FAULT_LIBRARY"]
 
@@ -41,7 +41,7 @@ class Exit(FaultCase):
         # A sanitizer's library must be there first.
         if "asan" in LIBRARY or "tsan" in LIBRARY:
             self.skipTest("python is not built with a sanitizer")
-        result = subprocess.run([sys.executable, "-c", UNLOAD.format(library=LIBRARY)], capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run([sys.executable, "-c", UNLOAD.format(library=LIBRARY)], capture_output=True, text=True, timeout=LIMIT, check=False)
         self.assertEqual((result.returncode, result.stdout), (0, "well\n"), result.stderr)
 
 
@@ -64,7 +64,7 @@ class Neighbours(FaultCase):
             self.skipTest("another user cannot run what was built here")
         ours = self.launch("allreduce:1000 line allreduce:2000 destroy", "allreduce:1000 line allreduce:2000 destroy")
         result = subprocess.run(
-            [RANK, "0", "1", "init", "allreduce:1000", "destroy"], user=nobody, capture_output=True, text=True, timeout=60, check=False
+            [RANK, "0", "1", "init", "allreduce:1000", "destroy"], user=nobody, capture_output=True, text=True, timeout=LIMIT, check=False
         )
         self.assertRegex(result.stdout, r"destroy 0 ", result.stderr)
         for rank in ours:

@@ -43,7 +43,7 @@ class Limits(FaultCase):
                 # A call that had no memory is one that its rank did not make: its next one is compared with ours.
                 self.assertIn(code, (REMOTE, USAGE), message)
                 self.assertRegex(message, r"rank 1\b" if code == REMOTE else "call different things|wait for each other")
-            self.keep_time(moment - began, BOUND + 1, f"{self.id().split('test_')[-1]}")
+            self.keep_time(self.taken(began, moment), BOUND + 1, f"{self.id().split('test_')[-1]}")
         fds = [int(result[3]) for result in ranks[1].results if result[0] == "fds"]
         # What the process keeps from the first communicator of several processes on: the handoff socket and its poller.
         self.assertLessEqual(fds[1], fds[0] + 6, ranks[1].results)

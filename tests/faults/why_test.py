@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from harness import TUTTI, FaultCase
+from harness import LIMIT, TUTTI, FaultCase
 
 BOUND = 3.0  # from the hang to the right verdict
 PATIENCE = 60000  # ms: nobody gives up meanwhile
@@ -18,27 +18,32 @@ class Why(FaultCase):
     def why(self, rank, *options):
         if not TUTTI or not os.path.exists(TUTTI):
             self.skipTest("no tutti command")
-        result = subprocess.run([TUTTI, "why", str(rank.child.pid), *options], capture_output=True, text=True, timeout=20)
+        result = subprocess.run([TUTTI, "why", str(rank.child.pid), *options], capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(result.stderr, "")
         return result.returncode, result.stdout
+
+    def ask_until(self, is_wanted, rank, *options):
+        """The first such answer, or the last."""
+        deadline = time.monotonic() + 10 * self.patience
+        while True:
+            code, text = self.why(rank, *options)
+            if is_wanted(text) or time.monotonic() > deadline:
+                return code, text
+            time.sleep(0.05)
 
     def expect_verdict(self, rank, *patterns, guilty=None):
         """All patterns in one answer, and the same in JSON; a finding needs the ranks to have waited for a moment."""
         began = time.monotonic()
-        while True:
-            code, text = self.why(rank)
-            found = all(re.search(pattern, text) for pattern in patterns)
-            if found or time.monotonic() > began + 10:
-                break
-            time.sleep(0.05)
+        code, text = self.ask_until(lambda text: all(re.search(pattern, text) for pattern in patterns), rank)
         for pattern in patterns:
             self.assertRegex(text, pattern)
-        self.keep_time(time.monotonic() - began, BOUND)
+        self.keep_time(self.taken(began), BOUND)
         self.assertEqual(code, 1)
         self.assertLessEqual(len(text.splitlines()), 10, text)
         if os.environ.get("FAULTS_SHOW"):
             print("\n" + text)
-        code, output = self.why(rank, "--json")
+        # Each answer has looks of its own, and a rank that is slow may wait in most of them where it gets no CPU.
+        code, output = self.ask_until(lambda output: json.loads(output)["communicators"][0]["wrong"], rank, "--json")
         found = json.loads(output)["communicators"][0]
         self.assertEqual(code, 1)
         self.assertEqual(found["guilty_rank"], -1 if guilty is None else guilty)
@@ -101,7 +106,8 @@ class Why(FaultCase):
         self.expect_verdict(ranks[0], r"rank 1 \(.*\) died", "AllReduce #1", guilty=1)
 
     def test_names_a_slow_rank_while_work_goes_on(self):
-        ranks = self.launch("slow:0:1000", "slow:400:1000", "slow:0:1000", timeout_ms=PATIENCE)
+        # It is late for most of the time, also where a call takes its turn on a CPU, and seen to call twice in 1.3 s.
+        ranks = self.launch("slow:0:1000", "slow:600:1000", "slow:0:1000", timeout_ms=PATIENCE)
         self.expect_verdict(
             ranks[0], r"rank 1 \(.*\) is slow: the others waited for it in \d+ of \d+ looks", "operations go on", guilty=1
         )
@@ -139,11 +145,11 @@ class Why(FaultCase):
         ranks = self.launch("line")
         ranks[0].child.kill()
         ranks[0].child.wait()
-        result = subprocess.run([TUTTI, "why", str(ranks[0].child.pid)], capture_output=True, text=True, timeout=20)
+        result = subprocess.run([TUTTI, "why", str(ranks[0].child.pid)], capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(result.returncode, 3, result.stdout)
 
     def test_refuses_nonsense(self):
-        self.assertEqual(subprocess.run([TUTTI, "why", "--nonsense"], capture_output=True, timeout=20).returncode, 2)
+        self.assertEqual(subprocess.run([TUTTI, "why", "--nonsense"], capture_output=True, timeout=LIMIT).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 import time
 
 SKIPPED = 77  # what CTest takes for "skipped"
-LIFETIME = "900"  # seconds: a host ends by itself when its test was killed
+LIFETIME = "1300"  # seconds: a host ends by itself when its test was killed
 
 
 def enter():

@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
 
 import bed  # noqa: E402
-from harness import REMOTE, SYSTEM, USAGE, FaultCase  # noqa: E402, F401
+from harness import LIMIT, REMOTE, SYSTEM, USAGE, FaultCase  # noqa: E402, F401
 
 # The time-out of faults, in seconds. Where processes queue for CPUs, a rank that is silent for a second may just have had
 # no turn.
@@ -15,6 +15,8 @@ BOUND = T + 4  # T, and a margin for a loaded machine: what is cut or frozen is 
 
 
 class HostCase(FaultCase):
+    usual_T = T
+
     def make_hosts(self, count):
         hosts = bed.Hosts(count)
         self.addCleanup(hosts.end)

@@ -6,7 +6,7 @@ import time
 import unittest
 
 import bed
-from host_case import BOUND, REMOTE, SYSTEM, HostCase, T
+from host_case import BOUND, LIMIT, REMOTE, SYSTEM, HostCase
 
 # Takes all TCP ports of an address in the range, says so, and keeps them until its input ends.
 TAKE_PORTS = """
@@ -100,7 +100,7 @@ class Ports(HostCase):
         code, moment, message = ranks[1].result("init")
         self.assertIn(code, (REMOTE, SYSTEM))
         self.assertRegex(message, r"no free port.*net\.ipv4\.ip_local_port_range, 40000 to 40015")
-        self.keep_time(moment - began, BOUND)
+        self.keep_time(self.taken(began, moment), BOUND)
         self.expect([ranks[0]], "init", REMOTE, "rank.* 1", began, BOUND, "none is free, as the other host sees it")
         self.expect_success(ranks, "solo")
 
@@ -128,7 +128,7 @@ class Ports(HostCase):
                 self.expect_success(ranks, "allreduce")
                 self.expect_success(ranks, "destroy")
                 for rank in ranks:
-                    rank.child.wait(30)
+                    rank.child.wait(LIMIT)
         self.assertGreater(sum(host.count_waiting() for host in hosts.all), 0)
 
 

@@ -7,7 +7,7 @@ import time
 import unittest
 
 import bed
-from host_case import BOUND, REMOTE, USAGE, HostCase, T
+from host_case import BOUND, REMOTE, USAGE, HostCase
 
 RELAYED = {"NCCL_P2P_PXN_LEVEL": "2", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "ALL"}
 
@@ -71,7 +71,7 @@ class Relays(HostCase):
         """One of three gets the signal amid what rank 0 sends to rank 3 by way of rank 1."""
         hosts = self.two_hosts(2)
         ranks = self.launch_seats(hosts, 2, "loop:send:3:200000", "line", "line", "loop:recv:0:200000")
-        time.sleep(0.5)
+        self.wait_until_underway([ranks[0], ranks[3]])
         began = time.monotonic()
         ranks[struck].child.send_signal(number)
         self.expect([ranks[watcher] for watcher in watchers], "loop", REMOTE, rf"rank {struck} \(", began, BOUND, what)
@@ -91,7 +91,7 @@ class Relays(HostCase):
     def test_a_process_carries_on_whatever_its_rank_does(self):
         """It computes, aborts its communicator, and ends: what is under way arrives first."""
         hosts = self.two_hosts(2)
-        for steps in (f"sleep:{int(3 * T * 1000)}", "abort sleep:2000", "destroy sleep:500 exit"):
+        for steps in (f"sleep:{int(3 * self.own_T * 1000)}", "abort sleep:2000", "destroy sleep:500 exit"):
             with self.subTest(steps):
                 ranks = self.launch_seats(hosts, 2, "broadcast:8:0 send:3:64 line times:50:send:3:50000 destroy", f"broadcast:8:0 {steps}", "broadcast:8:0 line",
                                           "broadcast:8:0 recv:0:64 line times:50:recv:0:50000 destroy")  # fmt: skip

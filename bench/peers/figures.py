@@ -1,6 +1,6 @@
 """What the raw times say: medians, ratios in pairs, geometric means, targets. Pure: values in, values out.
 
-A cell is one collective, number of ranks and size; it holds rounds, and in each round every peer was measured once,
+A cell is one collective, number of ranks, size and wire; it holds rounds, and in each round every peer was measured once,
 one after the other. Times are µs a call.
 """
 
@@ -14,6 +14,7 @@ STEAL_LIMIT = 0.02  # of a core, by the hypervisor
 COLLECTIVES = ["allreduce", "allgather", "reduce_scatter", "broadcast", "alltoall", "pingpong"]  # as in harness.h
 
 
+MEMORY, TCP = "memory", "tcp"  # what the ranks of a cell talk over: the host's memory, or loopback as if between hosts
 BARE_FORMS = ["mail", "demote", "bounce", "read", "mapped"]  # of the transfer alone: bare.h
 
 
@@ -28,9 +29,14 @@ class Target:
     largest: int
     cell: float
     mean: float
+    wire: str = MEMORY
 
     def covers(self, cell):
-        return cell["ranks"] in self.ranks and self.smallest <= cell["bytes"] <= self.largest
+        return (
+            cell.get("wire", MEMORY) == self.wire
+            and cell["ranks"] in self.ranks
+            and self.smallest <= cell["bytes"] <= self.largest
+        )
 
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -40,6 +46,7 @@ TARGETS = [
     Target("2 ranks, shared buffers, all sizes", "tutti-shared", (2,), 0, 1 << 62, 0.70, 0.35),
     Target("4 and 8 ranks, ordinary buffers", "tutti", (4, 8), 0, 1 << 62, 0.90, 0.50),
     Target("4 and 8 ranks, shared buffers", "tutti-shared", (4, 8), 0, 1 << 62, 0.90, 0.50),
+    Target("TCP on loopback, 2 hosts of a rank", "tutti", (2,), 0, 1 << 62, 1.00, 0.85, TCP),
 ]
 OURS = ("tutti", "tutti-shared")
 # The forms that a floor is the best of, for each of ours: what serves ordinary buffers serves shared ones, too.
@@ -180,6 +187,13 @@ def behind(summaries):
     """Cells in which the best peer is faster, worst first: (ratio, which of ours, summary)."""
     found = [(ratio, name, s) for s in summaries for name, ratio in s.ratios.items() if ratio > 1]
     return sorted(found, key=lambda entry: -entry[0])
+
+
+def wire_text(data):
+    """What the ranks talk over, to go on a sentence with; nothing where it is the host's memory."""
+    if data["settings"].get("wire", MEMORY) == MEMORY:
+        return ""
+    return " all talk over TCP on loopback, as if each rank were on a host of its own;"
 
 
 def size_text(size):

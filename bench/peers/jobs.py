@@ -61,27 +61,36 @@ def mpirun_options():
     return ("--allow-run-as-root",) if os.geteuid() == 0 else ()
 
 
-def find_openmpi(work):
+# What each library is told so that it takes TCP on loopback, as between two hosts. Gloo has nothing else.
+TCP_OF_UCX = {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"}
+TCP_OF_OPENMPI = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")
+
+
+def find_openmpi(work, over_tcp=False):
     program = build("mpicc.openmpi", "mpi_collectives.c", work / "openmpi")
-    launcher = ("mpirun.openmpi", *mpirun_options(), "--bind-to", "none")
+    launcher = ("mpirun.openmpi", *mpirun_options(), "--bind-to", "none", *(TCP_OF_OPENMPI if over_tcp else ()))
     return Peer("openmpi", "Open MPI", program, (*launcher, "-np", "{n}"), ("--oversubscribe",))
 
 
-def find_openmpi_ucx(work):
+def find_openmpi_ucx(work, over_tcp):
     plain = find_openmpi(work)
     if "mca:pml:ucx:" not in run_quietly(["ompi_info", "--parsable"]):
         raise Failed("this Open MPI was built without UCX")
     # Without the second and third, Open MPI takes UCX for certain network cards only.
     ucx = ("--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any")
-    ucx += ("-x", "UCX_TLS=self,posix,cma")
+    for name, value in (TCP_OF_UCX if over_tcp else {"UCX_TLS": "self,posix,cma"}).items():
+        ucx += ("-x", f"{name}={value}")
     return dataclasses.replace(
         plain, key="openmpi-ucx", title="Open MPI, UCX", launcher=(*plain.launcher[:-2], *ucx, "-np", "{n}")
     )
 
 
-def find_mpich(work):
+def find_mpich(work, over_tcp):
     program = build("mpicc.mpich", "mpi_collectives.c", work / "mpich")
-    return Peer("mpich", "MPICH", program, ("mpirun.mpich", "-n", "{n}"))
+    launcher = ["mpirun.mpich"]
+    for setting in ({"MPIR_CVAR_NOLOCAL": "1", **TCP_OF_UCX} if over_tcp else {}).items():
+        launcher += ["-genv", *setting]
+    return Peer("mpich", "MPICH", program, (*launcher, "-n", "{n}"))
 
 
 def find_gloo(work):
@@ -90,11 +99,11 @@ def find_gloo(work):
     return Peer("gloo", "Gloo (TCP)", build("c++", "gloo_collectives.cc", work / "gloo", ["-lgloo", "-lpthread"]))
 
 
-def find_tutti(work, library):
+def find_tutti(work, library, arguments=()):
     if not (library / "libnccl.so.2").exists():
         raise Failed(f"{library}/libnccl.so.2 is missing: build it first (make build), or name its folder by --library")
     extra = [f"-I{ROOT / 'include'}", f"-L{library}", "-l:libnccl.so.2", f"-Wl,-rpath,{library}"]
-    return Peer("tutti", "tutti", build("cc", "nccl_collectives.c", work / "tutti", extra))
+    return Peer("tutti", "tutti", build("cc", "nccl_collectives.c", work / "tutti", extra), arguments=arguments)
 
 
 def find_bare(work, form):
@@ -108,17 +117,18 @@ def find_bare(work, form):
     return Peer(f"bare-{form}", f"bare: {form}", program, arguments=(form,))
 
 
-def find_peers(wanted, work, library):
+def find_peers(wanted, work, library, over_tcp):
     """(peers by key, reasons by key of those that are not here), in the order wanted."""
     work.mkdir(parents=True, exist_ok=True)
+    hosts = ("hosts",) if over_tcp else ()
     finders = {
-        "openmpi": lambda: find_openmpi(work),
-        "openmpi-ucx": lambda: find_openmpi_ucx(work),
-        "mpich": lambda: find_mpich(work),
+        "openmpi": lambda: find_openmpi(work, over_tcp),
+        "openmpi-ucx": lambda: find_openmpi_ucx(work, over_tcp),
+        "mpich": lambda: find_mpich(work, over_tcp),
         "gloo": lambda: find_gloo(work),
-        "tutti": lambda: find_tutti(work, library),
+        "tutti": lambda: find_tutti(work, library, hosts),
         "tutti-shared": lambda: dataclasses.replace(
-            find_tutti(work, library), key="tutti-shared", title="tutti, ncclMemAlloc", arguments=("shared",)
+            find_tutti(work, library, ("shared", *hosts)), key="tutti-shared", title="tutti, ncclMemAlloc"
         ),
     }
     finders |= {f"bare-{form}": functools.partial(find_bare, work, form) for form in BARE_FORMS}

@@ -1,5 +1,6 @@
 /* Whatever library speaks nccl.h, with CPU ranks: buffers of the process's own, or with the
- * argument "shared" from ncclMemAlloc and in a window. */
+ * argument "shared" from ncclMemAlloc and in a window; with "hosts" each rank is taken for a host
+ * of its own, so that they talk over loopback. */
 #define _GNU_SOURCE
 #define TUTTI_WITHOUT_CUDA_HEADERS
 #include <nccl.h>
@@ -20,6 +21,7 @@ static ncclComm_t comm;
 static int ownRank;
 static int partner;
 static int isShared;
+static int areHosts;
 static int isWindowRefused;
 static struct Memory memories[kBuffers];
 static char description[kTextBytes];
@@ -28,10 +30,24 @@ static void require(ncclResult_t result, const char* call) {
   if (result != ncclSuccess) fail(call, ncclGetLastError(NULL));
 }
 
+/* Before the library's first call, which reads the settings. */
+static void beHost(int rank) {
+  char name[kTextBytes];
+  snprintf(name, sizeof name, "host%d", rank);
+  if (setenv("NCCL_HOSTID", name, 1) != 0 || setenv("NCCL_SOCKET_IFNAME", "lo", 1) != 0) {
+    fail("setenv", "no memory");
+  }
+  areHosts = 1;
+}
+
 void peerOpen(const struct Place* place, int argumentCount, char** arguments) {
   ncclUniqueId id;
+  int i;
   _Static_assert(sizeof id <= kBlobBytes, "the id goes through the board");
-  isShared = argumentCount > 0 && strcmp(arguments[0], "shared") == 0;
+  for (i = 0; i < argumentCount; ++i) {
+    if (strcmp(arguments[i], "shared") == 0) isShared = 1;
+    if (strcmp(arguments[i], "hosts") == 0) beHost(place->rank);
+  }
   ownRank = place->rank;
   partner = partnerOf(place->rank, place->rankCount);
   if (ownRank == 0) {
@@ -47,9 +63,10 @@ void peerOpen(const struct Place* place, int argumentCount, char** arguments) {
 const char* peerDescription(void) {
   int version = 0;
   require(ncclGetVersion(&version), "ncclGetVersion");
-  snprintf(description, sizeof description, "nccl interface %d, %s%s", version,
+  snprintf(description, sizeof description, "nccl interface %d, %s%s%s", version,
            isShared ? "buffers of ncclMemAlloc" : "ordinary buffers",
-           isWindowRefused ? " (windows refused: not registered)" : "");
+           isWindowRefused ? " (windows refused: not registered)" : "",
+           areHosts ? ", each rank a host" : "");
   return description;
 }
 

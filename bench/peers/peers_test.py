@@ -125,6 +125,12 @@ class Figures(unittest.TestCase):
         self.assertEqual([ratio for ratio, _, _ in found], [3.0, 1.1])
 
 
+    def test_cells_over_tcp_have_a_target_of_their_own(self):
+        cell = cell_of([round_of({"openmpi": 10, "tutti": 9})]) | {"wire": figures.TCP}
+        (verdict,) = figures.judge([figures.summarize(cell)])
+        self.assertEqual((verdict.target.wire, verdict.target.mean, verdict.missing), (figures.TCP, 0.85, []))
+
+
 class Output(unittest.TestCase):
     def setUp(self):
         sizes = (8, 4096, 1 << 20)
@@ -137,6 +143,12 @@ class Output(unittest.TestCase):
         self.assertRegex(text, r"(?m)^ +4 KB +512 +1024 +683 +1\.33 +openmpi$")
         self.assertIn("not measured: gloo: not here", text)
         self.assertIn("Behind a peer: 3 cells", text)
+
+    def test_table_and_page_say_that_ranks_talk_over_tcp(self):
+        self.assertNotIn("TCP", report.render(self.data) + page.render(self.data))
+        self.data["settings"]["wire"] = figures.TCP
+        self.assertIn("over TCP", report.render(self.data))
+        self.assertIn("over TCP", page.render(self.data))
 
     def test_wrong_results_stand_in_their_line(self):
         self.data["cells"][0]["wrong"]["tutti"] = 7
@@ -212,6 +224,12 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(run.commit(), "unknown")
         self.assertEqual(run.first_match("/nowhere/os-release", "PRETTY_NAME"), "unknown")
 
+    def test_over_tcp_there_are_two_ranks_ordinary_buffers_and_no_floor(self):
+        options = run.parse_arguments(["--tcp"])
+        self.assertEqual((options.ranks, "tutti-shared" in options.peers), ([2], False))
+        with self.assertRaises(SystemExit), unittest.mock.patch("sys.stderr"):
+            run.parse_arguments(["--tcp", "--floor"])
+
     def test_without_our_library_it_says_where_it_looked(self):
         with tempfile.TemporaryDirectory() as folder:
             words = ["--peers", "tutti", "--library", folder, "--work", folder]
@@ -233,6 +251,18 @@ class RealRun(unittest.TestCase):
         self.assertEqual(len(data["cells"]), 2 * (6 + 5))
         for cell in data["cells"]:
             self.assertEqual(cell["wrong"], {"tutti": 0, "tutti-shared": 0}, cell)
+
+
+    def test_ranks_taken_for_hosts_are_right_over_tcp(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--tcp", "--peers", "tutti", "--library", os.environ["PEERS_TEST_LIBRARY"], "--work", folder]
+            words += ["--sizes", "12,96K", "--rounds", "1", "--seconds", "0.001", "--json", "-"]
+            done = subprocess.run([sys.executable, HERE / "run.py", *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
+        data = json.loads(done.stdout)
+        self.assertEqual(len(data["cells"]), 2 * 6)
+        self.assertEqual({sum(cell["wrong"].values()) for cell in data["cells"]}, {0})
+        self.assertIn("each rank a host", data["versions"]["tutti"])
 
 
 class RealFloor(unittest.TestCase):

@@ -24,7 +24,7 @@ def header(data):
         f"{machine['memory']}, Linux {machine['kernel']}, {machine['system']}; "
         f"load {machine['load_at_start']:.1f} before, {machine['load_at_end']:.1f} after",
         f"# {settings['rounds']} rounds in turns, {settings['seconds_per_cell']} s a cell; float, sum; ranks are processes, "
-        "pinned while there is a core for each;",
+        f"pinned while there is a core for each;{figures.wire_text(data)}",
         "# time: mean of a call, of the slowest rank; median of the rounds. Ratio: median of the rounds' ratios to the "
         "best peer of the cell.",
         "# Bytes: of the vector a rank reduces or broadcasts; of the whole gathered, scattered or exchanged vector; a "

@@ -5,7 +5,8 @@ All programs are started at once and sleep; for each cell (collective, ranks, si
 A B C A B C ..., so that whatever else the machine does meets all of them. A time is the mean of a call over the
 iterations, of the slowest rank; a ratio is the median, over the rounds, of ours to the best peer's in the same round.
 Prints a table, and writes the raw figures as JSON and a page as HTML. With --floor, processes that do nothing but the
-transfer (bare.h) are measured beside the libraries: what no library could beat.
+transfer (bare.h) are measured beside the libraries: what no library could beat. With --tcp, all libraries take TCP on
+loopback, as if each rank were on a host of its own.
 
 Exit codes: 0 measured; 1 a wrong result; 2 usage; 3 our library is missing or has failed; 130 interrupted, with what
 was measured until then.
@@ -37,6 +38,7 @@ CROWDED_LARGEST = 64 * MIB
 PATIENCE_SECONDS = 120
 EXAMPLES = """examples:
   bench/peers/run.py --quick
+  bench/peers/run.py --quick --tcp
   bench/peers/run.py --ranks 2 --collectives allreduce --rounds 9
   bench/peers/run.py --peers openmpi,tutti --sizes 8,1K,1M --json - > figures.json"""
 
@@ -67,9 +69,10 @@ def parse_arguments(words):
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="six sizes, 3 rounds, 0.05 s a cell: minutes")
-    add("--peers", type=list_of(str, ALL_PEERS + BARE), default=ALL_PEERS, help="default: " + ",".join(ALL_PEERS))
+    add("--tcp", action="store_true", help="two ranks as two hosts, by TCP on loopback, instead of the host's memory")
+    add("--peers", type=list_of(str, ALL_PEERS + BARE), help="default: " + ",".join(ALL_PEERS))
     add("--floor", action="store_true", help="the transfer alone beside them, in all its forms: " + ",".join(BARE))
-    add("--ranks", type=list_of(int), default=[2, 4, 8], help="default: 2,4,8")
+    add("--ranks", type=list_of(int), help="default: 2,4,8; with --tcp 2")
     add("--collectives", type=list_of(str, figures.COLLECTIVES), default=figures.COLLECTIVES)
     add("--sizes", type=list_of(parse_size), help="bytes, with K or M; default: 8 to 256M, fewer with --quick")
     add("--rounds", type=int, help="default: 5, or 3 with --quick")
@@ -80,6 +83,10 @@ def parse_arguments(words):
     add("--html", metavar="FILE", help="the page")
     add("--text", metavar="FILE", help="the table, besides standard output")
     options = parser.parse_args(words)
+    options.peers = options.peers or [key for key in ALL_PEERS if not (options.tcp and key == "tutti-shared")]
+    options.ranks = options.ranks or ([2] if options.tcp else [2, 4, 8])
+    if options.tcp and (options.floor or set(options.peers) & set(BARE)):
+        parser.error("the floor is of the host's memory, not of TCP")
     if options.floor:
         options.peers = options.peers + [key for key in BARE if key not in options.peers]
     options.rounds = options.rounds or (3 if options.quick else 5)
@@ -87,6 +94,10 @@ def parse_arguments(words):
     if options.rounds < 1 or options.seconds <= 0 or not all(1 < count <= 64 for count in options.ranks):
         parser.error("--rounds and --seconds must be positive, --ranks from 2 to 64")
     return options
+
+
+def wire_of(options):
+    return figures.TCP if options.tcp else figures.MEMORY
 
 
 def sizes_for(options, ranks):
@@ -171,7 +182,7 @@ class Campaign:
 
     def measure_cell(self, jobs, collective, ranks, size):
         cell = {"collective": collective, "ranks": ranks, "bytes": size}
-        cell |= {"iterations": {}, "wrong": {}, "rounds": []}
+        cell |= {"wire": wire_of(self.options), "iterations": {}, "wrong": {}, "rounds": []}
         for number in range(self.options.rounds):
             where = f"{ranks} ranks, {collective}, {figures.size_text(size)}, round {number + 1}"
             self.progress.show(f"{where} of {self.options.rounds}")
@@ -239,7 +250,7 @@ def write(path, text):
 def main(words):
     options = parse_arguments(words)
     machine, source = describe_machine(), commit()
-    peers, skipped = find_peers(options.peers, options.work.resolve(), options.library.resolve())
+    peers, skipped = find_peers(options.peers, options.work.resolve(), options.library.resolve(), options.tcp)
     if "tutti" in skipped:
         print(f"run.py: {skipped['tutti']}", file=sys.stderr)
         return 3
@@ -258,7 +269,7 @@ def main(words):
         "command": "bench/peers/run.py " + " ".join(words),
         "commit": source,
         "machine": machine | {"load_at_end": os.getloadavg()[0]},
-        "settings": {"rounds": options.rounds, "seconds_per_cell": options.seconds},
+        "settings": {"rounds": options.rounds, "seconds_per_cell": options.seconds, "wire": wire_of(options)},
         "titles": {key: peer.title for key, peer in peers.items()},
         "versions": campaign.versions,
         "skipped": campaign.skipped,

@@ -55,11 +55,19 @@ SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, He
     : peer_(std::move(peer)),
       helpers_(pipes.size() > 1 ? helpers : nullptr),
       isChecked_(isChecked),
-      headBytes_(isChecked ? sizeof(Head) : sizeof(Label)),
+      shortHeadBytes_(isChecked ? offsetof(Head, rest) : sizeof(Label)),
       stage_(kStageBytes),
       ahead_(kStageBytes) {
   streams_.reserve(pipes.size());
   for (Pipe& pipe : pipes) streams_.push_back({.pipe = std::move(pipe)});
+}
+
+// The kernel copies a message into pages of its own behind its head. Where source and destination
+// of a copy differ by 8 or 16 bytes, whole pages aside, as with a label before memory that begins
+// on a page, loads wait for stores that only look alike (4 KiB aliasing): all-gather of 256 KiB and
+// 1 MiB by 2 ranks over loopback took 2.5 times as long (docs/results/notes.md, 2026-11-24).
+size_t SocketConnection::headBytes(size_t payloadBytes) const {
+  return payloadBytes >= kLongBytes ? sizeof(Head) : shortHeadBytes_;
 }
 
 // A long payload goes in equal parts over as many streams as give parts of some length, beginning
@@ -116,7 +124,7 @@ Result<Progress> SocketConnection::flush() {
 
 size_t SocketConnection::bytesOver(uint64_t message, size_t stream) const {
   const size_t payload = outgoing_[message % kMaxOutgoing].payload.size();
-  return (stream == 0 ? headBytes_ : 0) + partOf(message, payload, stream).bytes();
+  return (stream == 0 ? headBytes(payload) : 0) + partOf(message, payload, stream).bytes();
 }
 
 void SocketConnection::write(size_t place) {
@@ -135,7 +143,7 @@ void SocketConnection::write(size_t place) {
     for (uint64_t m = stream.message; m != takenCount_; ++m) {
       const Outgoing& message = outgoing_[m % kMaxOutgoing];
       const Part part = partOf(m, message.payload.size(), place);
-      if (place == 0) add(&message.head, headBytes_);
+      if (place == 0) add(&message.head, headBytes(message.payload.size()));
       add(message.payload.data() + part.begin, part.bytes());
     }
     const bootstrap::IoResult written = stream.pipe.write(std::span(pieces).first(count));
@@ -201,22 +209,18 @@ std::optional<Way> SocketConnection::way() const {
 // ---- receiving ----------------------------------------------------------------------------------
 
 Result<Progress> SocketConnection::receiveLabel(Label& label) {
-  if (staged() < headBytes_) {
-    if (std::exchange(isEmptied_, false)) return Progress::kIdle;
-    const Progress filled = fill(ahead_);
-    if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
-    if (filled == Progress::kIdle || staged() < headBytes_) {
-      isEmptied_ = false;
-      return Progress::kIdle;
-    }
-  }
+  TUTTI_TRY_ASSIGN(const Progress hasLabel, stage(shortHeadBytes_));
+  if (hasLabel == Progress::kIdle) return Progress::kIdle;
   Head head;
-  std::memcpy(&head, stage_.data() + begin_, headBytes_);
+  std::memcpy(&head, stage_.data() + begin_, shortHeadBytes_);
   if (isChecked_ && head.sum() != head.ownSum)
     return changed("the head of a message", head.ownSum, head.sum());
+  const size_t bytes = headBytes(head.label.bytes & ~kNotice);
+  TUTTI_TRY_ASSIGN(const Progress hasHead, stage(bytes));
+  if (hasHead == Progress::kIdle) return Progress::kIdle;
   label = head.label;
   payloadSum_ = head.payloadSum;
-  begin_ += headBytes_;
+  begin_ += bytes;
   const bool isShort = (label.bytes & ~kNotice) < kLongBytes;
   if (isShort && labelCount_ % kLabelsPerHold == 0) streams_[0].pipe.holdAcks();
   ++labelCount_;
@@ -228,7 +232,7 @@ Result<Progress> SocketConnection::receivePayload(std::span<std::byte> payload) 
     for (Stream& stream : streams_) stream.received = 0;
     isReceiving_ = true;
     payloadBytes_ = payload.size();
-    ahead_ = payload.size() >= kLongBytes ? headBytes_ : kStageBytes;
+    ahead_ = payload.size() >= kLongBytes ? sizeof(Head) : kStageBytes;
   }
   const auto received = [this] {
     size_t sum = 0;
@@ -274,11 +278,11 @@ void SocketConnection::readFirst(std::span<std::byte> part, bool isLong) {
   }
 }
 
-// Straight to its place, and what is there of the next label behind it. REQUIRES: nothing staged.
+// Straight to its place, and what is there of the next head behind it. REQUIRES: nothing staged.
 Progress SocketConnection::readBehind(std::span<std::byte> rest) {
   Stream& stream = streams_[0];
   begin_ = end_ = 0;
-  const std::array pieces = {pieceOf(rest), pieceOf(std::span(stage_).first(headBytes_))};
+  const std::array pieces = {pieceOf(rest), pieceOf(std::span(stage_).first(sizeof(Head)))};
   const bootstrap::IoResult read = stream.pipe.read(pieces);
   if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
   if (read.state != IoState::kMoved) return Progress::kIdle;
@@ -286,6 +290,17 @@ Progress SocketConnection::readBehind(std::span<std::byte> rest) {
   stream.received += own;
   end_ = read.count - own;
   return Progress::kAdvanced;
+}
+
+// Whether so many bytes are staged, after one look where they were not.
+Result<Progress> SocketConnection::stage(size_t bytes) {
+  if (staged() >= bytes) return Progress::kDone;
+  if (std::exchange(isEmptied_, false)) return Progress::kIdle;
+  fill(std::max(ahead_, bytes) - staged());
+  if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
+  if (staged() >= bytes) return Progress::kDone;
+  isEmptied_ = false;
+  return Progress::kIdle;
 }
 
 // Reads what is there behind what is staged, at most so many bytes.

@@ -1,7 +1,8 @@
 // Messages over TCP: label (8 bytes, little endian), payload, and so on, over a first connection;
 // a long payload is cut into parts, one over each of several connections ("streams"). Which bytes
 // go where follows from the label and the message's number, so parts carry nothing of their own.
-// With checksums the label is followed by those of the payload and of itself.
+// With checksums the label is followed by those of the payload and of itself. Before a long payload
+// the head fills a cache line.
 // TCP's own flow control stands for credits: who does not read makes the sender wait.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cache_lines.h"
 #include "base/status.h"
 #include "net/net.h"
 #include "net/socket/helpers.h"
@@ -51,10 +53,12 @@ class SocketConnection final : public Connection {
   struct Head {
     Label label;
     uint32_t payloadSum = 0;
-    uint32_t ownSum = 0;  // of what is before it
+    uint32_t ownSum = 0;                                                // of what is before it
+    std::array<std::byte, kCacheLineBytes - 2 * sizeof(Label)> rest{};  // sent before long payloads
 
     uint32_t sum() const;
   };
+  static_assert(sizeof(Head) == kCacheLineBytes);
   struct Outgoing {
     Head head;
     std::span<const std::byte> payload;
@@ -75,6 +79,7 @@ class SocketConnection final : public Connection {
   };
 
   Part partOf(uint64_t message, size_t payloadBytes, size_t stream) const;
+  size_t headBytes(size_t payloadBytes) const;
   size_t bytesOver(uint64_t message, size_t stream) const;
   bool hasUnsent(size_t stream) const { return streams_[stream].message != takenCount_; }
   template <typename Work>
@@ -84,6 +89,7 @@ class SocketConnection final : public Connection {
   void readPart(size_t stream, std::span<std::byte> payload);
   void readFirst(std::span<std::byte> part, bool isLong);
   Progress readBehind(std::span<std::byte> rest);
+  Result<Progress> stage(size_t bytes);
   Progress fill(size_t most);
   size_t staged() const { return end_ - begin_; }
   Status ended(int errnoValue) const;
@@ -93,7 +99,7 @@ class SocketConnection final : public Connection {
   const std::string peer_;
   Helpers* const helpers_;
   const bool isChecked_;
-  const size_t headBytes_;  // that are sent of a head
+  const size_t shortHeadBytes_;  // that are sent of a head before a short payload
   std::vector<Stream> streams_;
 
   std::array<Outgoing, kMaxOutgoing> outgoing_;  // message m at m % kMaxOutgoing
@@ -104,7 +110,7 @@ class SocketConnection final : public Connection {
   // What was read of the first stream beyond the payload asked for: labels and short messages come
   // many at a time.
   std::vector<std::byte> stage_;
-  size_t ahead_;  // bytes to read when a label is wanted; behind a long message just the next label
+  size_t ahead_;  // bytes to stage when a label is wanted; behind a long message just the next head
   bool isEmptied_ = false;  // the last read took less than it could: the next look would find
                             // nothing
   size_t begin_ = 0;

@@ -242,6 +242,29 @@ TEST_F(SocketConnections, TakeWhatComesByteByByte) {
   EXPECT_EQ(std::memcmp(payload.data(), "hello", 5), 0);
 }
 
+// Its head is a cache line, of which all has to be there before its payload is.
+TEST_F(SocketConnections, TakeTheHeadOfALongMessageByteByByte) {
+  const auto payload = bytesOf(3, 8_KiB);
+  const Label label{.bytes = 8_KiB, .signature = 9};
+  std::array<std::byte, kCacheLineBytes> head{};
+  std::memcpy(head.data(), &label, sizeof label);
+  Label got;
+  for (size_t i = 0; i < head.size(); ++i) {
+    writeRaw(&head[i], 1);
+    const auto wanted = i + 1 < head.size() ? Progress::kIdle : Progress::kDone;
+    EXPECT_EQ(right_->receiveLabel(got).value(), wanted) << i;
+  }
+  EXPECT_EQ(got.bytes, label.bytes);
+  std::vector<std::byte> into(payload.size());
+  constexpr size_t kSome = 512;
+  for (size_t at = 0; at < payload.size(); at += kSome) {
+    ASSERT_EQ(right_->receivePayload(into).value(), Progress::kIdle);
+    writeRaw(&payload[at], kSome);
+  }
+  ASSERT_EQ(right_->receivePayload(into).value(), Progress::kDone);
+  EXPECT_EQ(into, payload);
+}
+
 TEST_F(SocketConnections, TakeOnlySoManyMessagesAtATime) {
   const auto payload = bytesOf(1, 100'000);
   int taken = 0;

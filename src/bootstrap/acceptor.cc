@@ -75,10 +75,12 @@ std::optional<Instant> Acceptor::nextTime() const {
   return next;
 }
 
-void Acceptor::onTime() {
+void Acceptor::onTime(std::vector<Accepted>& accepted) {
   const Instant now = options_.clock->now();
   for (HalfOpen& slot : slots_) {
-    if (slot.fd && slot.since + options_.helloTimeout <= now) close(slot, counters_.timedOut);
+    if (!slot.fd || slot.since + options_.helloTimeout > now) continue;
+    advance(slot, accepted);
+    if (slot.fd) close(slot, counters_.timedOut);
   }
   if (resumeAt_ && *resumeAt_ <= now) resumeListening();
 }

@@ -68,7 +68,9 @@ class Acceptor {
 
   // When onTime() wants to be called next; none: not at all.
   std::optional<Instant> nextTime() const;
-  void onTime();
+  // Appends the connections that are through after all. Who could not be heard in time, as this
+  // thread had no CPU, has not been silent.
+  void onTime(std::vector<Accepted>& accepted);
 
  private:
   struct HalfOpen {

@@ -274,8 +274,8 @@ void Endpoint::serveOnce(std::span<const Poller::Event> events) {
       onReadable(event.key);
     }
   }
+  if (acceptor_) acceptor_->onTime(accepted);
   for (Accepted& peer : accepted) admit(std::move(peer));
-  if (acceptor_) acceptor_->onTime();
   const Instant now = options_.clock->now();
   for (auto& [pair, outgoing] : outgoing_) {
     outgoing->onTime(now);

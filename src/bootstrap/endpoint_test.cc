@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -168,21 +170,61 @@ TEST_F(EndpointTest, GivesWhatCameBeforeTheEndAndThenNamesWhoLeft) {
       HasSubstr("rank 1 (other:5) closed its connection; rank 0 still waited for it in the test"));
 }
 
-// Accepts one connection, goes through the handshake and hangs up.
-void hangUpAfterHandshake(int listener, const Key& key, Rng& rng) {
+UniqueFd acceptOne(int listener) {
   pollfd entry{listener, POLLIN, 0};
-  ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
-  const UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-  ServerHandshake handshake(key, Purpose::kPeer);
+  EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  return UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+}
+
+// Reads until the client has shown a good hello, or has confirmed it, too.
+void shakeHands(int fd, ServerHandshake& handshake, bool isWhole, Rng& rng) {
   std::array<std::byte, kHelloBytes> buffer;
-  while (!handshake.isDone()) {
+  while (isWhole ? !handshake.isDone() : !handshake.isHelloGood()) {
     const auto wanted = std::span(buffer).first(handshake.wantedBytes());
-    const IoResult read = readSome(fd.get(), wanted);
+    const IoResult read = readSome(fd, wanted);
     ASSERT_EQ(read.state, IoState::kMoved);
     ASSERT_EQ(handshake.feed(wanted.first(read.count), rng), Refusal::kNone);
     const auto reply = handshake.takeReply();
-    if (!reply.empty()) writeSome(fd.get(), reply);
+    if (!reply.empty()) writeSome(fd, reply);
   }
+}
+
+// Accepts one connection, goes through the handshake and hangs up.
+void hangUpAfterHandshake(int listener, const Key& key, Rng& rng) {
+  const UniqueFd fd = acceptOne(listener);
+  ServerHandshake handshake(key, Purpose::kPeer);
+  shakeHands(fd.get(), handshake, true, rng);
+}
+
+// A peer that gave up a connection while ours had no CPU to go on with it: reply and end are there
+// at once.
+TEST_F(EndpointTest, GoesOnOverAnotherConnectionWhereOneWasGivenUpBeforeItWasOpen) {
+  auto listener = listenOn(SocketAddress::parse("127.0.0.1:0").value());
+  ASSERT_TRUE(listener.ok());
+  const int fd = listener.value().get();
+  endpoint->setEpoch(kEpoch);
+  endpoint->learn(Rank{1}, {.address = localAddress(fd), .processHash = 2, .who = "other:5"});
+  ASSERT_TRUE(endpoint->send(slot, std::as_bytes(std::span("kept"))).ok());
+  {
+    const UniqueFd first = acceptOne(fd);
+    const int cork = 1;  // the last bytes leave with the end
+    ASSERT_EQ(::setsockopt(first.get(), IPPROTO_TCP, TCP_CORK, &cork, sizeof cork), 0);
+    ServerHandshake handshake(key, Purpose::kPeer);
+    shakeHands(first.get(), handshake, false, rng);
+  }
+  const UniqueFd second = acceptOne(fd);
+  ServerHandshake handshake(key, Purpose::kPeer);
+  shakeHands(second.get(), handshake, true, rng);
+  FrameDecoder decoder(handshake.keys().clientToServer);
+  std::vector<Frame> frames;
+  while (frames.empty()) {
+    std::array<std::byte, 256> buffer;
+    const IoResult read = readSome(second.get(), buffer);
+    ASSERT_EQ(read.state, IoState::kMoved);
+    ASSERT_EQ(decoder.feed(std::span(buffer).first(read.count), frames), FrameFault::kNone);
+  }
+  const auto body = std::span(frames[0].payload).subspan(sizeof(uint64_t));
+  EXPECT_STREQ(reinterpret_cast<const char*>(body.data()), "kept");
 }
 
 TEST_F(EndpointTest, TheEndOfOneDirectionDoesNotCutOffTheOther) {

@@ -120,7 +120,11 @@ void Outgoing::onReply() {
     return breakOff(
         fmt::format("is not at {}: {}", options_.address.text(), toText(Refusal::kReply)));
   }
-  if (handshake_->isDone()) open();
+  if (!handshake_->isDone()) return;
+  // Had this thread no CPU for long, the peer may have given up what nothing came over. Nothing is
+  // lost yet.
+  if (isEnded(fd_.get())) return retry("it gave up a connection that was silent for long");
+  open();
 }
 
 void Outgoing::open() {

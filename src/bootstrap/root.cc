@@ -170,8 +170,8 @@ bool Root::serveOnce(std::span<const Poller::Event> events) {
     const bool stays = connection.isAnswered ? !flush(connection) : onReadable(connection);
     if (!stays) drop(found, "closed its connection");
   }
+  acceptor_->onTime(accepted);
   admit(accepted);
-  acceptor_->onTime();
   const Instant now = options_.clock->now();
   dropSilent(now);
   meeting_.expire(now, obstacle());
@@ -249,11 +249,15 @@ void Root::drop(Connections::iterator which, std::string_view why) {
   connections_.erase(which);
 }
 
-// Those that know the secret but do not say what they came for.
+// Those that know the secret but do not say what they came for. A report that lies there unread, as
+// this thread had no CPU, has come.
 void Root::dropSilent(Instant now) {
-  std::erase_if(connections_, [&](const auto& entry) {
-    return !entry.second.hasReported && entry.second.reportDeadline <= now;
-  });
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto at = next++;
+    Connection& connection = at->second;
+    if (connection.hasReported || connection.reportDeadline > now) continue;
+    if (!onReadable(connection) || !connection.hasReported) drop(at, "closed its connection");
+  }
 }
 
 // Removes none: the service thread may be looking at them.

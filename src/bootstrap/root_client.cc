@@ -139,6 +139,7 @@ Outcome RootClient::shakeHands() {
     if (read.state == IoState::kWouldBlock) continue;
     if (handshake.feed(wanted.first(read.count)) != Refusal::kNone) return Outcome::kImpostor;
   }
+  if (isEnded(fd_.get())) return Outcome::kTurnedAway;  // while this thread had no CPU for long
   keys_ = handshake.keys();
   return write(handshake.confirm());
 }

@@ -122,6 +122,11 @@ IoResult readSome(int fd, std::span<std::byte> bytes) {
   }
 }
 
+bool isEnded(int fd) {
+  std::byte one{};
+  return readSome(fd, std::span(&one, 1)).state == IoState::kClosed;
+}
+
 IoResult writeSome(int fd, std::span<const std::byte> bytes) {
   for (;;) {
     const ssize_t count = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

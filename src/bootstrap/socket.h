@@ -49,5 +49,7 @@ struct IoResult {
 };
 IoResult readSome(int fd, std::span<std::byte> bytes);
 IoResult writeSome(int fd, std::span<const std::byte> bytes);
+// Of a connection over which nothing is to come now: whether its other side has ended it.
+bool isEnded(int fd);
 
 }  // namespace tutti::bootstrap

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "../../src/base/patience_testing.h"
 #include "ranks.h"
 
 namespace tutti::conformance {
@@ -156,28 +157,30 @@ TEST(Split, NonBlockingSplitsArePolled) {
 }
 
 TEST(Split, AbortOfAChildThatWaitsForAPeerReturnsAtOnce) {
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  std::vector<ncclComm_t> comms(2);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  for (int rank = 0; rank < 2; ++rank)
-    EXPECT_EQ(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], 2, id, rank, &config),
-              ncclInProgress);
-  for (ncclComm_t comm : comms) EXPECT_EQ(settle(comm), ncclSuccess);
-  ncclComm_t child = nullptr;
-  EXPECT_EQ(ncclCommSplit(comms[0], 0, 0, &child, nullptr), ncclInProgress);
-  int count = 0;
-  EXPECT_EQ(ncclCommCount(child, &count), ncclInvalidUsage);  // nobody knows yet
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_NCCL(ncclCommAbort(child));
-  // A parent's end waits for no peer of a child either.
-  EXPECT_EQ(ncclCommSplit(comms[0], 0, 0, &child, nullptr), ncclInProgress);
-  EXPECT_NCCL(ncclCommAbort(comms[0]));
-  EXPECT_NE(settle(child), ncclSuccess);
-  EXPECT_NCCL(ncclCommAbort(child));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
-  EXPECT_NCCL(ncclCommAbort(comms[1]));
+  inThreeTries([](int) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::vector<ncclComm_t> comms(2);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], 2, id, rank, &config),
+                ncclInProgress);
+    for (ncclComm_t comm : comms) EXPECT_EQ(settle(comm), ncclSuccess);
+    ncclComm_t child = nullptr;
+    EXPECT_EQ(ncclCommSplit(comms[0], 0, 0, &child, nullptr), ncclInProgress);
+    int count = 0;
+    EXPECT_EQ(ncclCommCount(child, &count), ncclInvalidUsage);  // nobody knows yet
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_NCCL(ncclCommAbort(child));
+    // A parent's end waits for no peer of a child either.
+    EXPECT_EQ(ncclCommSplit(comms[0], 0, 0, &child, nullptr), ncclInProgress);
+    EXPECT_NCCL(ncclCommAbort(comms[0]));
+    EXPECT_NE(settle(child), ncclSuccess);
+    EXPECT_NCCL(ncclCommAbort(child));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
+  });
 }
 
 TEST(Split, RefusesBadColoursAndStates) {

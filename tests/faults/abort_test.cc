@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../src/base/patience_testing.h"
 #include "../conformance/ranks.h"
 #include "times.h"
 
@@ -35,7 +36,12 @@ std::vector<ncclComm_t> makeComms(int count) {
 void abortDuring(const std::string& phase, ncclComm_t comm,
                  const std::function<ncclResult_t()>& call) {
   std::atomic<ncclResult_t> result{ncclInProgress};
-  std::thread caller([&] { result = call(); });
+  std::atomic<bool> hasBegun{false};
+  std::thread caller([&] {
+    hasBegun = true;
+    result = call();
+  });
+  while (!hasBegun) std::this_thread::yield();
   std::this_thread::sleep_for(kUnderWay);
   EXPECT_EQ(result, ncclInProgress) << phase << ": the call did not hang";
   const auto start = Clock::now();
@@ -48,67 +54,75 @@ void abortDuring(const std::string& phase, ncclComm_t comm,
 }
 
 TEST(Abort, OfAnInitThatWaitsForItsPeers) {
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclComm_t comm = nullptr;
-  ASSERT_EQ(ncclCommInitRankConfig(&comm, 3, id, 1, &config), ncclInProgress);
-  std::this_thread::sleep_for(kUnderWay);
-  const auto start = Clock::now();
-  EXPECT_NCCL(ncclCommAbort(comm));
-  keepTime("Abort: returns during init", Clock::now() - start, kBound);
+  inThreeTries([](int) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, 3, id, 1, &config), ncclInProgress);
+    std::this_thread::sleep_for(kUnderWay);
+    const auto start = Clock::now();
+    EXPECT_NCCL(ncclCommAbort(comm));
+    keepTime("Abort: returns during init", Clock::now() - start, kBound);
+  });
 }
 
 TEST(Abort, OfALinkThatIsNotConnected) {
-  const auto comms = makeComms(2);
-  float value = 1;
-  abortDuring("connecting a link", comms[0], [&] {
-    return ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[0], nullptr);
+  inThreeTries([](int) {
+    const auto comms = makeComms(2);
+    float value = 1;
+    abortDuring("connecting a link", comms[0], [&] {
+      return ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[0], nullptr);
+    });
+    EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[1], nullptr),
+              ncclRemoteError);
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
   });
-  EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[1], nullptr),
-            ncclRemoteError);
-  EXPECT_NCCL(ncclCommAbort(comms[1]));
 }
 
 TEST(Abort, OfAReceiveAndThePeerLearnsOfIt) {
-  const auto comms = makeComms(2);
-  float value = 1;
-  // The links exist from here on.
-  EXPECT_NCCL(ncclGroupStart());
-  EXPECT_NCCL(ncclSend(&value, 1, ncclFloat, 1, comms[0], nullptr));
-  EXPECT_NCCL(ncclRecv(&value, 1, ncclFloat, 0, comms[1], nullptr));
-  EXPECT_NCCL(ncclRecv(&value, 1, ncclFloat, 1, comms[0], nullptr));
-  EXPECT_NCCL(ncclSend(&value, 1, ncclFloat, 0, comms[1], nullptr));
-  EXPECT_NCCL(ncclGroupEnd());
-  abortDuring("a receive", comms[0],
-              [&] { return ncclRecv(&value, 1, ncclFloat, 1, comms[0], nullptr); });
-  const auto start = Clock::now();
-  EXPECT_EQ(ncclRecv(&value, 1, ncclFloat, 0, comms[1], nullptr), ncclRemoteError);
-  EXPECT_THAT(ncclGetLastError(comms[1]), HasSubstr("rank 0"));
-  EXPECT_THAT(ncclGetLastError(comms[1]), HasSubstr("aborted its communicator"));
-  keepTime("Abort: is told to a peer that waits", Clock::now() - start, kBound);
-  EXPECT_NCCL(ncclCommDestroy(comms[1]));
+  inThreeTries([](int) {
+    const auto comms = makeComms(2);
+    float value = 1;
+    // The links exist from here on.
+    EXPECT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclSend(&value, 1, ncclFloat, 1, comms[0], nullptr));
+    EXPECT_NCCL(ncclRecv(&value, 1, ncclFloat, 0, comms[1], nullptr));
+    EXPECT_NCCL(ncclRecv(&value, 1, ncclFloat, 1, comms[0], nullptr));
+    EXPECT_NCCL(ncclSend(&value, 1, ncclFloat, 0, comms[1], nullptr));
+    EXPECT_NCCL(ncclGroupEnd());
+    abortDuring("a receive", comms[0],
+                [&] { return ncclRecv(&value, 1, ncclFloat, 1, comms[0], nullptr); });
+    const auto start = Clock::now();
+    EXPECT_EQ(ncclRecv(&value, 1, ncclFloat, 0, comms[1], nullptr), ncclRemoteError);
+    EXPECT_THAT(ncclGetLastError(comms[1]), HasSubstr("rank 0"));
+    EXPECT_THAT(ncclGetLastError(comms[1]), HasSubstr("aborted its communicator"));
+    keepTime("Abort: is told to a peer that waits", Clock::now() - start, kBound);
+    EXPECT_NCCL(ncclCommDestroy(comms[1]));
+  });
 }
 
 TEST(Abort, OfALoopOfLargeCollectives) {
-  const auto comms = makeComms(2);
-  const auto loop = [&](size_t rank) {
-    std::vector<float> values(1 << 20, 1);
-    ncclResult_t result = ncclSuccess;
-    while (result == ncclSuccess)
-      result = ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclMax,
-                             comms[rank], nullptr);
-    return result;
-  };
-  std::thread peer([&] { EXPECT_NE(loop(1), ncclSuccess); });
-  abortDuring("large collectives", comms[0], [&] {
-    const ncclResult_t result = loop(0);
-    // Between two calls the abort leaves the next one no communicator.
-    return result == ncclInvalidArgument ? ncclInvalidUsage : result;
+  inThreeTries([](int) {
+    const auto comms = makeComms(2);
+    const auto loop = [&](size_t rank) {
+      std::vector<float> values(1 << 20, 1);
+      ncclResult_t result = ncclSuccess;
+      while (result == ncclSuccess)
+        result = ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclMax,
+                               comms[rank], nullptr);
+      return result;
+    };
+    std::thread peer([&] { EXPECT_NE(loop(1), ncclSuccess); });
+    abortDuring("large collectives", comms[0], [&] {
+      const ncclResult_t result = loop(0);
+      // Between two calls the abort leaves the next one no communicator.
+      return result == ncclInvalidArgument ? ncclInvalidUsage : result;
+    });
+    peer.join();
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
   });
-  peer.join();
-  EXPECT_NCCL(ncclCommAbort(comms[1]));
 }
 
 // Memory that nobody may touch once it is given back.
@@ -180,60 +194,67 @@ TEST(Abort, LeavesNoReaderInItsBuffers) {
 }
 
 TEST(Abort, OfAGroupOverTwoCommunicatorsEndsItsPart) {
-  const auto first = makeComms(2);
-  const auto second = makeComms(2);
-  float values[2] = {1, 2};
-  std::atomic<ncclResult_t> result{ncclInProgress};
-  std::thread caller([&] {
-    EXPECT_NCCL(ncclGroupStart());
-    EXPECT_NCCL(ncclRecv(&values[0], 1, ncclFloat, 1, first[0], nullptr));
-    EXPECT_NCCL(ncclRecv(&values[1], 1, ncclFloat, 1, second[0], nullptr));
-    result = ncclGroupEnd();
+  inThreeTries([](int) {
+    const auto first = makeComms(2);
+    const auto second = makeComms(2);
+    float values[2] = {1, 2};
+    std::atomic<ncclResult_t> result{ncclInProgress};
+    std::thread caller([&] {
+      EXPECT_NCCL(ncclGroupStart());
+      EXPECT_NCCL(ncclRecv(&values[0], 1, ncclFloat, 1, first[0], nullptr));
+      EXPECT_NCCL(ncclRecv(&values[1], 1, ncclFloat, 1, second[0], nullptr));
+      result = ncclGroupEnd();
+    });
+    std::this_thread::sleep_for(kUnderWay);
+    const auto start = Clock::now();
+    EXPECT_NCCL(ncclCommAbort(first[0]));
+    EXPECT_NCCL(ncclCommAbort(second[0]));
+    caller.join();
+    keepTime("Abort: ends a group over two communicators", Clock::now() - start, 2 * kBound);
+    EXPECT_NE(result, ncclSuccess);
+    EXPECT_NCCL(ncclCommAbort(first[1]));
+    EXPECT_NCCL(ncclCommAbort(second[1]));
   });
-  std::this_thread::sleep_for(kUnderWay);
-  const auto start = Clock::now();
-  EXPECT_NCCL(ncclCommAbort(first[0]));
-  EXPECT_NCCL(ncclCommAbort(second[0]));
-  caller.join();
-  keepTime("Abort: ends a group over two communicators", Clock::now() - start, 2 * kBound);
-  EXPECT_NE(result, ncclSuccess);
-  EXPECT_NCCL(ncclCommAbort(first[1]));
-  EXPECT_NCCL(ncclCommAbort(second[1]));
 }
 
 TEST(Abort, OfAStreamThatUserCodeBlocks) {
-  const auto comms = makeComms(1);
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(ncclTuttiStreamCreate(&stream), ncclSuccess);
-  std::atomic<bool> mayEnd{false};
-  const auto block = [](void* flag) {
-    while (!static_cast<std::atomic<bool>*>(flag)->load())
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  };
-  EXPECT_NCCL(ncclTuttiLaunchHostFunc(stream, block, &mayEnd));
-  float value = 1;
-  EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[0], stream));
-  const auto start = Clock::now();
-  EXPECT_NCCL(ncclCommAbort(comms[0]));
-  keepTime("Abort: returns during user code on its stream", Clock::now() - start, kBound);
-  mayEnd = true;
-  EXPECT_NCCL(ncclTuttiStreamSynchronize(stream));
-  EXPECT_NCCL(ncclTuttiStreamDestroy(stream));
+  inThreeTries([](int) {
+    const auto comms = makeComms(1);
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(ncclTuttiStreamCreate(&stream), ncclSuccess);
+    std::atomic<bool> mayEnd{false};
+    const auto block = [](void* flag) {
+      while (!static_cast<std::atomic<bool>*>(flag)->load())
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    };
+    EXPECT_NCCL(ncclTuttiLaunchHostFunc(stream, block, &mayEnd));
+    float value = 1;
+    EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comms[0], stream));
+    const auto start = Clock::now();
+    EXPECT_NCCL(ncclCommAbort(comms[0]));
+    keepTime("Abort: returns during user code on its stream", Clock::now() - start, kBound);
+    mayEnd = true;
+    EXPECT_NCCL(ncclTuttiStreamSynchronize(stream));
+    EXPECT_NCCL(ncclTuttiStreamDestroy(stream));
+  });
 }
 
 TEST(Abort, OfASplitAndAShrinkThatWaitForAPeer) {
-  for (const bool isSplit : {true, false}) {
-    const auto comms = makeComms(3);
-    ncclComm_t child = nullptr;
-    int excluded[] = {2};
-    abortDuring(isSplit ? "a split" : "a shrink", comms[0], [&] {
-      return isSplit ? ncclCommSplit(comms[0], 0, 0, &child, nullptr)
-                     : ncclCommShrink(comms[0], excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT);
-    });
-    EXPECT_EQ(child, nullptr);
-    EXPECT_NCCL(ncclCommAbort(comms[1]));
-    EXPECT_NCCL(ncclCommAbort(comms[2]));
-  }
+  inThreeTries([](int) {
+    for (const bool isSplit : {true, false}) {
+      const auto comms = makeComms(3);
+      ncclComm_t child = nullptr;
+      int excluded[] = {2};
+      abortDuring(isSplit ? "a split" : "a shrink", comms[0], [&] {
+        return isSplit
+                   ? ncclCommSplit(comms[0], 0, 0, &child, nullptr)
+                   : ncclCommShrink(comms[0], excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT);
+      });
+      EXPECT_EQ(child, nullptr);
+      EXPECT_NCCL(ncclCommAbort(comms[1]));
+      EXPECT_NCCL(ncclCommAbort(comms[2]));
+    }
+  });
 }
 
 TEST(Abort, OfAChildLeavesTheParentAlone) {
@@ -248,12 +269,14 @@ TEST(Abort, OfAChildLeavesTheParentAlone) {
 }
 
 TEST(Abort, AfterFinalizeOrWithoutAnyCall) {
-  const auto comms = makeComms(2);
-  const auto start = Clock::now();
-  EXPECT_NCCL(ncclCommFinalize(comms[0]));
-  EXPECT_NCCL(ncclCommAbort(comms[0]));
-  EXPECT_NCCL(ncclCommAbort(comms[1]));
-  keepTime("Abort: returns when nothing runs", Clock::now() - start, kBound);
+  inThreeTries([](int) {
+    const auto comms = makeComms(2);
+    const auto start = Clock::now();
+    EXPECT_NCCL(ncclCommFinalize(comms[0]));
+    EXPECT_NCCL(ncclCommAbort(comms[0]));
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
+    keepTime("Abort: returns when nothing runs", Clock::now() - start, kBound);
+  });
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ void SocketProvider::serveOnce(std::span<const bootstrap::Poller::Event> events)
       ready.emplace_back(event.key, std::move(found->second.worker));
       watched_.erase(found);
     }
-    for (const auto& each : acceptors_) each->onTime();
+    for (const auto& each : acceptors_) each->onTime(accepted);
   }
   for (bootstrap::Accepted& one : accepted) deliver(std::move(one));
   for (const auto& [watch, worker] : ready) worker->work(watch);

@@ -272,7 +272,7 @@ TEST_F(RelayedLinks, EndWithTheirOwnersProcess) {
   sender_.transport().awaitOwners(std::chrono::seconds(5));
   const Instant start = steadyClock().now();
   carrier_.transport().awaitOwners(std::chrono::seconds(5));
-  EXPECT_LT(steadyClock().now() - start, std::chrono::seconds(2));
+  EXPECT_LT(steadyClock().now() - start, std::chrono::seconds(4));  // of 5
 }
 
 // A message that names memory would have the carrier send its own.

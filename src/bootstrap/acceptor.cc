@@ -50,6 +50,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::open(UniqueFd listener, Options opti
 }
 
 void Acceptor::onEvent(uint64_t key, std::vector<Accepted>& accepted) {
+  forgiveStall();
   const uint64_t own = key - options_.firstPollerKey;
   if (own == kListenerSlot) {
     acceptAll(accepted);
@@ -75,7 +76,20 @@ std::optional<Instant> Acceptor::nextTime() const {
   return next;
 }
 
+// Who comes much later than it wanted to had no CPU, or was stopped, and so may the clients have
+// been that are of this host: that time was nobody's silence, and they get a moment after it.
+// Without, a client confirmed, sent its first messages and found the connection given up: what it
+// had sent was lost, and the job with it.
+void Acceptor::forgiveStall() {
+  const std::optional<Instant> wanted = nextTime();
+  const Nanoseconds moment = options_.helloTimeout / kGoodHelloShare;
+  const Nanoseconds late = wanted ? options_.clock->now() - *wanted : Nanoseconds(0);
+  if (late <= moment) return;
+  for (HalfOpen& slot : slots_) slot.since = slot.since + (late + moment);
+}
+
 void Acceptor::onTime(std::vector<Accepted>& accepted) {
+  forgiveStall();
   const Instant now = options_.clock->now();
   for (HalfOpen& slot : slots_) {
     if (!slot.fd || slot.since + options_.helloTimeout > now) continue;

@@ -81,6 +81,7 @@ class Acceptor {
 
   Acceptor(UniqueFd listener, Options options, Poller& poller);
   uint64_t keyOf(uint64_t slot) const { return options_.firstPollerKey + slot; }
+  void forgiveStall();
   void acceptAll(std::vector<Accepted>& accepted);
   bool acceptOne(HalfOpen& slot);
   void noteObstacle(int errnoValue);

@@ -35,7 +35,6 @@ class AcceptorTest : public ::testing::Test {
   std::vector<Accepted> accepted;
 };
 
-// As of a thread that got no CPU, or a process that was stopped.
 TEST_F(AcceptorTest, GivesUpNobodyWhoseBytesItHasNotRead) {
   ClientHandshake handshake(key, {Purpose::kReport, Rank{3}}, rng);
   TestClient client(acceptor->address());
@@ -45,7 +44,7 @@ TEST_F(AcceptorTest, GivesUpNobodyWhoseBytesItHasNotRead) {
   ASSERT_EQ(handshake.feed(client.receive(kReplyBytes)), Refusal::kNone);
   client.send(handshake.confirm());
   ASSERT_FALSE(poller->wait(steadyClock(), std::nullopt).empty());  // it has come
-  clock.advance(2 * kTimeout);
+  clock.advance(kTimeout);
   acceptor->onTime(accepted);
   ASSERT_EQ(accepted.size(), 1u);
   EXPECT_EQ(accepted[0].introduction.rank, Rank{3});
@@ -59,11 +58,26 @@ TEST_F(AcceptorTest, GivesUpWhoIsSilentForLong) {
   serve();
   serve();
   EXPECT_EQ(client.receive(kReplyBytes).size(), kReplyBytes);
-  clock.advance(2 * kTimeout);
+  clock.advance(kTimeout);
   acceptor->onTime(accepted);
   EXPECT_TRUE(accepted.empty());
   EXPECT_EQ(acceptor->counters().timedOut, 1u);
   EXPECT_TRUE(client.isClosedSilently());
+}
+
+TEST_F(AcceptorTest, LeavesAMomentToClientsAfterItWasStoppedItself) {
+  ClientHandshake handshake(key, {Purpose::kReport, Rank{3}}, rng);
+  TestClient client(acceptor->address());
+  client.send(handshake.hello());
+  serve();
+  serve();
+  ASSERT_EQ(handshake.feed(client.receive(kReplyBytes)), Refusal::kNone);
+  clock.advance(3 * kTimeout);
+  acceptor->onTime(accepted);
+  EXPECT_EQ(acceptor->counters().timedOut, 0u);
+  client.send(handshake.confirm());
+  serve();
+  EXPECT_EQ(accepted.size(), 1u);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+SECONDS = 250  # of one command, many times what it needs
 COMMAND = re.compile(r"^    \$ ((?:.*\\\n)*.+)$", re.MULTILINE)
 # What a command begins with: a program that the pages speak of, or a path; before it, variables for it.
 PROGRAM = (r"(?:make|cmake|ctest|cc|gcc|g\+\+|mpicc|python3?|pip|tutti|apt-get|dpkg|update-alternatives|export|ssh|srun|mpirun"
@@ -58,10 +59,10 @@ def lines():
 def run(command, environment):
     """What is wrong with a command that is run."""
     try:
-        result = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250,
+        result = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS,
                                 check=False)
     except subprocess.TimeoutExpired:
-        return ["not done within two minutes"]
+        return [f"not done within {SECONDS} s"]
     return [] if result.returncode == 0 else [f"exit code {result.returncode}\n{result.stdout[-800:]}{result.stderr[-800:]}"]
 
 

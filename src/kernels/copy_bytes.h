@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/copy_memory.h"
 #include "wire/link.h"
 
 namespace tutti::kernels {
@@ -27,7 +28,7 @@ inline void copyBytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes <= wire::kInlineBytes) {
     copyFew(to, from, bytes);
   } else {
-    std::memcpy(to, from, bytes);
+    copyMemory(to, from, bytes);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy_memory.h"
 #include "base/units.h"
 #include "kernels/copy_bytes.h"
 #include "kernels/remote_memory.h"
@@ -383,35 +384,39 @@ void Execution::compute(const BoundStep& step, const StepData& data) {
 }
 
 // Sources of other processes pass through scratch memory that stays in the cache; a plain copy goes
-// straight to its place.
+// straight to its place, where the kernel is as fast as elsewhere.
 Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
   const size_t elementBytes = binding_.program->elementBytes();
   const auto sources = binding_.program->sources(step);
   StepScratch& scratch = *binding_.scratch;
   const size_t streamed = streamedCount(step, data);
-  if (step.isCopy && data.localCount == 1 && streamed == 0) {
+  const bool isStraight = step.isCopy && data.localCount == 1 && streamed == 0;
+  if (isStraight && !looksOverlapping(static_cast<const std::byte*>(scratch.destinations[0]),
+                                      scratch.remote[0])) {
     return readProcess(sources[0].port->senderProcess, scratch.remote[0], scratch.destinations[0],
                        data.bytes);
   }
   const size_t blockElements = std::min(data.elements, kBlockBytes / elementBytes);
   const size_t blockBytes = blockElements * elementBytes;
-  if (scratch.blocks.size() < data.remoteCount * blockBytes)
-    scratch.blocks.resize(data.remoteCount * blockBytes);
+  const size_t roomBytes = blockBytes + kAliasBytes;
+  if (scratch.blocks.size() < data.remoteCount * roomBytes)
+    scratch.blocks.resize(data.remoteCount * roomBytes);
   FoldSpec spec = binding_.program->fold();
   spec.preScale = binding_.preScale;
   for (size_t done = 0; done < data.elements; done += blockElements) {
     const size_t elements = std::min(blockElements, data.elements - done);
-    std::byte* next = scratch.blocks.data();
+    std::byte* room = scratch.blocks.data();
     for (size_t i = 0; i < sources.size(); ++i) {
       if (scratch.remote[i] == nullptr) {
         scratch.blockSources[i] =
             static_cast<const std::byte*>(scratch.sources[i]) + done * elementBytes;
         continue;
       }
-      TUTTI_TRY(readProcess(sources[i].port->senderProcess, scratch.remote[i] + done * elementBytes,
-                            next, elements * elementBytes));
-      scratch.blockSources[i] = next;
-      next += blockBytes;
+      const std::byte* from = scratch.remote[i] + done * elementBytes;
+      std::byte* block = placeAlike(room, from);
+      TUTTI_TRY(readProcess(sources[i].port->senderProcess, from, block, elements * elementBytes));
+      scratch.blockSources[i] = block;
+      room += roomBytes;
     }
     for (size_t i = 0; i < data.localCount; ++i) {
       scratch.blockDestinations[i] =

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/copy_memory.h"
 #include "base/relax_cpu.h"
 #include "kernels/remote_memory.h"
 
@@ -49,7 +50,7 @@ Status JointReceive::read(uint64_t block) {
   const size_t offset = blocks_.offset(block);
   const size_t bytes = blocks_.length(block);
   if (!isMapped_) return readProcess(port_->senderProcess, from_ + offset, to_ + offset, bytes);
-  std::memcpy(to_ + offset, from_ + offset, bytes);
+  copyMemory(to_ + offset, from_ + offset, bytes);
   return {};
 }
 
@@ -103,7 +104,7 @@ bool helpReceiver(wire::LinkPort& port) {
   auto* to = reinterpret_cast<std::byte*>(target) + blocks.offset(block);
   uint64_t answered = joint.answered.load(std::memory_order_relaxed) + 1;
   if (port.isReceiverHere) {
-    std::memcpy(to, from, blocks.length(block));
+    copyMemory(to, from, blocks.length(block));
   } else if (!writeProcess(port.receiverProcess, from, to, blocks.length(block))) {
     answered |= (block + 1) << 32;
     port.mayWrite = false;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy_memory.h"
+
 namespace tutti::kernels::cpu {
 namespace {
 
@@ -28,7 +30,7 @@ bool divides(const FoldSpec& spec, const FoldArgs& args) {
 }
 
 void copyTo(Bytes to, ConstBytes from, size_t bytes) {
-  if (to != from) std::memcpy(to, from, bytes);
+  if (to != from) copyMemory(to, from, bytes);
 }
 
 // One fold call: what it does, decided once, and its blocks.

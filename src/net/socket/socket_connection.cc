@@ -62,10 +62,9 @@ SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, He
   for (Pipe& pipe : pipes) streams_.push_back({.pipe = std::move(pipe)});
 }
 
-// The kernel copies a message into pages of its own behind its head. Where source and destination
-// of a copy differ by 8 or 16 bytes, whole pages aside, as with a label before memory that begins
-// on a page, loads wait for stores that only look alike (4 KiB aliasing): all-gather of 256 KiB and
-// 1 MiB by 2 ranks over loopback took 2.5 times as long (docs/results/notes.md, 2026-11-24).
+// The kernel copies a message into pages of its own behind its head, and as slowly as copyMemory()
+// says where that puts memory that begins on a page 8 bytes ahead of itself: all-gather of 256 KiB
+// and 1 MiB by 2 ranks over loopback took 2.5 times as long (docs/results/notes.md, 2026-11-24).
 size_t SocketConnection::headBytes(size_t payloadBytes) const {
   return payloadBytes >= kLongBytes ? sizeof(Head) : shortHeadBytes_;
 }

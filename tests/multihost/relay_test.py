@@ -1,8 +1,11 @@
 """Sends between hosts by way of the rank of the own host that is beside the receiver's adapter (NCCL_P2P_PXN_LEVEL): what arrives,
 over which wire's network, and who is named when something happens on the way."""
 
+import os
+import pathlib
 import re
 import signal
+import tempfile
 import time
 import unittest
 
@@ -104,6 +107,26 @@ class Relays(HostCase):
                 self.expect_success([ranks[0], ranks[3]], "times")
                 self.expect_success([ranks[0], ranks[3]], "destroy")
                 self.assertEqual(ways(ranks), {(0, 3): 1})
+
+    def test_profilers_of_both_ends_are_told_of_each_message_that_another_process_carries(self):
+        hosts = self.two_hosts(2)
+        told = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "told")
+        # The answer says that the carrier has given all to the network.
+        ranks = self.launch_seats(hosts, 2, "times:3:send:3:200000 recv:3:1 destroy", "line", "line", "times:3:recv:0:200000 send:0:1 destroy",
+                                  NCCL_PROFILER_PLUGIN=os.environ["PROFILER"], FAKE_PROFILER_FILE=told)  # fmt: skip
+        self.expect_success([ranks[0], ranks[3]], "times")
+        self.expect_success([ranks[0], ranks[3]], "destroy")
+        self.assertEqual(ways(ranks), {(0, 3): 1, (3, 0): 2})
+        for rank, transfer in ((0, "peer 3 send 1"), (3, "peer 0 send 0")):
+            with self.subTest(rank=rank):
+                lines = told.with_suffix(f".{rank}").read_text()
+                transfers = re.findall(rf"start (\d+) kind 8 .* {transfer} steps (\d+)", lines)
+                messages = [number for parent, _ in transfers for number in re.findall(rf"start (\d+) kind 16 parent {parent} ", lines)]
+                self.assertEqual(len(transfers), 3)
+                self.assertEqual(len(messages), sum(int(steps) for _, steps in transfers))
+                largest = [max(map(int, re.findall(rf"state {number} is \d+ bytes (\d+)", lines))) for number in messages]
+                self.assertEqual(sum(largest), 3 * 200_000 * 4)
+                self.assertFalse(re.findall("late|twice|parent -1", lines))
 
 
 if __name__ == "__main__":

@@ -214,14 +214,13 @@ Result<Progress> SocketConnection::receiveLabel(Label& label) {
   std::memcpy(&head, stage_.data() + begin_, shortHeadBytes_);
   if (isChecked_ && head.sum() != head.ownSum)
     return changed("the head of a message", head.ownSum, head.sum());
-  const size_t bytes = headBytes(head.label.bytes & ~kNotice);
-  TUTTI_TRY_ASSIGN(const Progress hasHead, stage(bytes));
+  const size_t payload = head.label.bytes & ~kNotice;
+  TUTTI_TRY_ASSIGN(const Progress hasHead, stage(headBytes(payload)));
   if (hasHead == Progress::kIdle) return Progress::kIdle;
   label = head.label;
   payloadSum_ = head.payloadSum;
-  begin_ += bytes;
-  const bool isShort = (label.bytes & ~kNotice) < kLongBytes;
-  if (isShort && labelCount_ % kLabelsPerHold == 0) streams_[0].pipe.holdAcks();
+  begin_ += headBytes(payload);
+  if (payload < kLongBytes && labelCount_ % kLabelsPerHold == 0) streams_[0].pipe.holdAcks();
   ++labelCount_;
   return Progress::kDone;
 }

@@ -61,7 +61,7 @@ types() {
   step "$1 graphs" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -G 5 -b 8 -e 16M -f 64 -T 50
   NCCL_GRAPH_REGISTER=1 step "$1 graphs that register" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
   step "$1 registered" 60 "$build/bin/tutti" perf all_gather "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
-  TUTTI_GPU_PLAIN_STORES=1 step "$1 plain stores" 60 "$build/bin/tutti" perf alltoall "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
+  step "$1 registered, all-to-all" 60 "$build/bin/tutti" perf alltoall "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
   step "$1 windows" 60 "$build/bin/tutti" perf all_reduce "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
   step "$1 long" 60 "$build/bin/tutti" perf reduce "${@:2}" -b 32M -e 128M -f 4 --min-time 0.002 -T 50
   step "$1 long windows" 60 "$build/bin/tutti" perf all_gather "${@:2}" -R 2 -b 16M -e 256M -f 4 --min-time 0.002 -T 50
@@ -104,7 +104,7 @@ sanitize() {
     # shellcheck disable=SC2086
     step "$tool, $ranks ranks${options:+ $options}" 300 "$sanitizer" --tool "$tool" --error-exitcode 1 \
       "$build/bin/gpu_kernels_bench" check --ranks "$ranks" --short --timeout-ms 60000 $options
-  done <<<$'memcheck 2\nmemcheck 4\nracecheck 2\nsynccheck 2\nmemcheck 4 --shared --plain\nracecheck 4 --shared --plain'
+  done <<<$'memcheck 2\nmemcheck 4\nracecheck 2\nsynccheck 2\nmemcheck 4 --shared\nracecheck 4 --shared'
 }
 
 # How long the kernels take on 2 and 4 GPUs, and another library's in turn.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits the simulator's time constants to measured calls and prints them as lines of src/plan/device_constants.txt.
 
-  scripts/sim_calibrate.py docs/results/2026-11-22-gpu-measured.csv
+  scripts/sim_calibrate.py docs/results/2026-11-24-gpu-measured.csv
 
 A line of the file: system,collective,ranks,mode,bytes,us,run, and case where calls differ in more; of several runs of a
 call the median counts. For each system, collective and number of ranks three protocols, each with three prices, none

@@ -7,8 +7,7 @@
 //                           [--transfer-bytes 8388608]
 //                           [--images folder with 0.fatbin, 1.fatbin, …]
 //   gpu_kernels_bench steps [--sizes 4K,64K,256K,1M,4M]   those of the host's executor on a GPU
-//   The first two with [--shared [--plain]]: outputs are written directly, as if they were
-//   registered; and by all-gathers and all-to-alls without pumps.
+//   The first two with [--shared]: outputs are written directly, as if they were registered.
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -82,7 +81,6 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .startsEarly = !arguments.contains("no-early"),
           .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0"))),
           .sharesBuffers = arguments.contains("shared"),
-          .storesPlainly = arguments.contains("plain"),
           .images = get(arguments, "images", "")};
 }
 

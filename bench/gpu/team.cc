@@ -159,7 +159,6 @@ GpuRequest Member::request(const Job& job) const {
           .rankCount = team_.ranks(),
           .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
           .maxBlocks = team_.options().maxBlocks,
-          .storesPlainly = team_.options().storesPlainly,
           .lineBytes = team_.options().lineBytes,
           .stageBytes = team_.options().stageBytes,
           .transferBytes = team_.options().transferBytes};

@@ -32,7 +32,6 @@ struct TeamOptions {
   bool startsEarly = true;
   uint32_t chunkBytes = 0;     // of slots, at most; 0: the catalog's
   bool sharesBuffers = false;  // as if all had registered theirs
-  bool storesPlainly = false;  // then, without pumps
   std::string images;          // a folder with images to use instead of those built in
 };
 

@@ -120,11 +120,6 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_CTA_POLICY", kInteger, "", "0", "0..3",
      "2 or 3, on all ranks: all-gathers and all-to-alls of two GPU ranks whose outputs are in "
      "symmetric windows go by copy engines at all lengths; instead of the config's CTAPolicy"},
-    {"TUTTI_GPU_PLAIN_STORES", kInteger, "", "0", "0..1",
-     "1, on all ranks: all-gathers and all-to-alls of GPU ranks into registered buffers and "
-     "windows "
-     "store without pumps, of two ranks up to 32 MB a rank; its speed between GPUs is not "
-     "measured"},
     {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",
      "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
     {"NCCL_GRAPH_REGISTER", kInteger, "", "0", "0..1",

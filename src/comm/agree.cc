@@ -41,7 +41,6 @@ struct InitRecord {
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
   int32_t prefersEngines = 0;
-  int32_t storesPlainly = 0;
   Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
   uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
@@ -60,7 +59,6 @@ struct InitRecord {
 void noteWishes(InitRecord& own, const Config& config, const Settings& settings) {
   own.maxBlocks = config.maxBlocks;
   own.prefersEngines = config.prefersEngines ? 1 : 0;
-  own.storesPlainly = settings.integer("TUTTI_GPU_PLAIN_STORES") != 0 ? 1 : 0;
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
@@ -136,8 +134,6 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
   limits.prefersEngines = std::ranges::all_of(
       records, [](const InitRecord& record) { return record.prefersEngines != 0; });
-  limits.storesPlainly = std::ranges::all_of(
-      records, [](const InitRecord& record) { return record.storesPlainly != 0; });
   for (const InitRecord& record : records) {
     const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
     limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));

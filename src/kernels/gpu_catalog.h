@@ -25,7 +25,6 @@ struct GpuRequest {
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
   bool prefersEngines = false;              // to its thread blocks, at any length
-  bool storesPlainly = false;               // shared outputs: without pumps
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
   int64_t transferBytes = -1;               // from here on as transfers; -1: the same

@@ -38,27 +38,5 @@ TEST(GpuCatalog, EveryKernelThatACallMayNeedIsNamed) {
   }
 }
 
-// Of the bytes that a rank sends to each: 4 and 16 MB, and what engines carry.
-TEST(GpuCatalog, WhatStoresPlainlyIsOneCallUpToWhereEnginesAreFaster) {
-  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
-    for (const int32_t rankCount : {2, 4}) {
-      for (const uint64_t megabytes : {4, 16, 32}) {
-        const GpuRequest request{.collective = collective,
-                                 .type = DataType::kInt8,
-                                 .count = megabytes << 20,
-                                 .rankCount = rankCount,
-                                 .storesPlainly = true};
-        const bool isOne = rankCount > 2 || megabytes < 32;
-        EXPECT_EQ(goesAsTransfers(request), !isOne) << megabytes;
-        if (!isOne) continue;
-        const auto choice = choose(request);
-        ASSERT_TRUE(choice);
-        EXPECT_NE(kernelThatShares(request, *choice), nullptr) << megabytes;
-        EXPECT_TRUE(makeCall(request, *choice).storesPlainly);
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace tutti::kernels::cuda

@@ -395,20 +395,6 @@ TEST_F(GpuBatchTest, ShortTransfersGoByLinesAndCopiesDoNot) {
   EXPECT_FALSE(emitted[0].transfers[2].goesByLines);
 }
 
-TEST_F(GpuBatchTest, WhatStoresPlainlyIsOneCallOfTwoRanks) {
-  wire::GpuView view{};
-  view.rank = kRank;
-  view.rankCount = 2;
-  GpuBatcher batcher(view, {.rankCount = 2, .storesPlainly = true});
-  reached_ = {out_};
-  add(Collective::kAllGather, uint64_t{4} << 20);
-  const auto emitted = build(batcher);
-  ASSERT_EQ(emitted.size(), 1u);
-  ASSERT_EQ(emitted[0].calls.size(), 1u);
-  EXPECT_TRUE(emitted[0].calls[0].storesPlainly);
-  EXPECT_EQ(emitted[0].calls[0].reach, 0);
-}
-
 TEST_F(GpuBatchTest, ALongCallOnAReachedOutputTellsWhereItIs) {
   GpuBatcher batcher = make();
   reached_ = {out_};

@@ -68,8 +68,7 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
           .maxBlocks = limits_.maxBlocks,
-          .prefersEngines = limits_.prefersEngines,
-          .storesPlainly = limits_.storesPlainly};
+          .prefersEngines = limits_.prefersEngines};
 }
 
 GpuRequest GpuChooser::requestFor(const plan::CallShape& shape) {

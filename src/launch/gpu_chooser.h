@@ -22,7 +22,6 @@ struct GpuLimits {
   int32_t ranksPerDevice = 1;
   int32_t maxBlocks = wire::kGpuMaxBlocks;
   bool prefersEngines = false;  // CTA policy zero
-  bool storesPlainly = false;   // TUTTI_GPU_PLAIN_STORES
   std::string algorithms{};     // NCCL_ALGO, NCCL_PROTO; what leaves no kernel is ignored
   std::string protocols{};
   std::shared_ptr<plan::Tuner> tuner{};  // shared by all that choose; null: none

@@ -207,9 +207,8 @@ struct GpuCall {
   DataType type;
   ReduceOp op;
   GpuAlgorithm algorithm;
-  int8_t reach;        // which of the launch's reaches is its; -1: none
-  bool storesPlainly;  // without pumps, into shared outputs (kernels/cuda/plain_stores.cuh)
-  uint8_t padding[6];
+  int8_t reach;  // which of the launch's reaches is its; -1: none
+  uint8_t padding[7];
 };
 static_assert(sizeof(GpuCall) == 64);
 static_assert(kGpuMaxRanks <= INT8_MAX && kGpuMaxBlocks <= UINT8_MAX);

@@ -123,7 +123,7 @@ class Place:
                              ("train.py", ROOT / "examples/train_torch.py"), ("dgx.xml", ROOT / "tests/golden/topologies/dgx_h100.xml"),
                              ("machine.xml", ROOT / "tests/golden/topologies/dgx1v.xml"),
                              ("cluster.yaml", ROOT / "examples/clusters/h200x4.yaml"),
-                             ("measured.csv", ROOT / "docs/results/2026-11-22-gpu-measured.csv")):
+                             ("measured.csv", ROOT / "docs/results/2026-11-24-gpu-measured.csv")):
             (ROOT / name).symlink_to(source)
         (ROOT / "skeleton.xml").write_text(SKELETON)
         (ROOT / "node.xml").write_text(PROFILE)

@@ -38,9 +38,6 @@ constexpr int32_t kEngineBlocks = 8;
 // All-gather in place on 2 × H200, µs by kernels and by engines (2026-11-23): of 16 MB 36 and 43,
 // of 64 MB 130 and 110, of 1 GB 1487 and 1394.
 constexpr uint64_t kLeastByEngines = 32_MiB;
-// All-gathers and all-to-alls that store plainly do so up to where engines are faster, where peers
-// share their outputs; those of two ranks that do not go through slots then.
-constexpr uint64_t kMostStoredPlainly = kLeastByEngines;
 // A sender that first waits for its receiver's word loses a trip, some 1 µs.
 constexpr uint64_t kLeastToTell = 4_MiB;
 
@@ -262,7 +259,7 @@ bool goesAsTransfers(const GpuRequest& request) {
     case kReduce: least = 512_KiB + 1; break;
     case kBroadcast: least = leastPulled(request); break;
     case kAllGather:
-    case kAllToAll: least = request.storesPlainly ? kMostStoredPlainly : 8_MiB; break;
+    case kAllToAll: least = 8_MiB; break;
     case kGather:
     case kScatter:
     case kSend:
@@ -329,9 +326,8 @@ const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice)
   if (request.rankCount < 2 || choice.protocol != "slots") return nullptr;
   if (messageBytes(request) % wire::kGpuLineBytes != 0) return nullptr;
   const bool fold = choice.shape == GpuAlgorithm::kTwoShot && request.collective != kBroadcast;
-  const uint64_t most = request.storesPlainly ? kMostStoredPlainly : 8_MiB;
   const bool moves = request.collective == kAllGather ||
-                     (request.collective == kAllToAll && messageBytes(request) <= most);
+                     (request.collective == kAllToAll && messageBytes(request) <= 8_MiB);
   return fold || moves ? sharingKernel(fold, request.rankCount) : nullptr;
 }
 
@@ -435,7 +431,6 @@ wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice) {
   call.type = request.type;
   call.op = request.op;
   call.algorithm = choice.shape;
-  call.storesPlainly = request.storesPlainly;
   return call;
 }
 

@@ -12,27 +12,41 @@
 
 namespace tutti::kernels::cuda {
 
-inline constexpr int kPlainVectors = 4;  // loads of a thread under way
+// A rank's block of each peer's, and of its own: from where to where; null: nothing to do. All are
+// aligned.
+template <int kMost>
+struct PlainPlaces {
+  const uint4* from[kMost] = {};
+  uint4* to[kMost] = {};
+};
 
-// One source to several places; null: none. All are aligned. The blocks of the call take turns
-// of a vector a thread, so that short vectors have work for all of them.
-template <int kPlaces>
-__device__ __forceinline__ void storeTo(uint4* const (&places)[kPlaces], const uint4* from,
-                                        uint64_t vectors, int blocks) {
+// Loads of a thread under way are 4 where all places have one source, else 8. The blocks of the
+// call take turns of a vector a thread, so that short vectors have work for all of them; and all
+// places go at once: those of the own GPU cost nothing beside the link.
+template <bool kHasOneSource, int kMost>
+__device__ __forceinline__ void storeAll(const PlainPlaces<kMost>& places, uint64_t vectors,
+                                         int blocks) {
+  constexpr int kSources = kHasOneSource ? 1 : kMost;
+  constexpr int kVectors = kHasOneSource ? 4 : 8 / kMost;
   const uint64_t stride = uint64_t{blockDim.x} * static_cast<unsigned>(blocks);
 #pragma unroll 1
   for (uint64_t base = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; base < vectors;
-       base += kPlainVectors * stride) {
-    uint4 values[kPlainVectors];
+       base += kVectors * stride) {
+    uint4 values[kVectors][kSources];
 #pragma unroll
-    for (int i = 0; i < kPlainVectors; ++i)
-      values[i] = loadStagedIf(base + i * stride < vectors, from + base + i * stride);
+    for (int i = 0; i < kVectors; ++i) {
+      const uint64_t at = base + i * stride;
 #pragma unroll
-    for (int i = 0; i < kPlainVectors; ++i) {
-      if (base + i * stride >= vectors) break;
+      for (int j = 0; j < kSources; ++j)
+        values[i][j] = loadStagedIf(at < vectors && places.from[j] != nullptr, places.from[j] + at);
+    }
 #pragma unroll
-      for (int j = 0; j < kPlaces; ++j) {
-        if (places[j] != nullptr) places[j][base + i * stride] = values[i];
+    for (int i = 0; i < kVectors; ++i) {
+      const uint64_t at = base + i * stride;
+      if (at >= vectors) break;
+#pragma unroll
+      for (int j = 0; j < kMost; ++j) {
+        if (places.to[j] != nullptr) places.to[j][at] = values[i][kHasOneSource ? 0 : j];
       }
     }
   }
@@ -42,7 +56,7 @@ __device__ __forceinline__ void storeTo(uint4* const (&places)[kPlaces], const u
 __device__ __forceinline__ bool isPlain(const GpuCall& call) {
   const bool moves =
       call.collective == Collective::kAllGather || call.collective == Collective::kAllToAll;
-  return call.storesPlainly && moves && isAligned<uint4>(static_cast<const std::byte*>(call.input));
+  return moves && isAligned<uint4>(static_cast<const std::byte*>(call.input));
 }
 
 // By all threads of the block. Call is a SlotCall; peers are taken from the next one on, so that
@@ -50,29 +64,22 @@ __device__ __forceinline__ bool isPlain(const GpuCall& call) {
 template <int kMost, typename Call>
 __device__ __forceinline__ void storePlainly(const Call& slots) {
   const GpuView& view = slots.view;
-  const auto vectorsAt = [](std::byte* at) { return reinterpret_cast<uint4*>(at); };
-  const auto sourceAt = [](const std::byte* at) { return reinterpret_cast<const uint4*>(at); };
-  const uint64_t vectors = slots.blockBytes / sizeof(uint4);
-  const int blocks = slots.call.blocks;
-  if (slots.call.collective == Collective::kAllGather) {
-    uint4* places[kMost] = {};
-    const uint4* from = sourceAt(slots.input(view.rank, 0));
+  const bool gathers = slots.call.collective == Collective::kAllGather;
+  PlainPlaces<kMost> places;
 #pragma unroll
-    for (int j = 0; j < kMost; ++j) {
-      const int peer = (view.rank + 1 + j) % view.rankCount;
-      if (j + 1 < view.rankCount) places[j] = vectorsAt(slots.theirs(peer, 0));
-    }
-    uint4* own = vectorsAt(slots.output(view.rank, 0));
-    if (own != from) places[kMost - 1] = own;
-    storeTo(places, from, vectors, blocks);
-    return;
-  }
-#pragma unroll 1
-  for (int j = 1; j <= view.rankCount; ++j) {
-    const int peer = (view.rank + j) % view.rankCount;
+  for (int j = 0; j < kMost; ++j) {
+    if (j >= view.rankCount) break;
+    const int peer = (view.rank + 1 + j) % view.rankCount;
     std::byte* to = peer == view.rank ? slots.output(peer, 0) : slots.theirs(peer, 0);
-    uint4* const places[1] = {vectorsAt(to)};
-    storeTo(places, sourceAt(slots.input(peer, 0)), vectors, blocks);
+    const std::byte* from = slots.input(peer, 0);
+    places.from[j] = reinterpret_cast<const uint4*>(from);
+    places.to[j] = to != from ? reinterpret_cast<uint4*>(to) : nullptr;
+  }
+  const uint64_t vectors = slots.blockBytes / sizeof(uint4);
+  if (gathers) {
+    storeAll<true>(places, vectors, slots.call.blocks);
+  } else {
+    storeAll<false>(places, vectors, slots.call.blocks);
   }
 }
 

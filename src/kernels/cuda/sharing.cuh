@@ -41,6 +41,10 @@ __device__ __forceinline__ void storeAddress(wire::GpuLine& line, const std::byt
             static_cast<uint32_t>(number));
 }
 
+__device__ __forceinline__ std::byte* addressIn(const uint4& line) {
+  return reinterpret_cast<std::byte*>(uint64_t{line.z} << 32 | line.x);
+}
+
 // Waits for the line of that number; false when that ended without.
 __device__ __noinline__ bool awaitAddress(const GpuView& view, const wire::GpuLine& line,
                                           const Awaited& awaited, std::byte*& address) {
@@ -49,7 +53,36 @@ __device__ __noinline__ bool awaitAddress(const GpuView& view, const wire::GpuLi
   for (;;) {
     const uint4 seen = loadLine(reinterpret_cast<const uint4*>(&line));
     if (seen.y == flag && seen.w == flag) {
-      address = reinterpret_cast<std::byte*>(uint64_t{seen.z} << 32 | seen.x);
+      address = addressIn(seen);
+      return true;
+    }
+    if (patience.isOver(view, awaited)) return false;
+  }
+}
+
+// Waits until the peer has begun the call, which has to be the same one, and finds out whether and
+// where the peer takes what it is sent. The line is looked at with each look at the word: as a rule
+// both are there, and a load behind another takes as long as the first.
+__device__ __noinline__ bool awaitSharer(const GpuView& view, const Awaited& awaited,
+                                         bool& doesShare, std::byte*& output) {
+  const uint64_t* word = entryOf(view, awaited.epoch, awaited.peer);
+  const GpuControl* own = controlOf(view, view.rank);
+  const wire::GpuLine& line = own->outputs[awaited.epoch & 1][blockIdx.x][awaited.peer];
+  const auto flag = static_cast<uint32_t>(awaited.epoch);
+  Patience patience;
+  for (;;) {
+    const uint64_t seen = loadRelaxed(word);
+    const uint4 told = loadLine(reinterpret_cast<const uint4*>(&line));
+    if (hasReached(static_cast<uint32_t>(seen), flag)) {
+      const bool isThis = static_cast<uint32_t>(seen) == flag;
+      if (isThis && signatureIn(seen) != awaited.signature) {
+        report(view, awaited, GpuFault::kMismatch, signatureIn(seen));
+        return false;
+      }
+      doesShare = isThis && (seen >> 32 & wire::kGpuShares) != 0;
+      if (!doesShare) return true;
+      if (told.y != flag || told.w != flag) return awaitAddress(view, line, awaited, output);
+      output = addressIn(told);
       return true;
     }
     if (patience.isOver(view, awaited)) return false;
@@ -72,26 +105,19 @@ __device__ __noinline__ bool agree(const wire::GpuLaunch& launch, const GpuCall&
                  reach->output[lane], epoch);
   }
   announce(view, call, epoch, lane, shares);
-  if (lane == 0) sharing.isDirect = false;
-  if (!shares) return true;
+  if (!shares) {
+    if (lane == 0) sharing.isDirect = false;
+    return true;
+  }
 
   const Awaited awaited{lane, epoch, call.signature, call.collective, epoch};
   bool isFine = true;
   bool doesShare = true;
-  if (isPeer) {
-    isFine = awaitSameCall(view, awaited, 0);
-    const uint64_t seen = loadRelaxed(entryOf(view, epoch, lane));
-    doesShare = static_cast<uint32_t>(seen) == static_cast<uint32_t>(epoch) &&
-                (seen >> 32 & wire::kGpuShares) != 0;
-  }
+  if (isPeer) isFine = awaitSharer(view, awaited, doesShare, sharing.outputs[lane]);
   if (__all_sync(kAll, isFine ? 1 : 0) == 0) return false;
-  if (__all_sync(kAll, doesShare ? 1 : 0) == 0) return true;
-  if (isPeer) {
-    const auto& line = controlOf(view, view.rank)->outputs[epoch & 1][blockIdx.x][lane];
-    isFine = awaitAddress(view, line, awaited, sharing.outputs[lane]);
-  }
-  if (lane == 0) sharing.isDirect = true;
-  return __all_sync(kAll, isFine ? 1 : 0) != 0;
+  const bool isDirect = __all_sync(kAll, doesShare ? 1 : 0) != 0;
+  if (lane == 0) sharing.isDirect = isDirect;
+  return true;
 }
 
 // The end of a direct call, after a barrier of the block: tells the ranks of `written` that this

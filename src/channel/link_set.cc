@@ -65,8 +65,7 @@ void LinkSet::keep(Link& link, std::unique_ptr<transport::LinkEnd> end) {
   link.port_.view = link.end_->view();
   transport::Motor* motor = link.end_->motor();
   if (motor == nullptr) return;
-  motors_.push_back(motor);
-  if (motor->sends()) senders_.push_back(motor);
+  motors_.add(motor);
   const std::lock_guard lock(usesMutex_);
   uses_.push_back({.use = {.peer = link.peer_,
                            .lane = link.lane_,
@@ -84,24 +83,6 @@ std::vector<LinkSet::Use> LinkSet::uses() const {
     uses.back().carried = each.motor->carried();
   }
   return uses;
-}
-
-bool LinkSet::runMotors() {
-  bool hasMoved = false;
-  for (transport::Motor* motor : motors_) hasMoved |= motor->run();
-  return hasMoved;
-}
-
-void LinkSet::runSenders() {
-  for (transport::Motor* motor : senders_) motor->run();
-}
-
-void LinkSet::attendMotors() {
-  for (transport::Motor* motor : motors_) motor->attend();
-}
-
-void LinkSet::settleMotors() {
-  for (transport::Motor* motor : motors_) motor->settle();
 }
 
 // Both links at once.

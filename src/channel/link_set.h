@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/peer_info.h"
+#include "channel/motors.h"
 #include "transport/registry.h"
 #include "transport/transport.h"
 #include "wire/link.h"
@@ -126,13 +127,13 @@ class LinkSet {
   // Links that need this thread's help, those over a network: true where there are any.
   bool hasMotors() const { return !motors_.empty(); }
   // Moves what can be moved now; true when something was.
-  bool runMotors();
+  bool runMotors() { return motors_.run(); }
   // Those that send: what was published goes out.
-  void runSenders();
+  void runSenders() { motors_.runSenders(); }
   // Before this thread sleeps until a link moves.
-  void attendMotors();
+  void attendMotors() { motors_.attend(); }
   // After an operation: what it left to be sent goes out by itself.
-  void settleMotors();
+  void settleMotors() { motors_.settle(); }
 
   // Tells every connected peer that this rank will not move its links again, and why.
   void markFault(wire::LinkFault fault, const transport::Parting& why = {});
@@ -179,8 +180,7 @@ class LinkSet {
   // By direction, lane and peer. A map: a rank has few peers, and references stay valid while it
   // grows.
   std::map<uint64_t, Link> links_;
-  std::vector<transport::Motor*> motors_;   // of links_, where they have one
-  std::vector<transport::Motor*> senders_;  // those of them that send
+  Motors motors_;  // of links_, where they have one
   struct Counted {
     Use use;
     const transport::Motor* motor = nullptr;

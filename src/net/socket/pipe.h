@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "bootstrap/key.h"
 #include "bootstrap/socket.h"
+#include "net/socket/intake.h"
 #include "net/socket/send_buffer.h"
 
 namespace tutti::net::socket {
@@ -57,6 +58,8 @@ class Pipe {
   // Acknowledges what comes with what goes out, or after two segments, or 40 ms; until the system
   // finds the connection idle. TCP alone would answer each short message with a packet of its own.
   void holdAcks();
+  // Before somebody waits for the descriptor: nothing that was read makes it readable.
+  void settle() { intake_.settle(fd_.get()); }
   // Bytes that read() gives without the descriptor, which says nothing of them.
   bool hasMore() const;
 
@@ -65,6 +68,7 @@ class Pipe {
   bootstrap::IoResult writePlain(std::span<const iovec> pieces);
 
   UniqueFd fd_;
+  Intake intake_;
   std::unique_ptr<Seal> seal_;  // null: in the clear
   SendBuffer sendBuffer_;
 };

@@ -27,6 +27,10 @@ using bootstrap::IoState;
 constexpr size_t kStageBytes = 16_KiB;
 // A payload from this length on is read straight to its place.
 constexpr size_t kLongBytes = 8_KiB;
+// The system acknowledges at once when it has more than the longest segment so far, 536 bytes at
+// first; and it takes the length of two equal segments after each other for the longest.
+constexpr std::array<std::byte, 14_KiB> kFiller{};
+constexpr size_t kUnequalFrom = 256;
 // Parts are at least so long: each costs a system call on either side.
 constexpr size_t kLeastPartBytes = 32_KiB;
 // A link carries messages one way, so nothing takes an acknowledgement along: each short message
@@ -65,8 +69,10 @@ SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, He
 // The kernel copies a message into pages of its own behind its head, and as slowly as copyMemory()
 // says where that puts memory that begins on a page 8 bytes ahead of itself: all-gather of 256 KiB
 // and 1 MiB by 2 ranks over loopback took 2.5 times as long (docs/results/notes.md, 2026-11-24).
-size_t SocketConnection::headBytes(size_t payloadBytes) const {
-  return payloadBytes >= kLongBytes ? sizeof(Head) : shortHeadBytes_;
+size_t SocketConnection::headBytes(uint64_t message, size_t payloadBytes) const {
+  if (payloadBytes >= kLongBytes) return sizeof(Head);
+  const bool isLonger = payloadBytes >= kUnequalFrom && message % 2 == 1;
+  return shortHeadBytes_ + (isLonger ? sizeof(Label) : 0) + (message == 0 ? kFiller.size() : 0);
 }
 
 // A long payload goes in equal parts over as many streams as give parts of some length, beginning
@@ -123,13 +129,13 @@ Result<Progress> SocketConnection::flush() {
 
 size_t SocketConnection::bytesOver(uint64_t message, size_t stream) const {
   const size_t payload = outgoing_[message % kMaxOutgoing].payload.size();
-  return (stream == 0 ? headBytes(payload) : 0) + partOf(message, payload, stream).bytes();
+  return (stream == 0 ? headBytes(message, payload) : 0) + partOf(message, payload, stream).bytes();
 }
 
 void SocketConnection::write(size_t place) {
   Stream& stream = streams_[place];
   for (advance(place, 0); hasUnsent(place);) {
-    std::array<iovec, 2 * kMaxOutgoing> pieces;
+    std::array<iovec, 2 * kMaxOutgoing + 1> pieces;
     size_t count = 0;
     size_t skip = stream.written;
     const auto add = [&](const void* data, size_t bytes) {
@@ -142,7 +148,12 @@ void SocketConnection::write(size_t place) {
     for (uint64_t m = stream.message; m != takenCount_; ++m) {
       const Outgoing& message = outgoing_[m % kMaxOutgoing];
       const Part part = partOf(m, message.payload.size(), place);
-      if (place == 0) add(&message.head, headBytes(message.payload.size()));
+      if (place == 0) {
+        const size_t bytes = headBytes(m, message.payload.size());
+        const size_t own = std::min(bytes, sizeof(Head));
+        add(&message.head, own);
+        add(kFiller.data(), bytes - own);
+      }
       add(message.payload.data() + part.begin, part.bytes());
     }
     const bootstrap::IoResult written = stream.pipe.write(std::span(pieces).first(count));
@@ -215,11 +226,12 @@ Result<Progress> SocketConnection::receiveLabel(Label& label) {
   if (isChecked_ && head.sum() != head.ownSum)
     return changed("the head of a message", head.ownSum, head.sum());
   const size_t payload = head.label.bytes & ~kNotice;
-  TUTTI_TRY_ASSIGN(const Progress hasHead, stage(headBytes(payload)));
+  const size_t bytes = headBytes(labelCount_, payload);
+  TUTTI_TRY_ASSIGN(const Progress hasHead, stage(bytes));
   if (hasHead == Progress::kIdle) return Progress::kIdle;
   label = head.label;
   payloadSum_ = head.payloadSum;
-  begin_ += headBytes(payload);
+  begin_ += bytes;
   if (payload < kLongBytes && labelCount_ % kLabelsPerHold == 0) streams_[0].pipe.holdAcks();
   ++labelCount_;
   return Progress::kDone;
@@ -316,7 +328,8 @@ Progress SocketConnection::fill(size_t most) {
   return Progress::kAdvanced;
 }
 
-std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness& readiness) const {
+std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness& readiness) {
+  for (Stream& stream : streams_) stream.pipe.settle();
   std::vector<Watched> watched;
   for (size_t i = 0; i < streams_.size(); ++i) {
     const bool isAwaited =

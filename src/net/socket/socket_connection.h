@@ -2,7 +2,9 @@
 // a long payload is cut into parts, one over each of several connections ("streams"). Which bytes
 // go where follows from the label and the message's number, so parts carry nothing of their own.
 // With checksums the label is followed by those of the payload and of itself. Before a long payload
-// the head fills a cache line.
+// the head fills a cache line. The first message's head, where it is short, is a filler longer, and
+// that of every second one of some length a little: both are for the receiver's acknowledgements
+// (net/socket/intake.h).
 // TCP's own flow control stands for credits: who does not read makes the sender wait.
 #pragma once
 
@@ -46,7 +48,7 @@ class SocketConnection final : public Connection {
     int fd = -1;
     bool toSend = false;
   };
-  std::vector<Watched> toWatch(const Readiness& readiness) const;
+  std::vector<Watched> toWatch(const Readiness& readiness);
 
  private:
   // What goes before a payload; the sums (CRC-32C) only where they are checked.
@@ -79,7 +81,7 @@ class SocketConnection final : public Connection {
   };
 
   Part partOf(uint64_t message, size_t payloadBytes, size_t stream) const;
-  size_t headBytes(size_t payloadBytes) const;
+  size_t headBytes(uint64_t message, size_t payloadBytes) const;
   size_t bytesOver(uint64_t message, size_t stream) const;
   bool hasUnsent(size_t stream) const { return streams_[stream].message != takenCount_; }
   template <typename Work>

@@ -396,6 +396,7 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
     homeCpu_ = derivation_->parent->homeCpu_;
   } else if (process_.settings().integer("TUTTI_HOME_CPUS") == 1) {
     homeCpu_ = homeCpuOf(cpus, rank());
+    sharesCpu_ = sharersOfHome(cpus, rank());
   }
   if (homeCpu_ == HomeCpu::kNone) return;
   log::info(log::Subsystem::kInit, "rank {} belongs on CPU {}: {} ranks share {} CPUs",

@@ -186,6 +186,7 @@ class Communicator {
   Status meetPeers();
   Status agree();
   Status agreeOnNetwork(std::span<const ReductionOffer> offers, plan::Agreement& agreement);
+  launch::OwnSegment makeOutbox(const plan::Agreement& agreement);
   void settleOnHost(const std::vector<RankCpus>& cpus);
   Status show(bool isMachineWanted);
   void showPlan();
@@ -250,7 +251,8 @@ class Communicator {
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
   int32_t homeCpu_ = HomeCpu::kNone;
-  int32_t ranksOnCpus_ = 0;  // of those, as many as share this process's CPUs
+  std::vector<uint8_t> sharesCpu_;  // launch::Launcher::Parts
+  int32_t ranksOnCpus_ = 0;         // of those, as many as share this process's CPUs
 
   // Written with release by the thread that causes the change, read with acquire by any other: what
   // a state promises (a built launcher, a recorded failure) was written before. Moves forward only.

@@ -69,4 +69,17 @@ int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank) {
   return numberOf(own.mask, static_cast<int32_t>(int64_t{position} * cpus / count));
 }
 
+std::vector<uint8_t> sharersOfHome(std::span<const RankCpus> ranks, Rank rank) {
+  const int32_t home = homeCpuOf(ranks, rank);
+  if (home == HomeCpu::kNone) return {};
+  const uint64_t host = ranks[static_cast<size_t>(index(rank))].host;
+  std::vector<uint8_t> shares;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const bool isElsewhere =
+        ranks[i].host == host && homeCpuOf(ranks, Rank{static_cast<int32_t>(i)}) != home;
+    shares.push_back(isElsewhere ? 0 : 1);
+  }
+  return shares;
+}
+
 }  // namespace tutti::comm

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/home_cpu.h"
 #include "base/ids.h"
@@ -35,5 +36,9 @@ double ranksPerCpu(std::span<const RankCpus> ranks);
 // neighbours stay together. HomeCpu::kNone where there are fewer ranks than CPUs, or where the
 // ranks may not all use the same: who bound them has decided.
 int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank);
+
+// By rank, whether it belongs on the same CPU as this one, or is of another host. Empty where ranks
+// have no such places.
+std::vector<uint8_t> sharersOfHome(std::span<const RankCpus> ranks, Rank rank);
 
 }  // namespace tutti::comm

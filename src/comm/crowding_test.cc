@@ -66,6 +66,16 @@ TEST(Crowding, HomesAreOfARanksOwnHost) {
   EXPECT_EQ(homesOf(ranks), (std::vector<int32_t>{0, 0, 1, 1}));
 }
 
+TEST(Crowding, SharersOfAHomeAreNeighboursAndRanksOfOtherHosts) {
+  std::vector<RankCpus> ranks(5, {.host = 1, .usable = 2, .mask = maskOf(3)});
+  EXPECT_EQ(sharersOfHome(ranks, Rank{0}), (std::vector<uint8_t>{1, 1, 1, 0, 0}));
+  EXPECT_EQ(sharersOfHome(ranks, Rank{4}), (std::vector<uint8_t>{0, 0, 0, 1, 1}));
+  ranks[0].host = 2;
+  EXPECT_EQ(sharersOfHome(ranks, Rank{4}), (std::vector<uint8_t>{1, 0, 0, 1, 1}));
+  ranks[1].mask = maskOf(1);
+  EXPECT_TRUE(sharersOfHome(ranks, Rank{4}).empty()) << "nobody knows where they are";
+}
+
 TEST(Crowding, NoHomeWhereOthersHaveDecidedOrThereIsRoom) {
   const auto none = [](size_t count) { return std::vector<int32_t>(count, HomeCpu::kNone); };
   EXPECT_EQ(homesOf({{.host = 1, .usable = 1, .mask = maskOf(1)},

@@ -212,9 +212,21 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                               .segments = launch::SegmentCache(sharedMemory()),
                               .streamFromBytes = streamFrom(settings, peers_, own),
                               .homeCpu = homeCpu_,
+                              .sharesCpu = sharesCpu_,
+                              .outbox = makeOutbox(agreement),
                               .triesForms = settings.integer("TUTTI_PROCESS_READ") != 1,
                               .profiler = profiler_.get(),
                               .folder = folder_.get()});
+}
+
+// Where ranks have a CPU each it has not been measured; more ranks would map more than they gain.
+launch::OwnSegment Communicator::makeOutbox(const plan::Agreement& agreement) {
+  constexpr int32_t kMostRanks = 64;
+  device::SharedMemory* memory = sharedMemory();
+  const bool isOfUse = agreement.isCrowded() && agreement.isOneHost && !agreement.readsPeers &&
+                       rankCount() > 2 && rankCount() <= kMostRanks;
+  if (!isOfUse || memory == nullptr) return {};
+  return {*memory, kernels::Outbox::kBytes};
 }
 
 Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {

@@ -17,6 +17,11 @@ class SharedMemory {
   // Grows with every allocation and every free, so that what find() said can be kept meanwhile. 0:
   // there was never a segment. One load.
   virtual uint64_t generation() const = 0;
+  // Memory of the library's own that peers can map; find() does not know it. serial 0: it cannot be
+  // had.
+  virtual wire::SharedSegment allocateOwn(size_t bytes) = 0;
+  // Who has it mapped keeps it as it is.
+  virtual void freeOwn(const wire::SharedSegment& segment) = 0;
   // A descriptor of the segment with that token, for a peer; empty when there is none.
   virtual UniqueFd open(const wire::SegmentToken& token) = 0;
 

@@ -53,6 +53,9 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
   steps_.reserve(program.steps.size());
   for (const schedule::Step& step : program.steps) addStep(step, parts);
   findFinal();
+  const auto heard =
+      parts.incoming.size() - static_cast<size_t>(std::ranges::count(parts.incoming, nullptr));
+  hearsAll_ = parts.fold.rankCount > 1 && heard + 1 == static_cast<size_t>(parts.fold.rankCount);
   for (size_t link = 0; link < parts.outgoing.size(); ++link) {
     if (parts.outgoing[link] == nullptr) continue;
     outgoing_.push_back({.place = Place::kLink,

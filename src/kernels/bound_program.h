@@ -95,6 +95,8 @@ class BoundProgram {
   size_t operandLimit() const { return operandLimit_; }
   bool isDirect() const { return isDirect_; }
   bool mayRefer() const { return mayRefer_; }
+  // This rank gets a message from every other.
+  bool hearsAll() const { return hearsAll_; }
 
  private:
   void addStep(const schedule::Step& step, const ProgramParts& parts);
@@ -115,6 +117,7 @@ class BoundProgram {
   size_t operandLimit_ = 0;  // the most sources or destinations of a step
   bool isDirect_ = false;
   bool mayRefer_ = false;
+  bool hearsAll_ = false;
 };
 
 }  // namespace tutti::kernels

@@ -25,12 +25,14 @@ constexpr size_t kBlockBytes = 64_KiB;
 // instead of 590, of 16 MiB 2,700 instead of 4,550 (Intel Xeon VM, 2 MiB of L2, 2026-11-22).
 constexpr size_t kJointMappedMinBytes = 4_MiB;
 
-// The port of a link whose message says where the sender has what it sends; null: another source.
+// The port of a link whose message says where the sender has what it sends, and may fail to keep
+// it; null: another source.
 const wire::LinkPort* namingPort(const BoundOperand& source) {
   if (source.place != Place::kLink) return nullptr;
-  const wire::MessageKind kind = source.port->view.message(source.port->next).kind;
-  const bool names = kind == wire::MessageKind::kReference || kind == wire::MessageKind::kShared;
-  return names ? source.port : nullptr;
+  const wire::MessageHead& message = source.port->view.message(source.port->next);
+  const bool names =
+      message.kind == wire::MessageKind::kReference || message.kind == wire::MessageKind::kShared;
+  return names && (message.flags & wire::kIsPosted) == 0 ? source.port : nullptr;
 }
 
 // Its content comes with the message, or is in place already.
@@ -67,6 +69,9 @@ void Execution::start() {
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
              binding_.gpu == nullptr;
+  mayPost_ = isPlain_ && binding_.outbox != nullptr;
+  if (binding_.outbox != nullptr) [[unlikely]]
+    binding_.outbox->begin();
   isMapped_ = binding_.shared != nullptr && !binding_.streams &&
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
   hasCopied_ = false;
@@ -127,6 +132,8 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
     if (binding_.isJoint || !mayLookAgain(looks))
       return done > 0 ? Progress::kAdvanced : Progress::kIdle;
   }
+  if (binding_.outbox != nullptr) [[unlikely]]
+    binding_.outbox->end();
   return Progress::kDone;
 }
 
@@ -284,6 +291,11 @@ Status Execution::takeMessage(const BoundStep& step, size_t at, StepData& data) 
   if (message.bytes != data.bytes || message.signature != binding_.signature) [[unlikely]]
     return refuseMessage(step, source, data.bytes);
   const auto wanted = data.refers ? wire::MessageKind::kReference : wire::MessageKind::kPayload;
+  if (const std::byte* posted = findPosted(port, data.bytes); posted != nullptr) {
+    binding_.scratch->sources[at] = posted;
+    flags_ = 0;  // it does not agree
+    return {};
+  }
   const uint32_t place = port.view.gpuSlots != nullptr ? wire::kOnGpu : 0;
   if (message.kind != wanted || (message.flags & ~place) != flags_) [[unlikely]]
     return takeOtherForm(step, at, data);
@@ -324,6 +336,11 @@ void Execution::placeDestinations(const BoundStep& step, StepData& data) {
   if (data.refers) {
     data.reference = static_cast<const std::byte*>(
         isLocalCopy(step) ? scratch.sources[0] : scratch.destinations[data.localCount - 1]);
+    return;
+  }
+  if (std::byte* room = takeRoom(step, data.bytes)) {
+    data.room = room;
+    scratch.destinations[data.localCount++] = room;
     return;
   }
   for (const BoundOperand& link : binding_.program->links(step))
@@ -438,14 +455,18 @@ void Execution::publish(const BoundStep& step, const StepData& data) {
   const auto bytes = static_cast<uint32_t>(data.bytes);
   if (data.hasForms) {
     publishByForms(step, data);
+  } else if (data.room != nullptr) {
+    publishPosted(step, data.room, data.bytes);
   } else {
     for (const BoundOperand& link : binding_.program->links(step)) {
       const bool isOnGpu = link.port->view.gpuSlots != nullptr && link.port->view.isLong(bytes);
       if (data.refers) {
         wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
       } else {
+        const bool isForMany = mayPost_ && step.linkCount > 1;
+        const uint32_t announced = isForMany ? announceOutbox(*link.port, data.bytes) : 0;
         wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload,
-                      isOnGpu ? flags_ | wire::kOnGpu : flags_);
+                      (isOnGpu ? flags_ | wire::kOnGpu : flags_) | announced);
       }
     }
   }
@@ -490,6 +511,16 @@ void Execution::addWaits(device::WaitSet& waits) const {
 
 Execution::Awaited Execution::awaited() const {
   return {.peer = blockage_.peer, .isSender = blockage_.isSender(), .step = step_, .piece = piece_};
+}
+
+bool Execution::awaitsOthersOnly(std::span<const uint8_t> near) const {
+  if (near.empty() || blockage_.what != For::kMessage) return false;
+  const BoundStep& step = binding_.program->steps()[step_];
+  return std::ranges::none_of(BoundProgram::sources(step), [&](const BoundOperand& source) {
+    if (source.place != Place::kLink || wire::hasMessage(*source.port)) return false;
+    const auto peer = static_cast<size_t>(source.peer);
+    return peer >= near.size() || near[peer] != 0;
+  });
 }
 
 wire::LinkFault Execution::awaitedFault() const {

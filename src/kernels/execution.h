@@ -16,6 +16,7 @@
 #include "kernels/bound_program.h"
 #include "kernels/gpu_folder.h"
 #include "kernels/joint_copy.h"
+#include "kernels/outbox.h"
 #include "schedule/placements.h"
 
 namespace tutti::kernels {
@@ -73,6 +74,8 @@ struct Binding {
   bool streams = false;      // the buffers are too long to be found in a cache later
   bool isJoint = false;      // both ends copy long references; the same on all ranks
   GpuFolder* gpu = nullptr;  // whose memory the buffers are, and long messages may be; null: none's
+  // For messages to several. REQUIRES: the program hears from all others.
+  Outbox* outbox = nullptr;
 };
 
 class Execution {
@@ -115,6 +118,11 @@ class Execution {
     size_t piece = 0;
   };
   Awaited awaited() const;
+  // The one look that most polls come to.
+  bool isStillBlocked() const;
+  // Whether it waits for messages of ranks that are not among `near` alone: by rank, nonzero: near;
+  // empty: all are.
+  bool awaitsOthersOnly(std::span<const uint8_t> near) const;
   // Why the awaited link will never move, kNone while it may.
   wire::LinkFault awaitedFault() const;
 
@@ -141,6 +149,7 @@ class Execution {
     const std::byte* reference = nullptr;         // what outgoing links get instead of a payload
     const wire::SharedSegment* shared = nullptr;  // that holds it
     bool hasForms = false;                        // each link's form is its own
+    const std::byte* room = nullptr;              // in the outbox: what all links get
   };
 
   // False: the looks are used up but for the one of the next poll.
@@ -153,7 +162,6 @@ class Execution {
     return true;
   }
   Result<Progress> runSteps(uint32_t looks);
-  bool isStillBlocked() const;
   bool awaitReady(const BoundStep& step, size_t elements, uint32_t& looks);
   bool isReady(const BoundStep& step, size_t elements);
   bool isDrained();
@@ -174,6 +182,12 @@ class Execution {
   Attempt trySpread(const BoundStep& step, size_t elements, uint32_t& looks);
   bool awaitSlot(const BoundOperand& link, size_t bytes, uint32_t& looks);
   void sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes);
+  // By way of the outbox (posted_messages.cc).
+  bool isMappedByAll(const BoundStep& step) const;
+  std::byte* takeRoom(const BoundStep& step, size_t bytes);
+  void publishPosted(const BoundStep& step, const std::byte* room, size_t bytes);
+  uint32_t announceOutbox(wire::LinkPort& port, size_t bytes) const;
+  const std::byte* findPosted(const wire::LinkPort& port, size_t bytes) const;
   Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
   // The same where messages name memory that is mapped (mapped_steps.cc).
@@ -234,6 +248,7 @@ class Execution {
   size_t step_ = 0;
   bool refers_ = false;       // messages longer than a line are references
   bool isPlain_ = false;      // its messages bring their payload and nothing else
+  bool mayPost_ = false;      // those for several may go by way of the outbox
   bool isMapped_ = false;     // they may name mapped memory, and results stay in the caches
   uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
   bool hasCopied_ = false;    // what could not yet be read in place

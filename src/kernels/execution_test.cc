@@ -195,6 +195,26 @@ TEST(Execution, SaysWhomItWaitsFor) {
   EXPECT_EQ(receiver.awaitedFault(), wire::LinkFault::kAborted);
 }
 
+TEST(Execution, SaysWhetherItWaitsForOthersOnly) {
+  const Algorithm* oneShot = nullptr;
+  for (const Algorithm& each : schedule::algorithms(Collective::kAllReduce))
+    if (each.name == "oneshot") oneShot = &each;
+  Cluster cluster({oneShot, 4, 0, 8, 2});
+  cluster.start();
+  Execution& own = cluster.rank(1).execution;
+  const std::vector<uint8_t> near{1, 1, 0, 0};
+  EXPECT_FALSE(own.awaitsOthersOnly(near)) << "it has not been polled";
+  EXPECT_EQ(own.poll().value(), Progress::kAdvanced);
+  EXPECT_FALSE(own.awaitsOthersOnly(near)) << "rank 0 has sent nothing";
+  EXPECT_EQ(cluster.rank(2).execution.poll().value(), Progress::kAdvanced);
+  EXPECT_FALSE(own.awaitsOthersOnly(near));
+  EXPECT_EQ(cluster.rank(0).execution.poll().value(), Progress::kAdvanced);
+  EXPECT_EQ(own.poll().value(), Progress::kIdle);
+  EXPECT_TRUE(own.awaitsOthersOnly(near)) << "rank 3 alone is missing";
+  EXPECT_FALSE(own.awaitsOthersOnly({})) << "all are near";
+  EXPECT_FALSE(own.awaitsOthersOnly(std::span(near).first(2))) << "who is not listed is near";
+}
+
 TEST(Execution, ReadsNothingThatAFailedSenderNames) {
   for (const bool isOneProcess : {true, false}) {
     for (const bool isJoint : {true, false}) {

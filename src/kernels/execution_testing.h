@@ -96,6 +96,7 @@ struct Wishes {
   bool isJoint = false;
   bool inPlace = false;  // of a collective whose buffers are equally long: both are the output
   GpuFolder* gpu = nullptr;
+  Outbox* outbox = nullptr;
 };
 
 class Cluster {
@@ -133,7 +134,8 @@ class Cluster {
                            .agrees = wishes.agrees,
                            .streams = wishes.streams,
                            .isJoint = wishes.isJoint,
-                           .gpu = wishes.gpu});
+                           .gpu = wishes.gpu,
+                           .outbox = wishes.outbox});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.

@@ -64,7 +64,16 @@ Execution::Attempt Execution::trySpread(const BoundStep& step, size_t elements, 
     if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
   }
   const std::byte* from = localAt(step.operands[0]);
-  for (const BoundOperand& link : links) sendCopy(*link.port, from, bytes);
+  if (std::byte* room = takeRoom(step, bytes)) {
+    copyBytes(room, from, bytes);
+    publishPosted(step, room, bytes);
+  } else {
+    for (const BoundOperand& link : links) {
+      copyBytes(wire::payloadToFill(*link.port, bytes), from, bytes);
+      wire::publish(*link.port, static_cast<uint32_t>(bytes), binding_.signature,
+                    wire::MessageKind::kPayload, mayPost_ ? announceOutbox(*link.port, bytes) : 0);
+    }
+  }
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), from, bytes);
   return Attempt::kDone;
@@ -80,8 +89,10 @@ Execution::Attempt Execution::tryMessage(const BoundOperand& link, size_t bytes,
     return Attempt::kBlocked;
   }
   const wire::MessageHead& message = port.view.message(port.next);
-  if (!wire::isPlain(message, bytes, binding_.signature)) [[unlikely]]
-    return Attempt::kUnfit;
+  if (!wire::isPlain(message, bytes, binding_.signature)) [[unlikely]] {
+    payload = findPosted(port, bytes);
+    return payload != nullptr ? Attempt::kDone : Attempt::kUnfit;
+  }
   payload = wire::receivedPayload(port, bytes);
   return Attempt::kDone;
 }

@@ -117,7 +117,9 @@ Launcher::Launcher(Parts parts)
               .timeout = parts_.timeout,
               .bootstrap = parts_.bootstrap,
               .peers = &parts_.peers}),
-      home_(parts_.homeCpu) {}
+      home_(parts_.homeCpu) {
+  if (parts_.outbox.get().serial != 0) outbox_.emplace(parts_.outbox.get());
+}
 
 // From here on nobody needs to wait for this rank.
 Launcher::~Launcher() { parts_.recorder->setLife(observe::Life::kDestroyed); }
@@ -280,7 +282,10 @@ Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   if (recall != nullptr) recall->applyTo(execution.binding());
   execution.binding().agrees = recalled.turn.agrees;
   execution.start();
-  if (endsWithin(execution, parts_.links, looks)) {
+  const bool isDone = looks == 1 && !parts_.links.hasMotors()
+                          ? endsInTurns(execution, call.shape.collective)
+                          : endsWithin(execution, parts_.links, looks);
+  if (isDone) {
     endedAtOnce(*plan, recalled, execution);
     parts_.recorder->end(recorded, observe::EntryState::kDone);
     watch_.advanced();
@@ -347,6 +352,8 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
   binding.signature = &variant == &plan.own ? signature : signature ^ variant.plan.signature;
   binding.scratch = &scratch_;
   binding.streams = plan.streams;
+  if (outbox_) [[unlikely]]
+    binding.outbox = outboxFor(plan, variant);
   if (plan.shape.isOnGpu) binding.gpu = parts_.folder;
   if (call.preScaleAddress != nullptr)
     std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));

@@ -27,6 +27,7 @@
 #include "launch/call.h"
 #include "launch/device_folder.h"
 #include "launch/operation_profile.h"
+#include "launch/own_segment.h"
 #include "launch/runner.h"
 #include "launch/segment_cache.h"
 #include "launch/watch.h"
@@ -148,7 +149,9 @@ class Launcher final : public Runner {
     SegmentCache segments{nullptr};
     uint64_t streamFromBytes = UINT64_MAX;  // TUTTI_STREAM_FROM_BYTES
     int32_t homeCpu = HomeCpu::kNone;
-    bool triesForms = true;                 // false: refers wherever it may (TUTTI_PROCESS_READ=1)
+    std::vector<uint8_t> sharesCpu{};  // by rank: 0: it belongs on another CPU; empty: not known
+    OwnSegment outbox{};               // holds nothing: there is none
+    bool triesForms = true;            // false: refers wherever it may (TUTTI_PROCESS_READ=1)
     observe::Profiler* profiler = nullptr;  // null: nobody asked
     DeviceFolder* folder = nullptr;         // of calls on a GPU's memory; null: there are none
   };
@@ -208,6 +211,9 @@ class Launcher final : public Runner {
   Recalled findRecall(const Call& call, BoundPlan& plan) const;
   void endedAtOnce(BoundPlan& plan, const Recalled& recalled, const kernels::Execution& execution);
   Nanoseconds measured(BoundPlan& plan, const FormTrial::Turn& turn, Instant start) const;
+  bool endsInTurns(kernels::Execution& execution, Collective collective);
+  kernels::Outbox* outboxFor(const BoundPlan& plan, const BoundVariant& variant);
+  static bool endsLook(const kernels::Execution& execution);
   uint64_t record(const Call& call, uint64_t sequence);
   void alignLinks(const BoundPlan& plan, const BoundVariant& variant);
   // Into a new binding.
@@ -225,7 +231,8 @@ class Launcher final : public Runner {
   size_t nextMember_ = 0;                           // of a network's, to be looked at
   const schedule::Program* lastProgram_ = nullptr;  // of a collective
   HomeCpu home_;
-  mutable BriefLock mutex_;  // guards the fields down to the blank line
+  std::optional<kernels::Outbox> outbox_;  // in parts_.outbox
+  mutable BriefLock mutex_;                // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
   std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // by the low bits of the shape's hash
   std::vector<std::unique_ptr<Operation>> operations_;

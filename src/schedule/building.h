@@ -27,6 +27,17 @@ inline Rank rankBefore(Rank rank, int32_t distance, int32_t rankCount) {
   return rankAfter(rank, rankCount - distance, rankCount);
 }
 
+// The other ranks, the nearest first: each pair has each other at the same place, and ranks that
+// share a CPU, which are neighbours, come before those of other CPUs.
+inline std::vector<Rank> nearestFirst(Rank rank, int32_t rankCount) {
+  std::vector<Rank> peers;
+  for (int32_t distance = 1; static_cast<int32_t>(peers.size()) < rankCount - 1; ++distance) {
+    const int32_t peer = index(rank) ^ distance;
+    if (peer < rankCount) peers.push_back(Rank{peer});
+  }
+  return peers;
+}
+
 // One operand a rank in the order of their numbers, the same on every rank: the other ranks'
 // messages with the rank's own in its place.
 inline std::vector<Operand> inRankOrder(ProgramBuilder& program, int32_t rankCount, Rank rank,

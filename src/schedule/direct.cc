@@ -32,10 +32,7 @@ Program directAllGather(const ScheduleOptions& options, Rank rank) {
   const int32_t n = options.rankCount;
   ProgramBuilder program;
   addCopyToAll(program, n, rank, index(rank));
-  for (int32_t distance = 1; distance < n; ++distance) {
-    const Rank peer = rankBefore(rank, distance, n);
-    addReceive(program, peer, index(peer));
-  }
+  for (const Rank peer : nearestFirst(rank, n)) addReceive(program, peer, index(peer));
   return std::move(program).take();
 }
 

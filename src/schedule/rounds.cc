@@ -1,4 +1,5 @@
 #include "schedule/algorithms.h"
+#include "schedule/building.h"
 
 namespace tutti::schedule {
 namespace {
@@ -51,10 +52,7 @@ Program directAllToAll(const ScheduleOptions& options, Rank rank) {
     addSend(program, index(peer), peer);
   }
   addLocalCopy(program, rank);
-  for (int32_t distance = 1; distance < n; ++distance) {
-    const Rank peer{(index(rank) + n - distance) % n};
-    addReceive(program, index(peer), peer);
-  }
+  for (const Rank peer : nearestFirst(rank, n)) addReceive(program, index(peer), peer);
   return std::move(program).take();
 }
 

@@ -51,10 +51,7 @@ Program twoShotAllReduce(const ScheduleOptions& options, Rank rank) {
                .sources = inRingOrder(program, n, rank, in(own)),
                .destinations = std::move(destinations),
                .post = true});
-  for (int32_t distance = 1; distance < n; ++distance) {
-    const Rank owner = rankBefore(rank, distance, n);
-    addReceive(program, owner, index(owner));
-  }
+  for (const Rank owner : nearestFirst(rank, n)) addReceive(program, owner, index(owner));
   return std::move(program).take();
 }
 

@@ -55,6 +55,9 @@ inline constexpr uint32_t kOffersPlace = 4;
 inline constexpr uint32_t kIsAnswered = 8;
 // The payload lies in the link's slot in a GPU's memory (LinkView::gpuSlots).
 inline constexpr uint32_t kOnGpu = 16;
+// The memory that it names is the sending communicator's own, and stays as it is until this
+// receiver has sent something in a later call, whatever becomes of the sender (kernels/outbox.h).
+inline constexpr uint32_t kIsPosted = 32;
 
 // The first line of a slot.
 struct MessageHead {

@@ -81,7 +81,7 @@ Status SharedAllocations::free(void* memory) {
   {
     std::lock_guard lock(mutex_);
     const auto found = allocations_.find(memory);
-    if (found == allocations_.end()) {
+    if (found == allocations_.end() || found->second.isOwn) {
       return invalidArgument("{} was not allocated here, or was freed before", memory);
     }
     allocation = std::move(found->second);
@@ -97,12 +97,34 @@ Status SharedAllocations::free(void* memory) {
   return {};
 }
 
+wire::SharedSegment SharedAllocations::allocateOwn(size_t bytes) {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  std::lock_guard lock(mutex_);
+  Allocation allocation;
+  if (!tryShare(allocation, roundUp(bytes, page))) return {};
+  allocation.isOwn = true;
+  const wire::SharedSegment segment = allocation.segment;
+  allocations_.emplace(allocation.memory.get(), std::move(allocation));
+  return segment;
+}
+
+void SharedAllocations::freeOwn(const wire::SharedSegment& segment) {
+  Allocation allocation;  // unmapped at the end, without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(segment.start);
+  if (found == allocations_.end()) return;
+  allocation = std::move(found->second);
+  allocations_.erase(found);
+  --segmentCount_;
+}
+
 wire::SharedSegment SharedAllocations::find(const void* memory, size_t bytes) {
   std::lock_guard lock(mutex_);
   auto after = allocations_.upper_bound(memory);
   if (after == allocations_.begin()) return {};
-  const wire::SharedSegment& segment = std::prev(after)->second.segment;
-  return segment.contains(memory, bytes) ? segment : wire::SharedSegment{};
+  const Allocation& allocation = std::prev(after)->second;
+  const wire::SharedSegment& segment = allocation.segment;
+  return !allocation.isOwn && segment.contains(memory, bytes) ? segment : wire::SharedSegment{};
 }
 
 UniqueFd SharedAllocations::open(const wire::SegmentToken& token) {

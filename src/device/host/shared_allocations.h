@@ -23,6 +23,8 @@ class SharedAllocations final : public SharedMemory {
   // The pages are given back at once, also while peers have them mapped.
   Status free(void* memory);
 
+  wire::SharedSegment allocateOwn(size_t bytes) override;
+  void freeOwn(const wire::SharedSegment& segment) override;
   wire::SharedSegment find(const void* memory, size_t bytes) override;
   uint64_t generation() const override { return generation_.load(std::memory_order_acquire); }
   UniqueFd open(const wire::SegmentToken& token) override;
@@ -33,6 +35,7 @@ class SharedAllocations final : public SharedMemory {
     UniqueFd fd;  // empty: private memory
     wire::SharedSegment segment;
     bool wasOpened = false;
+    bool isOwn = false;
   };
   bool tryShare(Allocation& allocation, size_t bytes);
 

@@ -46,6 +46,22 @@ TEST(SharedAllocations, NeverUseASerialOrTokenAgain) {
   }
 }
 
+TEST(SharedAllocations, KeepTheLibrarysOwnToThemselves) {
+  SharedAllocations allocations;
+  const wire::SharedSegment own = allocations.allocateOwn(5000);
+  ASSERT_EQ(own.serial, 1u);
+  EXPECT_EQ(own.bytes, 8192u);
+  EXPECT_EQ(allocations.generation(), 0u) << "no caller's buffer is shared";
+  EXPECT_EQ(allocations.find(own.start, 1).serial, 0u);
+  EXPECT_FALSE(allocations.free(const_cast<std::byte*>(own.start)).ok());
+  const UniqueFd fd = allocations.open(own.token);
+  const UniqueMapping there = mapSegment(fd, 8192, SegmentAccess::kRead).value();
+  const_cast<std::byte*>(own.start)[4999] = std::byte{9};
+  allocations.freeOwn(own);
+  EXPECT_EQ(static_cast<const char*>(there.get())[4999], 9) << "who has it mapped may go on";
+  EXPECT_FALSE(allocations.open(own.token));
+}
+
 TEST(SharedAllocations, OpenOnlyForTheToken) {
   SharedAllocations allocations;
   void* memory = allocations.allocate(5000).value();

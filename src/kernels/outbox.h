@@ -1,0 +1,78 @@
+// A rank's own memory that its peers map, for messages that go to several of them: it writes those
+// once, and each link's message only says where. Of 8 ranks on 2 CPUs a message's lines then cross
+// from one CPU to the other once, not once a reader, and the few places it has stay in the caches.
+//
+// Nobody gives memory back here. What was written in one call is free when a later call has ended
+// in which this rank has heard from all others: who sent something there was through with all calls
+// before. So calls in which all hear all take turns with two halves.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/cache_lines.h"
+#include "base/units.h"
+#include "wire/shared_segment.h"
+
+namespace tutti::kernels {
+
+// Of one communicator; used by the thread that drives its present operation.
+class Outbox {
+ public:
+  // Enough for all that a rank posts in most calls; a longer call's other messages go as copies.
+  static constexpr size_t kHalfBytes = 260_KiB;
+  static constexpr size_t kBytes = 2 * kHalfBytes;
+
+  // Where a half's first message begins: buffers of malloc begin 16 bytes after a page, and copies
+  // from a page to there are slow (base/copy_memory.h).
+  static constexpr size_t kLeadBytes = kCacheLineBytes;
+
+  // Memory of kBytes at least, which outlives it, and which peers that have it mapped may go on
+  // reading after it was given back.
+  explicit Outbox(const wire::SharedSegment& segment) : segment_(segment) {}
+
+  const wire::SharedSegment& segment() const { return segment_; }
+
+  // A call begins in which this rank hears from all others.
+  void begin() {
+    ++call_;
+    isOpen_ = true;
+    filled_ = kLeadBytes;
+    if (isFree(1 - half_)) {
+      half_ = 1 - half_;
+    } else {
+      isOpen_ = isFree(half_);
+    }
+  }
+  // It has ended well.
+  void end() { heardIn_ = call_; }
+
+  // Room for a message; null: none. Stays as it is until all have read it.
+  std::byte* take(size_t bytes) {
+    const size_t room = roundUp(bytes, kCacheLineBytes);
+    if (!isOpen_ || room > kHalfBytes - filled_) return nullptr;
+    std::byte* taken = const_cast<std::byte*>(segment_.start) + half_ * kHalfBytes + filled_;
+    filled_ += room;
+    usedIn_[half_] = call_;
+    return taken;
+  }
+  wire::SharedReference reference(const std::byte* taken) const {
+    return {.serial = segment_.serial,
+            .offset = static_cast<uint64_t>(taken - segment_.start),
+            .address = reinterpret_cast<uint64_t>(taken)};
+  }
+
+ private:
+  bool isFree(size_t half) const { return usedIn_[half] == 0 || usedIn_[half] < heardIn_; }
+
+  const wire::SharedSegment segment_;
+  uint64_t call_ = 0;                 // the present one's number
+  uint64_t heardIn_ = 0;              // the last that has ended
+  std::array<uint64_t, 2> usedIn_{};  // the last that wrote to each half; 0: none
+  size_t half_ = 0;                   // which the present call writes to
+  size_t filled_ = kLeadBytes;
+  bool isOpen_ = false;
+};
+
+}  // namespace tutti::kernels

@@ -1,0 +1,213 @@
+// Messages by way of the outbox: when they go there, that nobody writes what others still read, and
+// what becomes of them when their sender is gone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "kernels/execution_testing.h"
+
+namespace tutti::kernels {
+namespace {
+
+// What a receiver has mapped of its sender: in one process the same memory.
+class SameMemory final : public wire::SegmentMapper {
+ public:
+  explicit SameMemory(const Outbox& outbox) : segment_(outbox.segment()) {}
+  bool map(const wire::Announcement& announcement) override {
+    isMapped_ = accepts && announcement.serial == segment_.serial;
+    return isMapped_;
+  }
+  std::byte* find(const wire::SharedReference& reference, size_t bytes) const override {
+    const bool fits = isMapped_ && reference.serial == segment_.serial &&
+                      segment_.contains(segment_.start + reference.offset, bytes);
+    return fits ? const_cast<std::byte*>(segment_.start) + reference.offset : nullptr;
+  }
+  bool accepts = true;
+
+ private:
+  const wire::SharedSegment segment_;
+  bool isMapped_ = false;
+};
+
+const Algorithm& algorithmOf(Collective collective, std::string_view name) {
+  return *std::ranges::find(schedule::algorithms(collective), name, &Algorithm::name);
+}
+
+// Ranks with an outbox each.
+class Posting {
+ public:
+  Posting(const Algorithm& algorithm, int32_t rankCount, size_t blockElements)
+      : count(blockElements), cluster({&algorithm, rankCount, 0, count, 8}, 16_KiB) {
+    for (int32_t rank = 0; rank < rankCount; ++rank) {
+      memory_.emplace_back(Outbox::kBytes);
+      outboxes.push_back(
+          std::make_unique<Outbox>(wire::SharedSegment{.serial = static_cast<uint64_t>(rank) + 1,
+                                                       .start = memory_.back().data(),
+                                                       .bytes = Outbox::kBytes,
+                                                       .token = {}}));
+    }
+    for (int32_t rank = 0; rank < rankCount; ++rank) {
+      RankState& state = cluster.rank(rank);
+      for (wire::LinkPort* port : state.outgoing) {
+        ledgers_.push_back(std::make_unique<wire::SegmentLedger>());
+        port->ledger = ledgers_.back().get();
+      }
+      for (size_t i = 0; i < state.incoming.size(); ++i) {
+        const auto sender = static_cast<size_t>(index(state.program.receivesFrom[i]));
+        mappers.push_back(std::make_unique<SameMemory>(*outboxes[sender]));
+        state.incoming[i]->mapper = mappers.back().get();
+      }
+    }
+  }
+
+  // Each call has values of its own, so that one that is overwritten too soon, or too late, shows.
+  void start(int32_t rank, int64_t call) {
+    RankState& state = cluster.rank(rank);
+    for (size_t i = 0; i < state.input.size(); ++i) state.input[i] = inputAt(rank, i) + call;
+    cluster.startRank(rank, static_cast<uint32_t>(call), nullptr,
+                      {.outbox = outboxes[static_cast<size_t>(rank)].get()});
+  }
+  void startAll(int64_t call) {
+    for (size_t rank = 0; rank < outboxes.size(); ++rank) start(static_cast<int32_t>(rank), call);
+  }
+  // Of all-reduce and all-gather.
+  void check(int32_t rank, int64_t call, bool isReduced) {
+    const auto ranks = static_cast<int32_t>(outboxes.size());
+    const auto& output = cluster.rank(rank).output;
+    for (size_t i = 0; i < output.size(); ++i) {
+      int64_t wanted = 0;
+      if (isReduced) {
+        for (int32_t peer = 0; peer < ranks; ++peer) wanted += inputAt(peer, i) + call;
+      } else {
+        wanted = inputAt(static_cast<int32_t>(i / count), i % count) + call;
+      }
+      ASSERT_EQ(output[i], wanted) << "rank " << rank << " place " << i << " call " << call;
+    }
+  }
+  wire::MessageKind lastKind(int32_t rank) {
+    const wire::LinkPort& port = *cluster.rank(rank).outgoing.back();
+    return port.view.message(port.next - 1).kind;
+  }
+
+  const size_t count;
+  Cluster cluster;
+  std::vector<std::unique_ptr<Outbox>> outboxes;
+  std::vector<std::unique_ptr<SameMemory>> mappers;
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::unique_ptr<wire::SegmentLedger>> ledgers_;
+};
+
+TEST(PostedMessages, AreRightHoweverFarRanksRunAhead) {
+  SeededRng rng(20261124);
+  const std::array<const Algorithm*, 3> algorithms{&algorithmOf(Collective::kAllGather, "direct"),
+                                                   &algorithmOf(Collective::kAllReduce, "oneshot"),
+                                                   &algorithmOf(Collective::kAllReduce, "twoshot")};
+  for (const Algorithm* algorithm : algorithms) {
+    const bool isReduced = algorithm->collective == Collective::kAllReduce;
+    for (const size_t count : {size_t{600}, size_t{1500}, size_t{9000}}) {
+      SCOPED_TRACE(testing::Message() << algorithm->name << " of " << count);
+      constexpr int32_t kRanks = 4;
+      constexpr int64_t kCalls = 30;
+      Posting posting(*algorithm, kRanks, count);
+      std::array<int64_t, kRanks> call{};
+      posting.startAll(0);
+      for (int64_t left = kRanks * kCalls; left > 0;) {
+        const auto rank = static_cast<int32_t>(rng.below(kRanks));
+        int64_t& own = call[static_cast<size_t>(rank)];
+        if (own == kCalls) continue;
+        if (posting.cluster.rank(rank).execution.poll().value() != Progress::kDone) continue;
+        posting.check(rank, own, isReduced);
+        if (testing::Test::HasFatalFailure()) return;
+        --left;
+        if (++own < kCalls) posting.start(rank, own);
+      }
+    }
+  }
+}
+
+TEST(PostedMessages, GoOnceAllHaveMapped) {
+  SeededRng rng(1);
+  Posting posting(algorithmOf(Collective::kAllGather, "direct"), 3, 600);
+  for (int64_t call = 0; call < 4; ++call) {
+    posting.startAll(call);
+    ASSERT_TRUE(posting.cluster.run(rng));
+    EXPECT_EQ(posting.lastKind(0),
+              call == 0 ? wire::MessageKind::kPayload : wire::MessageKind::kShared);
+  }
+}
+
+TEST(PostedMessages, AreCopiesWhereSomeoneCannotMap) {
+  SeededRng rng(1);
+  Posting posting(algorithmOf(Collective::kAllGather, "direct"), 3, 600);
+  posting.mappers[2]->accepts = false;  // rank 1, of what one of the others sends
+  for (int64_t call = 0; call < 4; ++call) {
+    posting.startAll(call);
+    ASSERT_TRUE(posting.cluster.run(rng));
+    for (int32_t rank = 0; rank < 3; ++rank) posting.check(rank, call, false);
+  }
+  const auto refused = index(posting.cluster.rank(1).program.receivesFrom[0]);
+  EXPECT_EQ(posting.lastKind(refused), wire::MessageKind::kPayload);
+}
+
+TEST(PostedMessages, ShortOnesAreCopies) {
+  SeededRng rng(1);
+  Posting posting(algorithmOf(Collective::kAllGather, "direct"), 3, 200);
+  for (int64_t call = 0; call < 4; ++call) {
+    posting.startAll(call);
+    ASSERT_TRUE(posting.cluster.run(rng));
+    EXPECT_EQ(posting.lastKind(0), wire::MessageKind::kPayload);
+  }
+}
+
+// Who has ended its last call may leave before the others have read what it posted.
+TEST(PostedMessages, AreReadWhenTheirSenderHasLeft) {
+  SeededRng rng(1);
+  Posting posting(algorithmOf(Collective::kAllGather, "direct"), 3, 600);
+  for (int64_t call = 0; call < 3; ++call) {
+    posting.startAll(call);
+    if (call < 2) {
+      ASSERT_TRUE(posting.cluster.run(rng));
+    }
+  }
+  Execution& first = posting.cluster.rank(0).execution;
+  for (int32_t rank : {1, 2})
+    ASSERT_EQ(posting.cluster.rank(rank).execution.poll().value(), Progress::kAdvanced);
+  ASSERT_EQ(first.poll().value(), Progress::kDone);
+  for (wire::LinkPort* port : posting.cluster.rank(0).outgoing)
+    port->view.control->senderFault.store(static_cast<uint32_t>(wire::LinkFault::kDestroyed));
+  for (int32_t rank : {1, 2}) {
+    while (posting.cluster.rank(rank).execution.poll().value() == Progress::kAdvanced) continue;
+    EXPECT_EQ(posting.cluster.rank(rank).execution.awaitedFault(), wire::LinkFault::kNone);
+    posting.check(rank, 2, false);
+  }
+}
+
+TEST(Outbox, ReusesAHalfOnlyWhenALaterCallHasEnded) {
+  std::vector<std::byte> memory(Outbox::kBytes);
+  Outbox outbox({.serial = 1, .start = memory.data(), .bytes = memory.size(), .token = {}});
+  outbox.begin();
+  std::byte* first = outbox.take(100);
+  ASSERT_EQ(first, memory.data() + Outbox::kHalfBytes + Outbox::kLeadBytes);
+  EXPECT_EQ(outbox.take(1), first + 128);
+  outbox.end();
+  outbox.begin();
+  constexpr size_t kAll = Outbox::kHalfBytes - Outbox::kLeadBytes;
+  EXPECT_EQ(outbox.take(kAll + 1), nullptr);
+  EXPECT_EQ(outbox.take(kAll), memory.data() + Outbox::kLeadBytes);
+  EXPECT_EQ(outbox.take(1), nullptr) << "it is full";
+  outbox.begin();  // the second has not ended
+  EXPECT_EQ(outbox.take(1), nullptr);
+  outbox.end();
+  outbox.begin();
+  EXPECT_EQ(outbox.take(1), first);
+  EXPECT_EQ(outbox.reference(first).offset, Outbox::kHalfBytes + Outbox::kLeadBytes);
+}
+
+}  // namespace
+}  // namespace tutti::kernels

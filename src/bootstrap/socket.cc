@@ -20,11 +20,6 @@ constexpr int kListenBacklog = 16384;
 // How long a process waits for a port: an abort waits as long for it.
 constexpr std::chrono::milliseconds kPortPatience{500};
 
-void setOption(int fd, int level, int name, int value) {
-  // A missing option costs speed or detection time, not correctness.
-  [[maybe_unused]] int ignored = ::setsockopt(fd, level, name, &value, sizeof value);
-}
-
 UniqueFd openSocket(int family) {
   return UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
@@ -38,7 +33,23 @@ SocketAddress nameOf(int fd, NameCall call) {
   return SocketAddress(address);
 }
 
+template <typename Receive>
+IoResult readBy(const Receive& receive) {
+  for (;;) {
+    const ssize_t count = receive();
+    if (count > 0) return {IoState::kMoved, static_cast<size_t>(count)};
+    if (count == 0) return {IoState::kClosed};
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    return {IoState::kClosed, 0, errno};
+  }
+}
+
 }  // namespace
+
+bool setOption(int fd, int level, int name, int value) {
+  return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
 
 Listening tryListen(const SocketAddress& address) {
   Listening result{openSocket(address.family())};
@@ -111,15 +122,17 @@ void setTcpOptions(int fd, std::chrono::milliseconds timeout) {
   setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
 }
 
-IoResult readSome(int fd, std::span<std::byte> bytes) {
-  for (;;) {
-    const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), 0);
-    if (count > 0) return {IoState::kMoved, static_cast<size_t>(count)};
-    if (count == 0) return {IoState::kClosed};
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-    return {IoState::kClosed, 0, errno};
-  }
+IoResult readSome(int fd, std::span<std::byte> bytes, int flags) {
+  return readBy([&] { return ::recv(fd, bytes.data(), bytes.size(), flags); });
+}
+
+IoResult readSome(int fd, std::span<const iovec> pieces, int flags) {
+  if (pieces.size() == 1)
+    return readSome(fd, {static_cast<std::byte*>(pieces[0].iov_base), pieces[0].iov_len}, flags);
+  msghdr header{};
+  header.msg_iov = const_cast<iovec*>(pieces.data());
+  header.msg_iovlen = pieces.size();
+  return readBy([&] { return ::recvmsg(fd, &header, flags); });
 }
 
 bool isEnded(int fd) {

@@ -2,6 +2,8 @@
 // and nowhere else.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <chrono>
 #include <cstddef>
 #include <span>
@@ -38,6 +40,9 @@ struct Connecting {
 Connecting startConnect(const SocketAddress& address);
 int connectError(int fd);
 
+// False: the system does not have it, which costs speed or detection time, not correctness.
+bool setOption(int fd, int level, int name, int value);
+
 // Small messages at once, and a peer whose host vanished is found within `timeout`.
 void setTcpOptions(int fd, std::chrono::milliseconds timeout);
 
@@ -47,7 +52,9 @@ struct IoResult {
   size_t count = 0;    // kMoved: bytes read or written, at least 1
   int errnoValue = 0;  // kClosed: why, 0 for an orderly end
 };
-IoResult readSome(int fd, std::span<std::byte> bytes);
+// `flags` are recv()'s.
+IoResult readSome(int fd, std::span<std::byte> bytes, int flags = 0);
+IoResult readSome(int fd, std::span<const iovec> pieces, int flags = 0);
 IoResult writeSome(int fd, std::span<const std::byte> bytes);
 // Of a connection over which nothing is to come now: whether its other side has ended it.
 bool isEnded(int fd);

@@ -22,6 +22,11 @@ int32_t numberOf(const CpuMask& mask, int32_t before) {
   }
 }
 
+// Of `count` ranks that may all use these CPUs, the one of the rank with so many before it.
+int32_t homeAt(const CpuMask& mask, int32_t position, int32_t count) {
+  return numberOf(mask, static_cast<int32_t>(int64_t{position} * countOf(mask) / count));
+}
+
 }  // namespace
 
 CpuMask affinityMask() {
@@ -66,17 +71,18 @@ int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank) {
   }
   const int32_t cpus = countOf(own.mask);
   if (cpus < 2 || own.usable < cpus || count < cpus) return HomeCpu::kNone;
-  return numberOf(own.mask, static_cast<int32_t>(int64_t{position} * cpus / count));
+  return homeAt(own.mask, position, count);
 }
 
 std::vector<uint8_t> sharersOfHome(std::span<const RankCpus> ranks, Rank rank) {
   const int32_t home = homeCpuOf(ranks, rank);
   if (home == HomeCpu::kNone) return {};
-  const uint64_t host = ranks[static_cast<size_t>(index(rank))].host;
+  const RankCpus& own = ranks[static_cast<size_t>(index(rank))];
+  const auto count = static_cast<int32_t>(std::ranges::count(ranks, own.host, &RankCpus::host));
+  int32_t position = 0;
   std::vector<uint8_t> shares;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const bool isElsewhere =
-        ranks[i].host == host && homeCpuOf(ranks, Rank{static_cast<int32_t>(i)}) != home;
+  for (const RankCpus& each : ranks) {
+    const bool isElsewhere = each.host == own.host && homeAt(own.mask, position++, count) != home;
     shares.push_back(isElsewhere ? 0 : 1);
   }
   return shares;

@@ -181,7 +181,7 @@ class Execution {
   Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt trySpread(const BoundStep& step, size_t elements, uint32_t& looks);
   bool awaitSlot(const BoundOperand& link, size_t bytes, uint32_t& looks);
-  void sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes);
+  void sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes, uint32_t flags = 0);
   // By way of the outbox (posted_messages.cc).
   bool isMappedByAll(const BoundStep& step) const;
   std::byte* takeRoom(const BoundStep& step, size_t bytes);

@@ -37,9 +37,11 @@ bool Execution::awaitSlot(const BoundOperand& link, size_t bytes, uint32_t& look
 }
 
 // Payload and mark together, since a receiver that looks between them takes the line away.
-void Execution::sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes) {
+void Execution::sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes,
+                         uint32_t flags) {
   copyBytes(wire::payloadToFill(port, bytes), from, bytes);
-  wire::publish(port, static_cast<uint32_t>(bytes), binding_.signature);
+  wire::publish(port, static_cast<uint32_t>(bytes), binding_.signature, wire::MessageKind::kPayload,
+                flags);
 }
 
 Execution::Attempt Execution::trySend(const BoundStep& step, size_t elements, uint32_t& looks) {
@@ -68,11 +70,8 @@ Execution::Attempt Execution::trySpread(const BoundStep& step, size_t elements, 
     copyBytes(room, from, bytes);
     publishPosted(step, room, bytes);
   } else {
-    for (const BoundOperand& link : links) {
-      copyBytes(wire::payloadToFill(*link.port, bytes), from, bytes);
-      wire::publish(*link.port, static_cast<uint32_t>(bytes), binding_.signature,
-                    wire::MessageKind::kPayload, mayPost_ ? announceOutbox(*link.port, bytes) : 0);
-    }
+    for (const BoundOperand& link : links)
+      sendCopy(*link.port, from, bytes, mayPost_ ? announceOutbox(*link.port, bytes) : 0);
   }
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), from, bytes);

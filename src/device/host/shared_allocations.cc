@@ -59,6 +59,13 @@ bool SharedAllocations::tryShare(Allocation& allocation, size_t bytes) {
   return true;
 }
 
+SharedAllocations::Allocation SharedAllocations::take(Allocations::iterator found) {
+  Allocation allocation = std::move(found->second);
+  allocations_.erase(found);
+  if (allocation.fd) --segmentCount_;
+  return allocation;
+}
+
 Result<void*> SharedAllocations::allocate(size_t bytes) {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   if (bytes == 0 || bytes > SIZE_MAX - page) {
@@ -84,9 +91,7 @@ Status SharedAllocations::free(void* memory) {
     if (found == allocations_.end() || found->second.isOwn) {
       return invalidArgument("{} was not allocated here, or was freed before", memory);
     }
-    allocation = std::move(found->second);
-    allocations_.erase(found);
-    if (allocation.fd) --segmentCount_;
+    allocation = take(found);
     generation_.fetch_add(1, std::memory_order_release);
   }
   // Peers keep their mappings until they need the place; empty pages cost them nothing.
@@ -113,9 +118,7 @@ void SharedAllocations::freeOwn(const wire::SharedSegment& segment) {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(segment.start);
   if (found == allocations_.end()) return;
-  allocation = std::move(found->second);
-  allocations_.erase(found);
-  --segmentCount_;
+  allocation = take(found);
 }
 
 wire::SharedSegment SharedAllocations::find(const void* memory, size_t bytes) {

@@ -37,13 +37,15 @@ class SharedAllocations final : public SharedMemory {
     bool wasOpened = false;
     bool isOwn = false;
   };
+  using Allocations = std::map<const void*, Allocation>;
   bool tryShare(Allocation& allocation, size_t bytes);
+  Allocation take(Allocations::iterator found);
 
   // Changed under mutex_ with release, after the table.
   std::atomic<uint64_t> generation_{0};
 
   std::mutex mutex_;  // guards the rest
-  std::map<const void*, Allocation> allocations_;
+  Allocations allocations_;
   uint64_t lastSerial_ = 0;
   size_t segmentCount_ = 0;
 };

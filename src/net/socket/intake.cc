@@ -14,6 +14,8 @@ namespace {
 
 using bootstrap::IoResult;
 using bootstrap::IoState;
+using bootstrap::readSome;
+using bootstrap::setOption;
 
 constexpr size_t kMostShortBytes = 8_KiB;
 // More where short messages have come a few at a time, between others: to begin and to end costs
@@ -28,27 +30,6 @@ constexpr uint32_t kMostHeld = 8;
 // Fewer are let go when the sender may be waiting for their acknowledgement: after some 10 us.
 constexpr uint32_t kEmptyReads = 32;
 
-IoResult receive(int fd, std::span<const iovec> pieces, int flags) {
-  msghdr header{};
-  header.msg_iov = const_cast<iovec*>(pieces.data());
-  header.msg_iovlen = pieces.size();
-  for (;;) {
-    const ssize_t count = pieces.size() == 1
-                              ? ::recv(fd, pieces[0].iov_base, pieces[0].iov_len, flags)
-                              : ::recvmsg(fd, &header, flags);
-    if (count > 0)
-      return {.state = IoState::kMoved, .count = static_cast<size_t>(count), .errnoValue = 0};
-    if (count == 0) return {.state = IoState::kClosed, .count = 0, .errnoValue = 0};
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-    return {.state = IoState::kClosed, .count = 0, .errnoValue = errno};
-  }
-}
-
-bool setOption(int fd, int level, int name, int value) {
-  return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
 }  // namespace
 
 Intake::Intake() : shortBytes_(kMostShortBytes), readsBefore_(kFewestReadsBefore) {}
@@ -56,14 +37,14 @@ Intake::Intake() : shortBytes_(kMostShortBytes), readsBefore_(kFewestReadsBefore
 IoResult Intake::read(int fd, std::span<const iovec> pieces) {
   if (peeking_ == Peeking::kYes) return peek(fd, pieces);
   settle(fd);
-  const IoResult result = receive(fd, pieces, 0);
+  const IoResult result = readSome(fd, pieces);
   if (result.state == IoState::kMoved) count(fd, result.count);
   return result;
 }
 
 IoResult Intake::peek(int fd, std::span<const iovec> pieces) {
   if (held_ == kMostHeld) settle(fd);
-  const IoResult result = receive(fd, pieces, MSG_PEEK);
+  const IoResult result = readSome(fd, pieces, MSG_PEEK);
   if (result.state == IoState::kWouldBlock) countEmpty(fd);
   if (result.state != IoState::kMoved) return result;
   ++held_;

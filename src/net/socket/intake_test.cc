@@ -1,6 +1,5 @@
 #include "net/socket/intake.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -17,6 +16,7 @@
 #include "base/fd.h"
 #include "base/rng.h"
 #include "net/socket/pipe.h"
+#include "net/socket/tcp_ends_testing.h"
 
 namespace tutti::net::socket {
 namespace {
@@ -27,24 +27,10 @@ using bootstrap::IoState;
 class Intakes : public testing::Test {
  protected:
   void SetUp() override {
-    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* place = reinterpret_cast<sockaddr*>(&address);
-    ASSERT_EQ(::bind(listener.get(), place, size), 0);
-    ASSERT_EQ(::listen(listener.get(), 1), 0);
-    ASSERT_EQ(::getsockname(listener.get(), place, &size), 0);
-    sender_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(::connect(sender_.get(), place, size), 0);
-    receiver_ = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    ASSERT_TRUE(receiver_);
-    for (const int fd : {sender_.get(), receiver_.get()}) {
-      ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-      const int one = 1;
-      ASSERT_EQ(::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one), 0);
-    }
+    TcpEnds ends = connectOverTcp();
+    sender_ = std::move(ends.sender);
+    receiver_ = std::move(ends.receiver);
+    ASSERT_TRUE(sender_ && receiver_);
   }
 
   static bool canPeek() {

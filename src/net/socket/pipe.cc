@@ -303,11 +303,11 @@ IoResult Pipe::writePlain(std::span<const iovec> pieces) {
   const size_t bytes = bytesIn(pieces);
   if (pieces.size() > 1 && bytes <= kGatheredBytes) {
     alignas(kCacheLineBytes) std::array<std::byte, kGatheredBytes> line;
-    size_t at = 0;
-    for (const iovec& piece : pieces) {
-      std::memcpy(line.data() + at, piece.iov_base, piece.iov_len);
-      at += piece.iov_len;
-    }
+    std::byte* to = line.data();
+    forBytes(pieces, 0, bytes, [&to](const std::byte* from, size_t count) {
+      std::memcpy(to, from, count);
+      to += count;
+    });
     return bootstrap::writeSome(fd_.get(), std::span(line).first(bytes));
   }
   msghdr header{};
@@ -322,10 +322,8 @@ IoResult Pipe::writePlain(std::span<const iovec> pieces) {
 }
 
 void Pipe::holdAcks() {
-  const int isQuick = 0;
   // Without it messages are later, not lost.
-  [[maybe_unused]] const int ignored =
-      ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_QUICKACK, &isQuick, sizeof isQuick);
+  bootstrap::setOption(fd_.get(), IPPROTO_TCP, TCP_QUICKACK, 0);
 }
 
 bool Pipe::hasMore() const { return seal_ && seal_->hasMore(); }

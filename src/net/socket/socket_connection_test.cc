@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/socket_address.h"
+#include "net/socket/tcp_ends_testing.h"
 
 namespace tutti::net::socket {
 namespace {
@@ -294,18 +295,12 @@ INSTANTIATE_TEST_SUITE_P(Bytes, SocketConnectionsOverTcp, testing::Values(8, 300
 
 TEST_P(SocketConnectionsOverTcp, AnswerShortMessagesWithFewerPacketsThanMessages) {
   const uint32_t bytes = GetParam();
-  const UniqueFd listener =
-      bootstrap::listenOn(bootstrap::SocketAddress::parse("127.0.0.1:0").value()).value();
-  UniqueFd out = bootstrap::startConnect(bootstrap::localAddress(listener.get())).fd;
-  pollfd coming{.fd = listener.get(), .events = POLLIN, .revents = 0};
-  ASSERT_EQ(::poll(&coming, 1, 10'000), 1);
-  UniqueFd in(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  ASSERT_TRUE(out && in);
-  bootstrap::setTcpOptions(out.get(), std::chrono::seconds(10));
-  const int receiver = in.get();
+  TcpEnds ends = connectOverTcp();
+  ASSERT_TRUE(ends.sender && ends.receiver);
+  const int receiver = ends.receiver.get();
   std::vector<Pipe> left, right;
-  left.emplace_back(std::move(out));
-  right.emplace_back(std::move(in));
+  left.emplace_back(std::move(ends.sender));
+  right.emplace_back(std::move(ends.receiver));
   SocketConnection sending(std::move(left), "rank 1 at nowhere:1");
   SocketConnection receiving(std::move(right), "rank 0 at nowhere:0");
   constexpr uint32_t kMessages = 60;

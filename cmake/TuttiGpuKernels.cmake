@@ -1,5 +1,6 @@
-# The GPU kernels: one fatbin for each element type's reductions and one for what only moves bytes, embedded into the
-# library and loaded by the driver when first used. Nothing of CUDA's runtime is compiled or linked.
+# The GPU kernels: one fatbin for each element type's reductions and one for what only moves bytes, and as many of the
+# general executor, embedded into the library and loaded by the driver when first used. Nothing of CUDA's runtime is
+# compiled or linked.
 set(TUTTI_GPU_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for; the last one also as PTX, for later ones")
 option(TUTTI_GPU_KERNELS "Compile the GPU kernels where nvcc is found" OFF)
 if(NOT TUTTI_GPU_KERNELS OR NOT TUTTI_CUDA_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
@@ -10,6 +11,8 @@ set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/src/kernels/cuda)
 set(gpu_out ${CMAKE_BINARY_DIR}/gpu)
 file(MAKE_DIRECTORY ${gpu_out})
 file(GLOB gpu_headers CONFIGURE_DEPENDS ${gpu_dir}/*.cuh)
+list(APPEND gpu_headers ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_work.h ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_program.h
+            ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_fold.h ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/types.h)
 set(gpu_flags -std=c++20 -O3 --fatbin --expt-relaxed-constexpr -I${CMAKE_CURRENT_SOURCE_DIR}/src -Xfatbin=-compress-all --compress-mode=size)
 foreach(architecture ${TUTTI_GPU_ARCHITECTURES})
   list(APPEND gpu_flags -gencode=arch=compute_${architecture},code=sm_${architecture})
@@ -25,11 +28,13 @@ set(gpu_entries "")
 
 function(tutti_gpu_image source name)
   set(image ${gpu_out}/${name}.fatbin)
+  set(headers ${gpu_headers})
+  if(NOT source STREQUAL program.cu)
+    list(REMOVE_ITEM headers ${gpu_dir}/program.cuh ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_program.h)
+  endif()
   add_custom_command(OUTPUT ${image}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${gpu_flags} ${ARGN} ${gpu_dir}/${source} -o ${image}
-    DEPENDS ${gpu_dir}/${source} ${gpu_headers} ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_work.h
-            ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_fold.h
-            ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/types.h
+    DEPENDS ${gpu_dir}/${source} ${headers}
     COMMENT "Compiling GPU kernels: ${name}" VERBATIM)
   set(symbol tuttiGpuImage_${name})
   string(APPEND gpu_listing "asm(\".section .rodata\\n.balign 16\\n.hidden ${symbol}\\n.hidden ${symbol}End\\n"
@@ -44,6 +49,10 @@ foreach(type ${gpu_types})
   tutti_gpu_image(fold.cu fold_${type} -DTUTTI_ELEMENT=${type})
 endforeach()
 tutti_gpu_image(move.cu move)
+foreach(type ${gpu_types})
+  tutti_gpu_image(program.cu program_${type} -DTUTTI_ELEMENT=${type})
+endforeach()
+tutti_gpu_image(program.cu program_move)
 set(gpu_shared_entries "${gpu_entries}")
 tutti_gpu_image(step.cu step)
 

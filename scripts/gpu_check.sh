@@ -4,8 +4,8 @@
 # installed; the kernels under compute-sanitizer; and how long they take beside NCCL, where there is one, as a table and a picture.
 #
 #   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
-#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), hosts, direct (GPUDirect, over the
-#   plug-in of the tests), death, torch, sanitize, bench
+#   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), programs (the general executor: many
+#   ranks, named algorithms), hosts, direct (GPUDirect, over the plug-in of the tests), death, torch, sanitize, bench
 #
 # Goes on after a failure; one line a step, with the end of its log where it failed, and LOGS/steps.json of all. Exit code 1 if
 # any did. `bench` writes times.csv and times.svg to LOGS; TUTTI_PEER_LIBRARY is the other libnccl.so.2, else the Python package's.
@@ -13,7 +13,7 @@ set -uo pipefail
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}
 parts=${*:3}
-parts=${parts:-one all hosts direct death torch sanitize bench}
+parts=${parts:-one all programs hosts direct death torch sanitize bench}
 here=$(cd "$(dirname "$0")/.." && pwd)
 library=$build/lib/libnccl.so.2
 mkdir -p "$logs"
@@ -76,6 +76,24 @@ behaviour() {
     "$build/bin/test_gpu" --gtest_filter='Registration.*'
 }
 
+# Algorithms that no kernel has by hand, and more ranks than those know.
+programs() {
+  local algorithm ranks=$((gpus > 1 ? gpus : 4))
+  perf "12 ranks, threads" -t 12
+  types "12 ranks, threads" -t 12
+  step "11 ranks, processes all_reduce" 90 "$build/bin/tutti" perf all_reduce -n 11 -b 8 -e 1M -f 64 --min-time 0.002 -w 1 -T 80
+  behaviour 9
+  for algorithm in ring tree pat doubling; do
+    NCCL_ALGO=$algorithm step "$algorithm, $ranks ranks all_reduce" 60 "$build/bin/tutti" perf all_reduce -t $ranks -b 8 -e 128M -f 16 --min-time 0.002 -T 50
+  done
+  NCCL_ALGO=ring types "ring, $ranks ranks" -t $ranks
+  for algorithm in ring pat; do
+    NCCL_ALGO=$algorithm step "$algorithm, $ranks ranks all_gather" 60 "$build/bin/tutti" perf all_gather -t $ranks -b 8 -e 128M -f 16 --min-time 0.002 -T 50
+    NCCL_ALGO=$algorithm step "$algorithm, $ranks ranks reduce_scatter" 60 "$build/bin/tutti" perf reduce_scatter -t $ranks -b 8 -e 128M -f 16 --min-time 0.002 -T 50
+  done
+  NCCL_ALGO=ring,tree step "tree, $ranks ranks broadcast" 60 "$build/bin/tutti" perf broadcast -t $ranks -b 8 -e 32M -f 16 -r all --min-time 0.002 -T 50
+}
+
 # hosts NAME OPTIONS...: hosts_check.py.
 hosts() {
   step "$1" 120 python3 "$here/tests/gpu/hosts_check.py" "$build" "${@:2}"
@@ -94,7 +112,7 @@ torch() {
 
 # The kernels alone, each type's in its short form; several ranks on one GPU.
 sanitize() {
-  local sanitizer
+  local sanitizer tool ranks options algorithm
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
   if [ -z "$sanitizer" ]; then
     echo "skip  compute-sanitizer is not installed"
@@ -105,6 +123,13 @@ sanitize() {
     step "$tool, $ranks ranks${options:+ $options}" 300 "$sanitizer" --tool "$tool" --error-exitcode 1 \
       "$build/bin/gpu_kernels_bench" check --ranks "$ranks" --short --timeout-ms 60000 $options
   done <<<$'memcheck 2\nmemcheck 4\nracecheck 2\nsynccheck 2\nmemcheck 4 --shared\nracecheck 4 --shared'
+  for tool in memcheck racecheck synccheck; do
+    for algorithm in ring twoshot; do
+      # Of two ranks two-shot is a program, too.
+      NCCL_ALGO=$algorithm TUTTI_GPU_WAIT_MS=60000 step "$tool, 2 ranks by the program of $algorithm" 300 "$sanitizer" --tool $tool \
+        --error-exitcode 1 "$build/bin/tutti" perf all_reduce -t 2 -b 8 -e 1M -f 64 --iters 1 -w 0 -d half -T 250
+    done
+  done
 }
 
 # How long the kernels take on 2 and 4 GPUs, and another library's in turn.
@@ -161,6 +186,7 @@ for part in $parts; do
       behaviour "$gpus"
       behaviour $((2 * gpus))
       ;;
+    programs) programs ;;
     hosts)
       hosts "2 hosts, each collective" 2 2
       hosts "2 hosts, 4 ranks, each collective" 4 2

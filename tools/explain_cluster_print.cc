@@ -8,7 +8,7 @@
 #include "schedule/schedule.h"
 #include "tools/explain_cluster.h"
 #include "tools/terminal.h"
-#include "wire/gpu_work.h"
+#include "wire/gpu_program.h"
 
 namespace tutti::tools {
 namespace {
@@ -98,7 +98,7 @@ void printOwn(const ClusterExplanation& explanation) {
     fmt::print(
         "  tutti    through host memory, as CPU ranks do: its kernels take up to {} GPUs of one "
         "node that reach each other's memory\n",
-        wire::kGpuMaxRanks);
+        wire::kGpuProgramRanks);
     if (!explanation.direct.empty()) {
       fmt::print("           GPUDirect of rank {}, if the network has it: {}\n",
                  index(explanation.call.rank), explanation.direct);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/gpu_catalog.h"
+#include "kernels/gpu_program.h"
 #include "plan/plan.h"
 #include "schedule/schedule.h"
 #include "sim/estimate_call.h"
@@ -30,6 +31,18 @@ bool allReachEachOther(const topology::Topology& machine) {
   });
 }
 
+// Of more ranks than kernels know.
+std::optional<OwnGpuWay> asProgram(const kernels::cuda::GpuRequest& request) {
+  const auto ways = kernels::cuda::programWays(request);
+  if (ways.empty()) return std::nullopt;
+  const kernels::cuda::GpuChoice choice = kernels::cuda::programKernel(request, ways.front());
+  return OwnGpuWay{.algorithm = choice.algorithm,
+                   .protocol = choice.protocol,
+                   .kernel = choice.kernel,
+                   .blocks = choice.blocks,
+                   .threads = choice.threads};
+}
+
 double timeOf(const GpuCall& call, uint64_t count) {
   const plan::Agreement agreement{
       .rankCount = call.rankCount, .geometry = {}, .algorithms = {}, .isOneHost = true};
@@ -50,8 +63,9 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
       isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)
           ? asTransfers(request, call.bytes / blocks)
           : kernels::cuda::choose(request);
-  const bool isFit = choice && call.rankCount <= wire::kGpuMaxRanks;
-  if (!isFit || !allReachEachOther(machine)) return std::nullopt;
+  if (!allReachEachOther(machine)) return std::nullopt;
+  if (call.rankCount > wire::kGpuMaxRanks) return asProgram(request);
+  if (!choice) return std::nullopt;
   const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
   return OwnGpuWay{.algorithm = choice->algorithm,
                    .protocol = choice->protocol,

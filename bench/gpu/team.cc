@@ -125,7 +125,7 @@ CUfunction Member::function(int image, const char* name) {
 }
 
 void Member::loadAll() {
-  for (int image = 0; image < kernels::cuda::kImageCount; ++image) {
+  for (int image = 0; image < kernels::cuda::kProgramImages; ++image) {
     for (const char* name : kernels::cuda::kernelNames(image, team_.ranks())) {
       if (name != nullptr) function(image, name);
     }
@@ -134,7 +134,7 @@ void Member::loadAll() {
 
 void Member::warmUp() {
   makeCurrent();
-  for (int image = 0; image < kernels::cuda::kImageCount; ++image) {
+  for (int image = 0; image < kernels::cuda::kProgramImages; ++image) {
     for (const char* name : kernels::cuda::kernelNames(image, team_.ranks())) {
       if (name == nullptr) continue;
       GpuChoice choice = kernels::cuda::transferKernel();

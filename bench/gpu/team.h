@@ -130,7 +130,7 @@ class Member {
     std::array<CUfunction, std::tuple_size_v<kernels::cuda::KernelNames>> functions{};
     kernels::cuda::KernelNames names{};
   };
-  std::array<Loaded, kernels::cuda::kImageCount> loaded_{};
+  std::array<Loaded, kernels::cuda::kProgramImages> loaded_{};
 };
 
 uint32_t signatureOf(const Job& job);

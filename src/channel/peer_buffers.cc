@@ -37,8 +37,7 @@ PeerBuffers::~PeerBuffers() {
   }
   for (auto& [key, mapped] : mapped_) {
     // Copies of a graph may come when nobody is there to hold them back.
-    if (mapped.isKept) [[maybe_unused]]
-      const auto* forGood = mapped.memory.release();
+    if (mapped.isKept) parts_.accelerator.keepForGood(std::move(mapped.memory));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 // its mapping.
 constexpr size_t kCheckOffset = wire::kGpuControlBytes - 1024;
 static_assert(sizeof(wire::GpuControl) <= kCheckOffset);
-static_assert((1 + wire::kGpuMaxRanks) * sizeof(uint64_t) <= 1024);
+static_assert((1 + wire::kGpuProgramRanks) * sizeof(uint64_t) <= 1024);
 
 constexpr size_t checkOffset(size_t place) { return kCheckOffset + place * sizeof(uint64_t); }
 
@@ -60,7 +60,7 @@ Result<PeerSegments::Shared> PeerSegments::connect(const Parts& parts) {
 
 Result<PeerSegments::Announcement> PeerSegments::announce() {
   Announcement announcement;
-  TUTTI_TRY_ASSIGN(own_, parts_.accelerator.makeMemory(wire::kGpuSegmentBytes));
+  TUTTI_TRY_ASSIGN(own_, parts_.accelerator.makeMemory(wantedBytes_));
   parts_.rng.fill(std::as_writable_bytes(std::span(&announcement.checkWord, 1)));
   auto* base = static_cast<std::byte*>(own_->address());
   TUTTI_TRY(parts_.accelerator.copy(base + checkOffset(0), &announcement.checkWord,
@@ -88,14 +88,22 @@ Status PeerSegments::mapAll(const std::vector<Announcement>& announcements) {
                                    "why",
                                    peer, textOf(parts_.peers[peer].hostName)));
     }
-    if (announcement.bytes < wire::kGpuSegmentBytes) {
+    if (announcement.bytes < wantedBytes_) {
       return remoteError("rank {} ({}) announces a segment of {} bytes; {} are wanted", peer,
-                         textOf(parts_.peers[peer].hostName), announcement.bytes,
-                         wire::kGpuSegmentBytes);
+                         textOf(parts_.peers[peer].hostName), announcement.bytes, wantedBytes_);
     }
     if (Status status = mapOne(peer, announcement); !status.ok()) return pairFailure(peer, status);
   }
-  return {};
+  return parts_.hasPrograms ? writeTable() : Status();
+}
+
+// Where each rank's area of programs is: too much for a kernel's parameter.
+Status PeerSegments::writeTable() {
+  const size_t offset = wire::gpuProgramOffset(static_cast<int32_t>(addresses_.size()));
+  std::vector<std::byte*> areas;
+  for (std::byte* address : addresses_) areas.push_back(address + offset);
+  std::byte* own = areas[static_cast<size_t>(index(self()))];
+  return parts_.accelerator.copy(own, areas.data(), areas.size() * sizeof(std::byte*));
 }
 
 Status PeerSegments::mapOne(size_t peer, const Announcement& announcement) {

@@ -5,10 +5,10 @@
 // communicator can wait yet, and nothing is left to do inside a capture.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "bootstrap/handoff.h"
 #include "bootstrap/peer_info.h"
 #include "device/accelerator.h"
+#include "wire/gpu_program.h"
 #include "wire/gpu_work.h"
 
 namespace tutti::channel {
@@ -31,6 +32,7 @@ class PeerSegments {
     const std::vector<bootstrap::PeerInfo>& peers;  // by rank
     device::Accelerator& accelerator;
     std::chrono::milliseconds timeout;
+    bool hasPrograms = false;  // wire::gpuSegmentBytes(); the same on all ranks
     Rng& rng = systemRng();
   };
 
@@ -47,7 +49,7 @@ class PeerSegments {
   PeerSegments& operator=(const PeerSegments&) = delete;
 
   // Of every rank, as this rank's kernels use it.
-  const std::array<std::byte*, wire::kGpuMaxRanks>& addresses() const { return addresses_; }
+  std::span<std::byte* const> addresses() const { return addresses_; }
   size_t ownBytes() const { return own_->bytes(); }
   uint32_t* aliveWords() const { return static_cast<wire::GpuControl*>(own_->address())->alive; }
 
@@ -60,20 +62,26 @@ class PeerSegments {
     uint32_t code = 0;       // of the failure, if the rank has no segment
   };
 
-  explicit PeerSegments(const Parts& parts) : parts_(parts) {}
+  explicit PeerSegments(const Parts& parts)
+      : parts_(parts),
+        wantedBytes_(
+            wire::gpuSegmentBytes(static_cast<int32_t>(parts.peers.size()), parts.hasPrograms)),
+        addresses_(parts.peers.size()) {}
   Rank self() const { return parts_.bootstrap.rank(); }
   Result<Announcement> announce();
   Status mapAll(const std::vector<Announcement>& announcements);
   Status mapOne(size_t peer, const Announcement& announcement);
+  Status writeTable();
   Status checkMapping(size_t peer, const Announcement& announcement);
   Status pairFailure(size_t peer, const Status& reason) const;
 
   const Parts parts_;
+  const size_t wantedBytes_;
   std::unique_ptr<device::DeviceMemory> own_;
   bootstrap::HandoffToken token_{};
   bool isOffered_ = false;
   std::vector<std::unique_ptr<device::DeviceMemory>> mapped_;  // of peers, by rank
-  std::array<std::byte*, wire::kGpuMaxRanks> addresses_{};
+  std::vector<std::byte*> addresses_;
 };
 
 }  // namespace tutti::channel

@@ -110,11 +110,43 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   return canReadProcesses(records, own) ? Reading::kByKernel : Reading::kNone;
 }
 
+// All ranks find the same: kernels of different shapes would wait for each other.
+launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
+  launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
+  limits.prefersEngines = std::ranges::all_of(
+      records, [](const InitRecord& record) { return record.prefersEngines != 0; });
+  for (const InitRecord& record : records) {
+    const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
+    limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
+    limits.maxBlocks = std::min(limits.maxBlocks, std::max(1, record.maxBlocks));
+  }
+  return limits;
+}
+
+// What users have to say of kernels.
+struct GpuWishes {
+  const std::string& algorithms;
+  const std::string& protocols;
+  std::shared_ptr<plan::Tuner> tuner;  // shared by all that choose
+};
+void addWishes(launch::GpuLimits& limits, const GpuWishes& wishes) {
+  limits.algorithms = wishes.algorithms;
+  limits.protocols = wishes.protocols;
+  limits.tuner = wishes.tuner;
+  limits.hasPrograms = launch::needsPrograms(limits);
+}
+
 // Why GPU ranks cannot write into each other's memory; empty where they may try to. All ranks find
 // the same.
 std::string obstacleToPeers(const std::vector<InitRecord>& records) {
-  if (records.size() > static_cast<size_t>(wire::kGpuMaxRanks))
-    return fmt::format("{} ranks, of which kernels take {}", records.size(), wire::kGpuMaxRanks);
+  if (records.size() > static_cast<size_t>(wire::kGpuProgramRanks))
+    return fmt::format("{} ranks, of which kernels take {}", records.size(),
+                       wire::kGpuProgramRanks);
+  const auto rankCount = static_cast<int32_t>(records.size());
+  const int32_t sharers = limitsOf(records).ranksPerDevice;
+  const int32_t most = kernels::cuda::mostProgramSharers(rankCount);
+  if (rankCount > wire::kGpuMaxRanks && sharers > most)
+    return fmt::format("{} ranks share a GPU, of {} ranks {} can", sharers, rankCount, most);
   for (const InitRecord& record : records) {
     if (record.peer.hostHash != records.front().peer.hostHash) {
       return fmt::format("rank 0 is on host {}, rank {} on host {}",
@@ -127,19 +159,6 @@ std::string obstacleToPeers(const std::vector<InitRecord>& records) {
       return fmt::format("NCCL_P2P_DISABLE=1 on rank {}", record.peer.rank);
   }
   return {};
-}
-
-// All ranks find the same: kernels of different shapes would wait for each other.
-launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
-  launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
-  limits.prefersEngines = std::ranges::all_of(
-      records, [](const InitRecord& record) { return record.prefersEngines != 0; });
-  for (const InitRecord& record : records) {
-    const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
-    limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
-    limits.maxBlocks = std::min(limits.maxBlocks, std::max(1, record.maxBlocks));
-  }
-  return limits;
 }
 
 std::vector<RankCpus> cpusOf(const std::vector<InitRecord>& records) {
@@ -344,9 +363,7 @@ Status Communicator::agree() {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }
   agreement.tuner = tunerOf(process_, id_, graph_);
-  gpuLimits_.algorithms = algorithms;
-  gpuLimits_.protocols = protocols;
-  gpuLimits_.tuner = agreement.tuner;
+  addWishes(gpuLimits_, {algorithms, protocols, agreement.tuner});
   TUTTI_TRY(agreeOnNetwork(offersOf(records), agreement));
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);

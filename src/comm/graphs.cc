@@ -133,10 +133,14 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
     std::string line, last;
     for (int power = kFirstPower; power <= kLastPower; ++power) {
       const uint64_t bytes = uint64_t{1} << power;
-      const auto choice = kernels::cuda::choose(chooser.requestFor(
-          {.collective = collective, .count = divideUp(bytes, blocks * sizeof(float))}));
+      const auto decision = chooser.decisionFor(
+          {.collective = collective, .count = divideUp(bytes, blocks * sizeof(float))});
+      const auto choice = decision.program
+                              ? kernels::cuda::programKernel(decision.request, *decision.program)
+                              : kernels::cuda::choose(decision.request);
       if (!choice) break;
-      std::string taken = fmt::format("{} by {}", choice->algorithm, choice->protocol);
+      std::string taken = fmt::format("{} by {}{}", choice->algorithm, choice->protocol,
+                                      decision.program ? ", as a program" : "");
       if (taken == last) continue;
       line += line.empty() ? taken : fmt::format(", {} from {} bytes", taken, bytes);
       last = std::move(taken);

@@ -117,6 +117,8 @@ TEST(Choices, AreToldForEachCollective) {
 TEST(Choices, OfGpuRanksNameAlgorithmAndProtocol) {
   EXPECT_THAT(describeChoices(launch::GpuBatcher::Limits{.rankCount = 4}),
               HasSubstr("AllReduce      oneshot by lines"));
+  EXPECT_THAT(describeChoices(launch::GpuBatcher::Limits{.rankCount = 12, .hasPrograms = true}),
+              HasSubstr("AllReduce      oneshot by lines, as a program, "));
 }
 
 }  // namespace

@@ -244,7 +244,8 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
                                                    .handoff = process_.handoff(),
                                                    .peers = peers_,
                                                    .accelerator = *device_.accelerator(),
-                                                   .timeout = process_.networkOptions().timeout}));
+                                                   .timeout = process_.networkOptions().timeout,
+                                                   .hasPrograms = gpuLimits_.hasPrograms}));
   noPeersReason_ = std::move(shared.obstacle);
   return std::move(shared.segments);
 }

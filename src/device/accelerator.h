@@ -137,6 +137,10 @@ class Accelerator {
   virtual int relaxCapture() = 0;
   virtual void restoreCapture(int mode) = 0;
 
+  // What a graph of the user's may still use: nobody tells when a graph is gone, so it stays as
+  // long as this object.
+  virtual void keepForGood(std::shared_ptr<const void> object) = 0;
+
   virtual ~Accelerator() = default;
 };
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "device/accelerator.h"
 
@@ -44,9 +46,14 @@ class EmptyAccelerator : public Accelerator {
   Capture captureOf(void*) override { return {}; }
   int relaxCapture() override { return 0; }
   void restoreCapture(int) override {}
+  void keepForGood(std::shared_ptr<const void> object) override {
+    kept_.push_back(std::move(object));
+  }
 
  private:
   static Status none() { return internalError("the test's accelerator has no such thing"); }
+
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 }  // namespace tutti::device

@@ -111,10 +111,13 @@ wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice);
 
 // Images 0 … kDataTypeCount-1 hold the reductions of that type, kMoveImage what only moves bytes.
 inline constexpr int32_t kMoveImage = kDataTypeCount;
-inline constexpr int32_t kImageCount = kDataTypeCount + 1;
+// The same again of the general executor (gpu_program.h), of which only some communicators load
+// any.
+inline constexpr int32_t kProgramImages = kDataTypeCount + 1;
+inline constexpr int32_t kImageCount = 2 * kProgramImages;
 
-// The kernels of an image that a communicator of so many ranks may run: all names that choose() and
-// transferKernel() give. Null at the end where there are fewer.
+// The kernels of an image that a communicator of so many ranks may run: all names that choose(),
+// transferKernel() and gpu_program.h give. Null at the end where there are fewer.
 using KernelNames = std::array<const char*, 5>;
 KernelNames kernelNames(int32_t image, int32_t rankCount);
 

@@ -28,10 +28,14 @@ uint32_t signatureOf(const Call& call) {
 
 }  // namespace
 
-GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits)
-    : limits_(limits), chooser_(limits) {
+GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits,
+                       const wire::GpuProgramView& programs)
+    : limits_(limits), chooser_(limits), programView_(programs) {
   launch_.view = view;
   transfers_.view = engines_.gate.view = engines_.own.view = view;
+  if (!isForPrograms()) return;
+  programTransfers_ = std::make_unique<wire::GpuProgramTransfers>();
+  programTransfers_->view = programs;
 }
 
 Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, const Emit& emit,
@@ -78,7 +82,9 @@ bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
 }
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
-  const auto request = chooser_.requestFor(call.shape);
+  const GpuChooser::Decision decision = chooser_.decisionFor(call.shape);
+  if (decision.program) return addProgram(call, decision, emit);
+  const kernels::cuda::GpuRequest& request = decision.request;
   if (kernels::cuda::goesByEngines(request)) {
     TUTTI_TRY_ASSIGN(const bool isTaken, addByEngines(call, request, emit));
     if (isTaken) return {};
@@ -87,7 +93,7 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   auto choice = kernels::cuda::choose(request);
   if (!choice) {
     return invalidUsage("{} among {} GPU ranks: this build's kernels take up to {}",
-                        name(call.shape.collective), limits_.rankCount, wire::kGpuMaxRanks);
+                        name(call.shape.collective), limits_.rankCount, wire::kGpuProgramRanks);
   }
   wire::GpuReach reach{};
   const char* sharing = kernels::cuda::kernelThatShares(request, *choice);
@@ -123,6 +129,37 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
     next.reach = static_cast<int8_t>(launch_.reachCount++);
   }
   return {};
+}
+
+// In a launch of its own.
+Status GpuBatcher::addProgram(const Call& call, const GpuChooser::Decision& decision,
+                              const Emit& emit) {
+  constexpr size_t kMostKept = 256;
+  TUTTI_TRY(flush(emit));
+  const plan::CallShape& shape = call.shape;
+  const int32_t root = hasRoot(shape.collective) ? index(shape.peer) : 0;
+  if (programs_.size() >= kMostKept) programs_.clear();
+  auto& launch = programs_[ProgramKey{shape.collective, shape.type, shape.count, root}];
+  if (launch == nullptr) {
+    launch = std::make_unique<wire::GpuProgramLaunch>();
+    launch->view = programView_;
+    kernels::cuda::fillProgram(decision.request, *decision.program,
+                               {.rank = Rank{programView_.rank}, .root = Rank{root}}, *launch);
+  }
+  if (launch->call.wordCount == 0) {
+    return internalError("{} by {} among {} ranks has no room in a launch", name(shape.collective),
+                         decision.program->algorithm->name, limits_.rankCount);
+  }
+  wire::GpuProgramCall& next = launch->call;
+  next.input = static_cast<const std::byte*>(call.input);
+  next.output = static_cast<std::byte*>(call.output);
+  next.op = shape.op;
+  next.scalarAddress = call.preScaleAddress;
+  std::memcpy(&next.scalar, call.preScale.bytes, sizeof next.scalar);
+  next.signature = signatureOf(call);
+  return emit({.program = launch.get(),
+               .choice = kernels::cuda::programKernel(decision.request, *decision.program),
+               .blocks = decision.program->blocks});
 }
 
 Status GpuBatcher::flush(const Emit& emit) {
@@ -259,6 +296,34 @@ void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& pa
   blocks_ += next.blocks;
 }
 
+void GpuBatcher::addProgramTransfer(const Call& call, const std::byte* source) {
+  wire::GpuProgramTransfers& launch = *programTransfers_;
+  const bool isSend = call.shape.collective == Collective::kSend && source == nullptr;
+  if (source != nullptr) launch.source = source;
+  wire::GpuProgramTransfer& next = launch.transfers[launch.transferCount++];
+  next = {};
+  next.buffer = static_cast<std::byte*>(isSend ? const_cast<void*>(call.input) : call.output);
+  next.bytes = bytesOf(call);
+  next.signature = signatureOf(call);
+  next.firstBlock = static_cast<uint16_t>(blocks_);
+  next.peerAndKind =
+      static_cast<uint8_t>(index(call.shape.peer) | (isSend ? wire::kGpuProgramSends : 0));
+  next.blocks = static_cast<uint8_t>(
+      kernels::cuda::programTransferBlocks(chooser_.requestFor(call.shape), next.bytes));
+  blocks_ += next.blocks;
+}
+
+Status GpuBatcher::emitRound(const Emit& emit) {
+  if (!isForPrograms()) {
+    if (transfers_.transferCount == 0) return {};
+    return emitTransfers(emit, kernels::cuda::transferKernel());
+  }
+  if (programTransfers_->transferCount == 0) return {};
+  return emit({.programTransfers = programTransfers_.get(),
+               .choice = kernels::cuda::programTransferKernel(),
+               .blocks = blocks_});
+}
+
 Status GpuBatcher::emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice) {
   choice.startsEarly = kernels::cuda::startsEarly(blocks_, limits_.ranksPerDevice);
   return emit(
@@ -268,12 +333,16 @@ Status GpuBatcher::emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choi
 // One launch with the round's send to and receive from each peer; false when there is none.
 Result<bool> GpuBatcher::transferRound(std::span<const StreamCall> calls, int32_t round,
                                        const Emit& emit) {
-  std::array<int32_t, wire::kGpuMaxRanks> sends{};
-  std::array<int32_t, wire::kGpuMaxRanks> receives{};
+  std::array<int32_t, wire::kGpuProgramRanks> sends{};
+  std::array<int32_t, wire::kGpuProgramRanks> receives{};
+  const auto add = [this](const Call& call, const std::byte* source) {
+    isForPrograms() ? addProgramTransfer(call, source) : addTransfer(call, source);
+  };
   const Call* selfSend = nullptr;
   const Call* selfReceive = nullptr;
   bool isMore = false;
   transfers_.transferCount = 0;
+  if (isForPrograms()) programTransfers_->transferCount = 0;
   blocks_ = 0;
   for (const StreamCall& item : calls) {
     const Call& call = *item.call;
@@ -286,13 +355,12 @@ Result<bool> GpuBatcher::transferRound(std::span<const StreamCall> calls, int32_
     if (index(call.shape.peer) == launch_.view.rank) {
       (isSend ? selfSend : selfReceive) = &call;
     } else {
-      addTransfer(call, nullptr);
+      add(call, nullptr);
     }
   }
   if (selfSend != nullptr && selfReceive != nullptr && selfSend->input != selfReceive->output)
-    addTransfer(*selfReceive, static_cast<const std::byte*>(selfSend->input));
-  if (transfers_.transferCount != 0)
-    TUTTI_TRY(emitTransfers(emit, kernels::cuda::transferKernel()));
+    add(*selfReceive, static_cast<const std::byte*>(selfSend->input));
+  TUTTI_TRY(emitRound(emit));
   return isMore;
 }
 

@@ -9,12 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
+#include <tuple>
 
 #include "base/status.h"
 #include "kernels/gpu_catalog.h"
 #include "launch/call.h"
 #include "launch/gpu_chooser.h"
+#include "wire/gpu_program.h"
 #include "wire/gpu_work.h"
 
 namespace tutti::launch {
@@ -34,19 +38,30 @@ struct EngineWork {
   Copy ownByEngine;
 };
 
-// Where one launch of a batch goes: exactly one of the first two is set.
+// One launch of a batch: exactly one of the first four is set.
 struct GpuBatch {
   const wire::GpuLaunch* collectives = nullptr;
   const wire::GpuTransfers* transfers = nullptr;
+  const wire::GpuProgramLaunch* program = nullptr;
+  const wire::GpuProgramTransfers* programTransfers = nullptr;
   const EngineWork* engines = nullptr;  // before the transfers, or null
   kernels::cuda::GpuChoice choice{};    // kernel and image
   int32_t blocks = 0;
+
+  // Of the kernel.
+  const void* argument() const {
+    if (collectives != nullptr) return collectives;
+    if (transfers != nullptr) return transfers;
+    return program != nullptr ? static_cast<const void*>(program) : programTransfers;
+  }
 };
 
 class GpuBatcher {
  public:
   using Limits = GpuLimits;  // equal for all calls of a communicator
-  GpuBatcher(const wire::GpuView& view, const Limits& limits);
+  // `programs`: where some call goes as one.
+  GpuBatcher(const wire::GpuView& view, const Limits& limits,
+             const wire::GpuProgramView& programs = {});
 
   // Hands each launch to `emit`, in order. The batch is valid during the call. `number` of a
   // collective goes into its signature: pass the sequence number of the first.
@@ -61,10 +76,13 @@ class GpuBatcher {
 
  private:
   Status addCollective(const Call& call, const Emit& emit);
+  Status addProgram(const Call& call, const GpuChooser::Decision& decision, const Emit& emit);
   bool findReach(const Call& call, wire::GpuReach& reach) const;
   Status flush(const Emit& emit);
   Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
   Status emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice);
+  Status emitRound(const Emit& emit);
+  bool isForPrograms() const { return limits_.rankCount > wire::kGpuMaxRanks; }
   Status addParts(const Call& call, const kernels::cuda::GpuRequest& request, const Emit& emit);
   Result<bool> addByEngines(const Call& call, const kernels::cuda::GpuRequest& request,
                             const Emit& emit);
@@ -72,6 +90,7 @@ class GpuBatcher {
   void copyBeside(const kernels::cuda::TransferPart& part, const kernels::cuda::GpuRequest& request,
                   uint64_t bytes);
   void addTransfer(const Call& call, const std::byte* source);
+  void addProgramTransfer(const Call& call, const std::byte* source);
   void addPart(const Call& call, const kernels::cuda::TransferPart& part,
                const kernels::cuda::TransferShape& shape);
   const Limits limits_;
@@ -81,7 +100,12 @@ class GpuBatcher {
   wire::GpuLaunch launch_{};
   wire::GpuTransfers transfers_{};
   EngineWork engines_{};
-  kernels::cuda::GpuChoice choice_{};  // of the calls in launch_
+  // Written once a shape and root.
+  using ProgramKey = std::tuple<Collective, DataType, uint64_t, int32_t>;
+  std::map<ProgramKey, std::unique_ptr<wire::GpuProgramLaunch>> programs_;
+  wire::GpuProgramView programView_{};
+  std::unique_ptr<wire::GpuProgramTransfers> programTransfers_;  // where isForPrograms()
+  kernels::cuda::GpuChoice choice_{};                            // of the calls in launch_
   int32_t blocks_ = 0;
   int32_t nextBlock_ = 0;  // of launch_, where the next call may go
 };

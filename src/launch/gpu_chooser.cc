@@ -53,12 +53,33 @@ Protocol protocolOf(const GpuChoice& choice) {
   return choice.shape == wire::GpuAlgorithm::kTwoShot ? Protocol::kLl128 : Protocol::kLl;
 }
 
+// By the collectives' shortest and longest calls, whose kernels are all that there are.
+bool needsPrograms(const GpuLimits& limits) {
+  if (limits.rankCount > wire::kGpuMaxRanks) return limits.rankCount <= wire::kGpuProgramRanks;
+  const GpuChooser chooser(limits);
+  if (limits.rankCount < 2 || chooser.algorithms_.allowsEverything()) return false;
+  for (int32_t i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    const auto allows = [&](const plan::CallShape& shape,
+                            const std::vector<GpuChooser::Way>& ways) {
+      return std::ranges::any_of(ways,
+                                 [&](const auto& way) { return chooser.isAllowed(shape, way); });
+    };
+    for (const uint64_t count : {uint64_t{1}, uint64_t{1} << 28}) {
+      const plan::CallShape shape{.collective = collective, .count = count};
+      if (isPointToPoint(collective) || allows(shape, chooser.kernelWays(shape))) continue;
+      if (allows(shape, chooser.programWays(shape))) return true;
+    }
+  }
+  return false;
+}
+
 GpuChooser::GpuChooser(const GpuLimits& limits)
     : limits_(limits),
       algorithms_(limits.algorithms),
       protocols_(limits.protocols),
       isFree_(limits.tuner == nullptr && algorithms_.allowsEverything() &&
-              protocols_.allowsEverything()) {}
+              protocols_.allowsEverything() && limits.rankCount <= wire::kGpuMaxRanks) {}
 
 GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
   return {.collective = shape.collective,
@@ -71,8 +92,8 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .prefersEngines = limits_.prefersEngines};
 }
 
-GpuRequest GpuChooser::requestFor(const plan::CallShape& shape) {
-  if (isFree_ || isPointToPoint(shape.collective)) return usualRequest(shape);
+GpuChooser::Decision GpuChooser::decisionFor(const plan::CallShape& shape) {
+  if (isFree_ || isPointToPoint(shape.collective)) return {.request = usualRequest(shape)};
   const auto [found, isNew] =
       decided_.try_emplace(Key{shape.collective, shape.type, shape.op, shape.count});
   if (isNew) found->second = decide(shape);
@@ -87,7 +108,7 @@ double GpuChooser::predictUs(const plan::CallShape& shape, const GpuChoice& choi
 }
 
 // The usual one first; of one algorithm and protocol one.
-std::vector<GpuChooser::Way> GpuChooser::waysFor(const plan::CallShape& shape) const {
+std::vector<GpuChooser::Way> GpuChooser::kernelWays(const plan::CallShape& shape) const {
   std::vector<Way> ways;
   const auto add = [&](const GpuRequest& request) {
     const std::optional<GpuChoice> choice = kernels::cuda::choose(request);
@@ -95,7 +116,7 @@ std::vector<GpuChooser::Way> GpuChooser::waysFor(const plan::CallShape& shape) c
     const bool isKnown =
         std::ranges::any_of(ways, [&](const Way& each) { return isSame(each.cost, *choice); });
     if (isKnown) return;
-    ways.push_back({.request = request,
+    ways.push_back({.decision = {.request = request},
                     .cost = {.algorithm = choice->algorithm,
                              .us = predictUs(shape, *choice),
                              .protocol = protocolOf(*choice)}});
@@ -103,21 +124,42 @@ std::vector<GpuChooser::Way> GpuChooser::waysFor(const plan::CallShape& shape) c
   const GpuRequest usual = usualRequest(shape);
   add(usual);
   for (const Protocol protocol : kProtocols) add(asked(usual, protocol));
-  // Each setting for itself: "ring" names no kernel, and must not undo what NCCL_PROTO says.
-  keepAllowed(ways, [&](const Way& way) {
-    return protocols_.allows(shape.collective, graph::nameOf(way.cost.protocol));
-  });
-  keepAllowed(ways, [&](const Way& way) {
-    return algorithms_.allows(shape.collective, way.cost.algorithm);
-  });
   return ways;
 }
 
-GpuRequest GpuChooser::decide(const plan::CallShape& shape) const {
+std::vector<GpuChooser::Way> GpuChooser::programWays(const plan::CallShape& shape) const {
+  std::vector<Way> ways;
+  const GpuRequest request = usualRequest(shape);
+  for (const kernels::cuda::GpuProgramWay& way : kernels::cuda::programWays(request)) {
+    ways.push_back({.decision = {.request = request, .program = way},
+                    .cost = {.algorithm = way.algorithm->name,
+                             .us = way.us,
+                             .protocol = way.byLines ? Protocol::kLl : Protocol::kSimple}});
+  }
+  return ways;
+}
+
+// A kernel of its own is faster than a program, so programs are for what has none.
+std::vector<GpuChooser::Way> GpuChooser::waysFor(const plan::CallShape& shape) const {
+  const auto isNamed = [&](const Way& way) { return isAllowed(shape, way); };
+  std::vector<Way> ways = kernelWays(shape);
+  if (limits_.hasPrograms && std::ranges::none_of(ways, isNamed)) {
+    std::vector<Way> programs = programWays(shape);
+    if (ways.empty() || std::ranges::any_of(programs, isNamed)) ways = std::move(programs);
+  }
+  // Each setting for itself: what names no way must not undo what the other says.
+  keepAllowed(ways, [&](const Way& way) {
+    return protocols_.allows(shape.collective, graph::nameOf(way.cost.protocol));
+  });
+  keepAllowed(ways, isNamed);
+  return ways;
+}
+
+GpuChooser::Decision GpuChooser::decide(const plan::CallShape& shape) const {
   const std::vector<Way> ways = waysFor(shape);
-  if (ways.empty()) return usualRequest(shape);
+  if (ways.empty()) return {.request = usualRequest(shape)};
   const Way& own = ways.front();
-  if (limits_.tuner == nullptr) return own.request;
+  if (limits_.tuner == nullptr) return own.decision;
   std::vector<plan::AlgorithmCost> costs;
   for (const Way& each : ways) costs.push_back(each.cost);
   const plan::Tuner::Advice advice =
@@ -132,18 +174,23 @@ GpuRequest GpuChooser::decide(const plan::CallShape& shape) const {
   };
   const auto found = std::ranges::find_if(ways, isAdvised);
   const Way& taken = found == ways.end() ? own : *found;
-  GpuRequest request = taken.request;
-  if (advice.channels > 0) request.maxBlocks = std::min(request.maxBlocks, advice.channels);
+  Decision decision = taken.decision;
+  if (advice.channels > 0) {
+    GpuRequest& request = decision.request;
+    request.maxBlocks = std::min(request.maxBlocks, advice.channels);
+    if (decision.program)
+      decision.program->blocks = std::min(decision.program->blocks, advice.channels);
+  }
   if (&taken != &own || advice.channels > 0) {
     log::info(
         log::Subsystem::kTuning,
         "{}: {} elements of {} -> {} by {} in at most {} blocks (tuner plug-in {}; else {} by "
         "{} in {})",
         name(shape.collective), shape.count, name(shape.type), taken.cost.algorithm,
-        graph::nameOf(taken.cost.protocol), request.maxBlocks, limits_.tuner->name(),
-        own.cost.algorithm, graph::nameOf(own.cost.protocol), own.request.maxBlocks);
+        graph::nameOf(taken.cost.protocol), decision.request.maxBlocks, limits_.tuner->name(),
+        own.cost.algorithm, graph::nameOf(own.cost.protocol), own.decision.request.maxBlocks);
   }
-  return request;
+  return decision;
 }
 
 }  // namespace tutti::launch

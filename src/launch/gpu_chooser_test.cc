@@ -48,10 +48,50 @@ TEST(GpuChooser, TakesTheProtocolsThatAreAllowed) {
 TEST(GpuChooser, IgnoresWhatLeavesNoKernel) {
   // Lines of so much data have no place.
   EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL"}, kLong)), Protocol::kSimple);
-  EXPECT_EQ(choiceOf({.rankCount = 4, .algorithms = "ring"}, kShort).algorithm, "oneshot");
-  // "ring" says nothing to kernels, and nothing about the protocol either.
-  const GpuLimits usual{.rankCount = 4, .algorithms = "ring", .protocols = "Simple"};
+  EXPECT_EQ(choiceOf({.rankCount = 4, .algorithms = "nvls"}, kShort).algorithm, "oneshot");
+  // "nvls" says nothing to kernels, and nothing about the protocol either.
+  const GpuLimits usual{.rankCount = 4, .algorithms = "nvls", .protocols = "Simple"};
   EXPECT_EQ(protocolOf(choiceOf(usual, kShort)), Protocol::kSimple);
+}
+
+GpuChooser::Decision decisionOf(GpuLimits limits, const plan::CallShape& shape) {
+  limits.hasPrograms = needsPrograms(limits);
+  return GpuChooser(limits).decisionFor(shape);
+}
+
+TEST(GpuChooser, RunsAsAProgramWhatNoKernelIsNamedFor) {
+  const auto ring = decisionOf({.rankCount = 4, .algorithms = "Ring"}, kLong);
+  ASSERT_TRUE(ring.program.has_value());
+  EXPECT_EQ(ring.program->algorithm->name, "ring");
+  // Of those that are named the cheapest.
+  const GpuLimits two{.rankCount = 4, .algorithms = "ring,tree"};
+  EXPECT_EQ(decisionOf(two, kLong).program->algorithm->name, "ring");
+  EXPECT_EQ(decisionOf(two, kShort).program->algorithm->name, "tree");
+  // There is no tree of all-gathers, and a kernel has one of those named.
+  EXPECT_FALSE(
+      decisionOf({.rankCount = 4, .algorithms = "tree"}, floats(Collective::kAllGather, 64))
+          .program);
+  EXPECT_FALSE(decisionOf({.rankCount = 4, .algorithms = "ring,twoshot"}, kLong).program);
+  EXPECT_FALSE(decisionOf({.rankCount = 4, .algorithms = "^oneshot"}, kShort).program);
+}
+
+TEST(GpuChooser, SegmentsHaveRoomForProgramsOnlyWhereSomeCallIsOne) {
+  EXPECT_FALSE(needsPrograms({.rankCount = 8}));
+  EXPECT_FALSE(needsPrograms({.rankCount = 4, .algorithms = "^NVLS"}));
+  EXPECT_FALSE(needsPrograms({.rankCount = 4, .algorithms = "twoshot,oneshot,direct,pairwise"}));
+  EXPECT_TRUE(needsPrograms({.rankCount = 4, .algorithms = "broadcast:tree"}));
+  EXPECT_FALSE(needsPrograms({.rankCount = 1, .algorithms = "ring"}));
+  EXPECT_TRUE(needsPrograms({.rankCount = 9}));
+  EXPECT_FALSE(needsPrograms({.rankCount = wire::kGpuProgramRanks + 1}));
+}
+
+TEST(GpuChooser, RunsCallsOfManyRanksAsPrograms) {
+  const auto usual = decisionOf({.rankCount = 12}, kShort);
+  ASSERT_TRUE(usual.program.has_value());
+  EXPECT_EQ(usual.program->algorithm->name, "oneshot");
+  // What names nothing of the collective's is ignored there, too.
+  EXPECT_EQ(decisionOf({.rankCount = 12, .algorithms = "nvls"}, kShort).program->algorithm->name,
+            "oneshot");
 }
 
 TEST(GpuChooser, TakesTheAlgorithmsThatAreAllowed) {

@@ -42,14 +42,23 @@ Status GpuLauncher::initialise() {
   TUTTI_TRY(order_.open());
   TUTTI_TRY_ASSIGN(probe_, accelerator.createEvent());
   auto* onDevice = static_cast<std::byte*>(words_->deviceAddress());
+  const int32_t rankCount = parts_.options.limits.rankCount;
   wire::GpuView view{};
-  std::ranges::copy(parts_.segments->addresses(), view.segments);
+  const std::span<std::byte* const> segments = parts_.segments->addresses();
+  if (rankCount <= wire::kGpuMaxRanks) std::ranges::copy(segments, view.segments);
   view.abortWord = reinterpret_cast<uint32_t*>(onDevice + offsetof(Words, abort));
   view.error = reinterpret_cast<wire::GpuError*>(onDevice + offsetof(Words, error));
   view.timeoutNs = static_cast<uint64_t>(parts_.options.waitLimit.count());
   view.rank = parts_.recorder->rank();
-  view.rankCount = parts_.options.limits.rankCount;
-  batcher_ = std::make_unique<GpuBatcher>(view, parts_.options.limits);
+  view.rankCount = rankCount;
+  batcher_ = std::make_unique<GpuBatcher>(
+      view, parts_.options.limits,
+      wire::GpuProgramView{.own = segments[static_cast<size_t>(view.rank)],
+                           .abortWord = view.abortWord,
+                           .error = view.error,
+                           .timeoutNs = view.timeoutNs,
+                           .rank = view.rank,
+                           .rankCount = rankCount});
   if (parts_.options.limits.ranksPerDevice > 1) {
     TUTTI_TRY_ASSIGN(ownStream_, accelerator.createStream());
   }
@@ -59,14 +68,16 @@ Status GpuLauncher::initialise() {
 // All of them, while no kernel of this communicator can wait: loading waits for what runs on the
 // GPU. All images took 9 to 13 ms and 4 MB, once a process and GPU (2026-11-21, H200, driver 580).
 Status GpuLauncher::loadKernels() {
-  for (int32_t image = 0; image < kernels::cuda::kImageCount; ++image) {
+  const int32_t images = parts_.options.limits.hasPrograms ? kernels::cuda::kImageCount
+                                                           : kernels::cuda::kProgramImages;
+  for (int32_t image = 0; image < images; ++image) {
     for (const char* name : kernels::cuda::kernelNames(image, parts_.options.limits.rankCount)) {
       if (name == nullptr) continue;
       kernels::cuda::GpuChoice choice{};
       choice.image = image;
       choice.kernel = name;
       TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(choice));
-      if (ownStream_ != nullptr) TUTTI_TRY(tryKernel(*kernel, choice));
+      if (ownStream_ != nullptr) TUTTI_TRY(tryKernel(*kernel));
     }
   }
   if (ownStream_ == nullptr) return {};
@@ -77,15 +88,15 @@ Status GpuLauncher::loadKernels() {
 // The first kernel of a stream may wait until the GPU runs no other: with 3 or 5 ranks on a GPU and
 // streams that had run nothing, 6 of 10 programs hung at their first calls; none of 10 did when
 // each stream had run every kernel, with nothing to do (2026-11-21, H200, driver 580).
-Status GpuLauncher::tryKernel(const device::Kernel& kernel,
-                              const kernels::cuda::GpuChoice& choice) {
+Status GpuLauncher::tryKernel(const device::Kernel& kernel) {
   const union {
     wire::GpuLaunch launch;
     wire::GpuTransfers transfers;
+    wire::GpuProgramLaunch program;
+    wire::GpuProgramTransfers programTransfers;
   } nothing{};
-  const int32_t threads = kernels::cuda::takesTransfers(choice.kernel)
-                              ? kernels::cuda::transferKernel().threads
-                              : kernels::cuda::kCollectiveThreads;
+  // As many as every kernel may have.
+  const int32_t threads = kernels::cuda::transferKernel().threads;
   return parts_.accelerator.launch({.kernel = &kernel,
                                     .blocks = 1,
                                     .threads = static_cast<uint32_t>(threads),
@@ -119,9 +130,9 @@ GpuLauncher::~GpuLauncher() {
   // A graph may still hold our launches. It finds the abort word raised and does nothing, for which
   // the word and the segments must stay: for good, since nobody tells when a graph is gone.
   abort();
-  [[maybe_unused]] const auto* words = words_.release();
+  parts_.accelerator.keepForGood(std::move(words_));
   parts_.buffers->withdrawAll();
-  [[maybe_unused]] const auto* segments = parts_.segments.release();
+  parts_.accelerator.keepForGood(std::move(parts_.segments));
 }
 
 Status GpuLauncher::launch(std::span<const StreamCall> calls) {
@@ -202,12 +213,10 @@ Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuCho
 
 Status GpuLauncher::emit(const GpuBatch& batch, void* stream) {
   TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(batch.choice));
-  const void* argument = batch.collectives != nullptr ? static_cast<const void*>(batch.collectives)
-                                                      : static_cast<const void*>(batch.transfers);
   const device::KernelLaunch launch{.kernel = kernel,
                                     .blocks = static_cast<uint32_t>(batch.blocks),
                                     .threads = static_cast<uint32_t>(batch.choice.threads),
-                                    .argument = argument,
+                                    .argument = batch.argument(),
                                     .startsEarly = batch.choice.startsEarly};
   if (batch.engines != nullptr) return engines_.launch(launch, *batch.engines, stream);
   return parts_.accelerator.launch(launch, stream);
@@ -236,6 +245,11 @@ bool GpuLauncher::findBuffer(const void* buffer, size_t bytes, const device::Cap
 
 Status GpuLauncher::addBuffer(const void* handle, const void* memory, size_t bytes,
                               channel::PeerBuffers::Kind kind) {
+  if (parts_.options.limits.rankCount > wire::kGpuMaxRanks) {
+    return Status(Code::kInvalidUsage, fmt::format("programs, as which calls of more than {} GPU "
+                                                   "ranks go, do not use registered buffers",
+                                                   wire::kGpuMaxRanks));
+  }
   if (kind == channel::PeerBuffers::Kind::kWindow) {
     std::lock_guard lock(mutex_);
     TUTTI_TRY(engines_.open());

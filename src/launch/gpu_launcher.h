@@ -100,7 +100,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
                 .timeout = parts_.options.timeout}) {}
   Status initialise();
   Status loadKernels();
-  Status tryKernel(const device::Kernel& kernel, const kernels::cuda::GpuChoice& choice);
+  Status tryKernel(const device::Kernel& kernel);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
   Status emit(const GpuBatch& batch, void* stream);

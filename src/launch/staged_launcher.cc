@@ -119,10 +119,10 @@ StagedLauncher::~StagedLauncher() {
   if (bridge_ == nullptr) return;
   bridge_->close();
   if (!order_.hasCaptured()) return;
-  [[maybe_unused]] const auto* bridge = bridge_.release();
-  [[maybe_unused]] const auto* lines = lines_.release();
-  [[maybe_unused]] const auto* memory = memory_.release();
-  [[maybe_unused]] const auto* gpuMemory = gpuMemory_.release();
+  parts_.accelerator.keepForGood(std::move(bridge_));
+  parts_.accelerator.keepForGood(std::move(lines_));
+  parts_.accelerator.keepForGood(std::move(memory_));
+  parts_.accelerator.keepForGood(std::move(gpuMemory_));
 }
 
 Status StagedLauncher::launch(std::span<const StreamCall> calls) {

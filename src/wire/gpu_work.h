@@ -189,6 +189,17 @@ struct GpuView {
   int32_t rankCount;
 };
 
+// The same for programs (wire/gpu_program.h), of any number of ranks: the others' segments are
+// listed in this rank's.
+struct GpuProgramView {
+  std::byte* own;
+  const uint32_t* abortWord;
+  GpuError* error;
+  uint64_t timeoutNs;
+  int32_t rank;
+  int32_t rankCount;
+};
+
 enum class GpuAlgorithm : uint8_t { kDirect, kOneShot, kTwoShot };
 
 // One collective. `count` is the argument of the API call, in elements.

@@ -9,6 +9,7 @@ using testing::Each;
 
 constexpr size_t kCount = size_t{4} << 20;  // floats: long enough for kernels that gain
 constexpr int kCalls = 4;                   // so many until all ranks have all others' buffers
+constexpr int kRanksWithWindows = 8;        // calls of more go as programs, which use none
 
 class Registration : public GpuTest {};
 
@@ -140,7 +141,7 @@ TEST_F(Registration, WindowsOfTheLibrarysMemoryServe) {
     ncclWindow_t window = nullptr;
     EXPECT_NCCL(ncclCommWindowRegister(side.comm, memory, kCount * sizeof(float), &window,
                                        NCCL_WIN_COLL_SYMMETRIC));
-    EXPECT_NE(window, nullptr);
+    EXPECT_EQ(window != nullptr, side.count <= kRanksWithWindows);
     float expected = 1.0f;
     std::vector<float> host(kCount, expected);
     EXPECT_STATUS(side.gpu.copy(memory, host.data(), kCount * sizeof(float)));
@@ -153,7 +154,7 @@ TEST_F(Registration, WindowsOfTheLibrarysMemoryServe) {
     EXPECT_STATUS(side.gpu.copy(host.data(), memory, kCount * sizeof(float)));
     EXPECT_THAT(host, Each(expected));
     side.meet();
-    EXPECT_NCCL(ncclCommWindowDeregister(side.comm, window));
+    if (window != nullptr) EXPECT_NCCL(ncclCommWindowDeregister(side.comm, window));
     EXPECT_NCCL(ncclMemFree(memory));
   });
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "device/cuda/context_scope.h"
@@ -403,5 +404,10 @@ int CudaDevice::relaxCapture() {
 }
 
 void CudaDevice::restoreCapture(int mode) { driver_.exchangeCaptureMode(&mode); }
+
+void CudaDevice::keepForGood(std::shared_ptr<const void> object) {
+  std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(object));
+}
 
 }  // namespace tutti::device::cuda

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "device/accelerator.h"
 #include "device/cuda/driver.h"
@@ -62,6 +63,7 @@ class CudaDevice final : public Device, public Accelerator {
   Capture captureOf(void* stream) override;
   int relaxCapture() override;
   void restoreCapture(int mode) override;
+  void keepForGood(std::shared_ptr<const void> object) override;
 
  private:
   CudaDevice(const Driver& driver, int32_t index);
@@ -80,6 +82,7 @@ class CudaDevice final : public Device, public Accelerator {
   std::mutex mutex_;                                                      // guards the fields below
   std::unordered_map<const void*, Module> modules_;                       // by image
   std::unordered_map<void*, std::unique_ptr<DeviceMemory>> allocations_;  // of allocate()
+  std::vector<std::shared_ptr<const void>> kept_;                         // shared with nobody
 };
 
 // The number of GPUs, and the one that the calling thread's CUDA calls go to.

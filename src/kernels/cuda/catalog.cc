@@ -397,6 +397,11 @@ GpuChoice transferKernel() {
 }
 
 KernelNames kernelNames(int32_t image, int32_t rankCount) {
+  if (image >= kProgramImages) {
+    if (image != kProgramImages + kMoveImage) return {"tuttiFoldProgram"};
+    return {"tuttiMoveProgram", "tuttiProgramTransfers"};
+  }
+  if (rankCount > wire::kGpuMaxRanks) return {};
   const bool fold = image != kMoveImage;
   const char* transfers = rankCount == 2 ? kFoldTransfers : nullptr;
   return {lineKernel(fold, rankCount), slotKernel(fold, rankCount),

@@ -11,6 +11,7 @@ namespace tutti::kernels::cuda {
 class Moving {
  public:
   static constexpr bool kFolds = false;
+  static constexpr size_t kElementBytes = sizeof(uint4);
 
   __device__ Moving(const GpuCall&, int, int) {}
 
@@ -28,6 +29,7 @@ class Folding {
  public:
   static constexpr bool kFolds = true;
   using Bits = typename Element::Bits;
+  static constexpr size_t kElementBytes = sizeof(Bits);
   using Value = typename Element::Value;
 
   __device__ Folding(const GpuCall& call, int, int rankCount)
@@ -46,6 +48,9 @@ class Folding {
   }
 
   __device__ __forceinline__ bool scales() const { return scales_; }
+  __device__ __forceinline__ bool divides() const { return divisor_ > 1; }
+  __device__ __forceinline__ int divisor() const { return divisor_; }
+  __device__ __forceinline__ ReduceOp op() const { return op_; }
   // Nothing but additions: what most calls are.
   __device__ __forceinline__ bool isSum() const { return op_ == ReduceOp::kSum; }
 
@@ -56,6 +61,12 @@ class Folding {
     auto lanes = Lanes<Element, W>::widen(raw);
     lanes.scale(factor_);
     return lanes.narrow();
+  }
+
+  // One contribution, ready to be folded with others.
+  template <typename W>
+  __device__ __forceinline__ auto lanesOf(const W& raw, bool isInput) const {
+    return Lanes<Element, W>::widen(isInput ? outgoing(raw) : raw);
   }
 
   // As fold(), where isSum().

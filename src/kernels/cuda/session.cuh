@@ -19,6 +19,13 @@ __device__ __forceinline__ GpuControl* controlOf(const GpuView& view, int rank) 
   return reinterpret_cast<GpuControl*>(view.segments[rank]);
 }
 
+__device__ __forceinline__ GpuControl* ownControl(const GpuView& view) {
+  return controlOf(view, view.rank);
+}
+__device__ __forceinline__ GpuControl* ownControl(const wire::GpuProgramView& view) {
+  return reinterpret_cast<GpuControl*>(view.own);
+}
+
 // Is `value` (32 bits of a counter) at or past `wanted`? Right while they are less than 2^31 apart.
 __device__ __forceinline__ bool hasReached(uint32_t value, uint32_t wanted) {
   return static_cast<int32_t>(value - wanted) >= 0;
@@ -45,10 +52,12 @@ struct Awaited {
   uint64_t epoch;  // the block's collective at hand; sends and receives have none
 };
 
-// First one in writes; the communicator is over, so nobody clears it.
-__device__ __noinline__ void report(const GpuView& view, const Awaited& awaited, GpuFault fault,
+// First one in writes; the communicator is over, so nobody clears it. View: GpuView, or that of a
+// program.
+template <typename View>
+__device__ __noinline__ void report(const View& view, const Awaited& awaited, GpuFault fault,
                                     uint32_t theirs) {
-  GpuControl* own = controlOf(view, view.rank);
+  GpuControl* own = ownControl(view);
   if (atomicExch(&own->dead, 1u) != 0) return;
   volatile wire::GpuError* error = view.error;
   error->peer = awaited.peer;
@@ -66,7 +75,8 @@ __device__ __noinline__ void report(const GpuView& view, const Awaited& awaited,
 // host aborted, time is up. Reading host memory takes longer than a poll, so it is rare.
 class Patience {
  public:
-  __device__ bool isOver(const GpuView& view, const Awaited& awaited) {
+  template <typename View>
+  __device__ bool isOver(const View& view, const Awaited& awaited) {
     if ((++polls_ & 255) != 0) return false;
     return look(view, awaited);
   }
@@ -74,8 +84,9 @@ class Patience {
   __device__ __forceinline__ bool hasLooked() const { return (polls_ & 255) == 0; }
 
  private:
-  __device__ __noinline__ bool look(const GpuView& view, const Awaited& awaited) {
-    if (loadRelaxed(&controlOf(view, view.rank)->dead) != 0) return true;
+  template <typename View>
+  __device__ __noinline__ bool look(const View& view, const Awaited& awaited) {
+    if (loadRelaxed(&ownControl(view)->dead) != 0) return true;
     if (loadRelaxed(view.abortWord) != 0) {
       report(view, awaited, GpuFault::kAborted, 0);
       return true;
@@ -89,6 +100,10 @@ class Patience {
     return true;
   }
 
+  // A message of a program tells by itself.
+  static __device__ bool seesOtherCall(const wire::GpuProgramView&, const Awaited&) {
+    return false;
+  }
   // The awaited rank's block has begun the collective of our number, but another one.
   static __device__ bool seesOtherCall(const GpuView& view, const Awaited& awaited) {
     if (awaited.collective == Collective::kSend || awaited.collective == Collective::kRecv) {

@@ -1,0 +1,214 @@
+#include "kernels/gpu_program.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "base/units.h"
+
+namespace tutti::kernels::cuda {
+namespace {
+
+using schedule::Operand;
+using schedule::Place;
+using schedule::Step;
+
+constexpr int32_t kProgramThreads = 512;
+constexpr int32_t kTransferThreads = 256;
+// Of all ranks on a GPU: their blocks wait for each other, so all must be there at once. One and
+// four on each multiprocessor; an A100 has 108.
+constexpr int32_t kResidentBlocks = 104;
+constexpr int32_t kResidentTransferBlocks = 4 * kResidentBlocks;
+// A block of which less is not worth another.
+constexpr size_t kLeastBytes = 16_KiB;
+
+// Estimates of a call: a launch, a message that waits for another, a step, and the wire.
+constexpr double kLaunchUs = 5;
+constexpr double kHopUs = 3;
+constexpr double kStepUs = 1;
+constexpr double kBytesAUs = 250e3;
+
+// Ranks that share a GPU leave room for a second communicator of theirs, if they can.
+int32_t residentBlocks(const GpuRequest& request, int32_t ofAll) {
+  return std::max(ofAll / (request.ranksPerDevice > 1 ? 2 * request.ranksPerDevice : 1), 1);
+}
+
+size_t vectorBytes(const GpuRequest& request) {
+  const auto blocks =
+      static_cast<size_t>(schedule::blockCount(request.collective, request.rankCount));
+  return static_cast<size_t>(request.count) * sizeOf(request.type) * blocks;
+}
+
+schedule::Layout layoutOf(const GpuRequest& request, const schedule::Algorithm& algorithm,
+                          Rank rank) {
+  const schedule::ScheduleOptions options{.rankCount = request.rankCount};
+  return schedule::makeLayout({.collective = request.collective,
+                               .rank = rank,
+                               .rankCount = request.rankCount,
+                               .chunkCount = algorithm.chunksOf(options),
+                               .blockElements = static_cast<size_t>(request.count),
+                               .elementBytes = sizeOf(request.type),
+                               .pieceBytes = wire::gpuProgramSlotBytes(request.rankCount)});
+}
+
+GpuProgramWay wayOf(const GpuRequest& request, const schedule::Algorithm& algorithm) {
+  const schedule::Layout layout = layoutOf(request, algorithm, Rank{0});
+  const size_t bytes = layout.chunkElements * sizeOf(request.type);
+  const int32_t most =
+      std::clamp(std::min(residentBlocks(request, kResidentBlocks), request.maxBlocks), 1,
+                 wire::gpuProgramBlocks(request.rankCount));
+  const auto blocksOf = [&](size_t least) {
+    const auto wanted = static_cast<int32_t>(std::min<size_t>(divideUp(bytes, least), INT16_MAX));
+    return std::clamp(wanted, 1, most);
+  };
+  GpuProgramWay way{.algorithm = &algorithm};
+  way.byLines = divideUp(bytes, static_cast<size_t>(most)) <= wire::kGpuProgramLinePayload;
+  way.blocks = blocksOf(way.byLines ? wire::kGpuProgramLinePayload : kLeastBytes);
+  const schedule::Cost cost = algorithm.cost(request.rankCount);
+  const double factor = std::max(schedule::sentFactor(algorithm, request.rankCount),
+                                 schedule::receivedFactor(algorithm, request.rankCount));
+  const double wireBytes =
+      factor * static_cast<double>(vectorBytes(request)) * (way.byLines ? 2 : 1);
+  way.us = kLaunchUs + kHopUs * cost.hops + kStepUs * cost.steps + wireBytes / kBytesAUs;
+  return way;
+}
+
+uint16_t wordOf(const Operand& operand, const std::vector<Rank>& peers) {
+  switch (operand.place) {
+    case Place::kInput: return wire::kGpuProgramInput | static_cast<uint16_t>(operand.index);
+    case Place::kOutput: return wire::kGpuProgramOutput | static_cast<uint16_t>(operand.index);
+    case Place::kLink:
+      return wire::kGpuProgramLink |
+             static_cast<uint16_t>(index(peers[static_cast<size_t>(operand.index)]));
+  }
+  return 0;
+}
+
+// Where every rank's contribution comes by itself, they are folded in rank order: so the result
+// does not depend on the algorithm.
+void sortByRank(std::span<uint16_t> sources, int32_t rankCount, Rank self) {
+  const auto originOf = [&](uint16_t word) {
+    const bool isLink = (word & wire::kGpuProgramPlace) == wire::kGpuProgramLink;
+    return isLink ? word & ~wire::kGpuProgramPlace : index(self);
+  };
+  const auto isPartial = [](uint16_t word) {
+    return (word & wire::kGpuProgramPlace) == wire::kGpuProgramOutput;
+  };
+  if (sources.size() != static_cast<size_t>(rankCount)) return;
+  if (std::ranges::any_of(sources, isPartial)) return;
+  std::ranges::sort(sources, {}, originOf);
+}
+
+// Words of a program, a step after the other.
+class Writer {
+ public:
+  Writer(const schedule::Program& program, const GpuProgramPlace& place, int32_t rankCount)
+      : program_(program), place_(place), rankCount_(rankCount) {}
+
+  size_t write(std::span<uint16_t> words) {
+    for (const Step& step : program_.steps) {
+      const size_t size = 2 + size_t{step.sourceCount} + step.destinationCount;
+      if (used_ + size > words.size()) return 0;
+      writeStep(step, words.subspan(used_, size));
+      used_ += size;
+    }
+    return used_;
+  }
+
+ private:
+  void writeStep(const Step& step, std::span<uint16_t> words) const {
+    words[0] = static_cast<uint16_t>(step.chunk);
+    words[1] = static_cast<uint16_t>(step.sourceCount | step.destinationCount << 8 |
+                                     (step.post ? wire::kGpuProgramPost : 0));
+    size_t at = 2;
+    for (const Operand& source : program_.sources(step))
+      words[at++] = wordOf(source, program_.receivesFrom);
+    for (const Operand& destination : program_.destinations(step))
+      words[at++] = wordOf(destination, program_.sendsTo);
+    sortByRank(words.subspan(2, step.sourceCount), rankCount_, place_.rank);
+  }
+
+  const schedule::Program& program_;
+  const GpuProgramPlace& place_;
+  const int32_t rankCount_;
+  size_t used_ = 0;
+};
+
+}  // namespace
+
+int32_t mostProgramSharers(int32_t rankCount) {
+  return kResidentTransferBlocks / (2 * std::max(1, rankCount - 1));
+}
+
+std::vector<GpuProgramWay> programWays(const GpuRequest& request) {
+  std::vector<GpuProgramWay> ways;
+  if (request.rankCount > wire::kGpuProgramRanks || isPointToPoint(request.collective)) return ways;
+  for (const schedule::Algorithm& algorithm : schedule::algorithms(request.collective)) {
+    if (algorithm.isOfItsOwn(request.rankCount, 1)) ways.push_back(wayOf(request, algorithm));
+  }
+  std::ranges::stable_sort(ways, {}, &GpuProgramWay::us);
+  return ways;
+}
+
+void fillProgram(const GpuRequest& request, const GpuProgramWay& way, const GpuProgramPlace& place,
+                 wire::GpuProgramLaunch& launch) {
+  const schedule::Program program = schedule::buildProgram(
+      *way.algorithm, {.rankCount = request.rankCount, .root = place.root}, place.rank);
+  const schedule::Layout layout = layoutOf(request, *way.algorithm, place.rank);
+  const auto elementBytes = static_cast<uint32_t>(sizeOf(request.type));
+  const wire::GpuProgramCut cut = wire::cutForGpu(
+      layout.chunkElements, elementBytes, way.blocks,
+      way.byLines ? wire::kGpuProgramLinePayload : wire::gpuProgramSlotBytes(request.rankCount));
+  wire::GpuProgramCall& call = launch.call;
+  call = {};
+  call.blockElements = layout.blockElements;
+  call.chunkElements = layout.chunkElements;
+  call.sliceElements = cut.sliceElements;
+  call.pieceElements = cut.pieceElements;
+  call.pieceCount = cut.pieceCount;
+  call.chunksPerBlock = layout.chunksPerBlock;
+  call.firstInputBlock = layout.firstInputBlock;
+  call.firstOutputBlock = layout.firstOutputBlock;
+  call.elementBytes = static_cast<uint16_t>(elementBytes);
+  call.collective = request.collective;
+  call.op = request.op;
+  call.byLines = way.byLines;
+  call.wordCount = static_cast<uint32_t>(
+      Writer(program, place, request.rankCount).write(std::span(launch.words)));
+}
+
+GpuChoice programKernel(const GpuRequest& request, const GpuProgramWay& way) {
+  const bool folds = isReduction(request.collective);
+  return {.algorithm = way.algorithm->name,
+          .protocol = way.byLines ? "lines" : "slots",
+          .kernel = folds ? "tuttiFoldProgram" : "tuttiMoveProgram",
+          .image = kProgramImages + (folds ? static_cast<int32_t>(request.type) : kMoveImage),
+          .threads = kProgramThreads,
+          .blocks = way.blocks,
+          .chunkBytes = 0,
+          .shape = wire::GpuAlgorithm::kDirect,
+          .startsEarly = false};
+}
+
+int32_t programTransferBlocks(const GpuRequest& request, uint64_t bytes) {
+  const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
+  const int32_t most = std::clamp(
+      std::min(residentBlocks(request, kResidentTransferBlocks) / pairs, request.maxBlocks), 1,
+      wire::gpuProgramBlocks(request.rankCount));
+  return static_cast<int32_t>(
+      std::clamp<uint64_t>(divideUp(bytes, kLeastBytes), 1, static_cast<uint64_t>(most)));
+}
+
+GpuChoice programTransferKernel() {
+  return {.algorithm = "direct",
+          .protocol = "slots",
+          .kernel = "tuttiProgramTransfers",
+          .image = kProgramImages + kMoveImage,
+          .threads = kTransferThreads,
+          .blocks = 1,
+          .chunkBytes = 0,
+          .shape = wire::GpuAlgorithm::kDirect,
+          .startsEarly = false};
+}
+
+}  // namespace tutti::kernels::cuda

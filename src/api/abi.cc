@@ -23,20 +23,22 @@ ncclResult_t finishFailed(std::string_view function, const Status& status,
   return static_cast<ncclResult_t>(status.code());
 }
 
-Status pinCommunicator(const ncclComm_t handle, Pin& pin) {
-  if (handle == nullptr) return invalidArgument("comm is NULL: it was never initialised");
+Pin pinCommunicator(const ncclComm_t handle) {
   comm::Process& process = comm::Process::get();
-  TUTTI_TRY(process.checkNotForked());
-  pin = process.communicators().pin(handle);
-  if (pin) return {};
+  return process.isForked() ? Pin() : process.communicators().pin(handle);
+}
+
+Status refuseHandle(const ncclComm_t handle) {
+  if (handle == nullptr) return invalidArgument("comm is NULL: it was never initialised");
+  TUTTI_TRY(comm::Process::get().checkNotForked());
   return invalidArgument(
       "comm {} is not a communicator of this process: it was destroyed or aborted, or never made",
       static_cast<const void*>(handle));
 }
 
 Result<std::shared_ptr<comm::Communicator>> findCommunicator(const ncclComm_t handle) {
-  Pin pin;
-  TUTTI_TRY(pinCommunicator(handle, pin));
+  const Pin pin = pinCommunicator(handle);
+  if (!pin) return refuseHandle(handle);
   return pin.share();
 }
 

@@ -52,7 +52,10 @@ int rawValue(const Enum& value) {
 // The same without a share in the communicator: it stays alive while the pin does, which abort and
 // destroy wait for. The way of the operations, since a share costs two more locked instructions.
 using Pin = HandleTable<comm::Communicator>::Pin;
-Status pinCommunicator(const ncclComm_t handle, Pin& pin);
+// Empty for such handles.
+Pin pinCommunicator(const ncclComm_t handle);
+// Why it was.
+Status refuseHandle(const ncclComm_t handle);
 
 Status checkPointer(const void* pointer, std::string_view name);
 
@@ -89,8 +92,9 @@ ncclResult_t abiPinnedCall(std::string_view function, const ncclComm_t handle,
                            Body&& body) noexcept {
   Pin pin;
   try {
-    if (Status found = pinCommunicator(handle, pin); !found.ok())
-      return finish(function, found, nullptr);
+    pin = pinCommunicator(handle);
+    if (!pin) [[unlikely]]
+      return finish(function, refuseHandle(handle), nullptr);
     return finish(function, body(pin), &*pin);
   } catch (...) {
     return finishThrown(function, pin ? &*pin : nullptr);

@@ -29,10 +29,11 @@ constexpr size_t kUnquestioned = size_t{1} << 24;
 
 // Buffers hold one block or one a rank; all of it must be addressable.
 Status checkCount(const Arguments& arguments, int32_t rankCount) {
+  if (arguments.count <= kUnquestioned) return {};
   const size_t blocks = static_cast<size_t>(schedule::blockCount(arguments.collective, rankCount));
   const size_t bytes = sizeOf(static_cast<DataType>(arguments.type)) * blocks;
   constexpr size_t kMost = static_cast<size_t>(std::numeric_limits<int64_t>::max());
-  if (arguments.count <= kUnquestioned || arguments.count <= kMost / bytes) return {};
+  if (arguments.count <= kMost / bytes) return {};
   return invalidArgument("count is {}: {} block(s) of it in {} exceed 2^63 bytes", arguments.count,
                          blocks, name(static_cast<DataType>(arguments.type)));
 }
@@ -123,9 +124,8 @@ ncclResult_t submit(std::string_view function, ncclComm_t comm, const Arguments&
                       .input = arguments.input,
                       .output = arguments.output};
     TUTTI_TRY(resolveOperation(arguments, *communicator, call));
-    group::Group& group = group::Group::current();
-    if (!group.isOpen()) return group::runAlone(*communicator, call, arguments.stream);
-    return group.add(
+    if (!group::Group::isOpen()) return group::runAlone(*communicator, call, arguments.stream);
+    return group::Group::current().add(
         {.communicator = communicator.share(), .call = call, .stream = arguments.stream});
   });
 }

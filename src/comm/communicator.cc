@@ -123,7 +123,8 @@ void Communicator::tellPeersOfFailure() {
   }
 }
 
-Status Communicator::checkReady() const {
+// Why it is not ready.
+Status Communicator::refuseCall() const {
   switch (state_.load(std::memory_order_acquire)) {
     case State::kReady: return runner_->hasFailed() ? runner_->failure() : Status();
     case State::kNew:

@@ -95,7 +95,10 @@ class Communicator {
 
   // kInvalidUsage while it initialises and after finalize or revoke; the error when initialisation
   // or an operation failed; else ok.
-  Status checkReady() const;
+  Status checkReady() const {
+    const bool isReady = state_.load(std::memory_order_acquire) == State::kReady;
+    return isReady && !runner_->hasFailed() ? Status() : refuseCall();
+  }
   // Whether others can be made of it: ready or revoked; with kMayHaveFailed also after an operation
   // failed.
   enum class Fitness : uint8_t { kSound, kMayHaveFailed };
@@ -174,6 +177,7 @@ class Communicator {
     kOutside
   };
 
+  Status refuseCall() const;
   Result<void*> addGpuWindow(const void* buffer, size_t bytes, bool isSymmetric);
   Status startInitThread();
   Status runInitialiseSafely();

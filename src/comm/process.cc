@@ -103,7 +103,7 @@ void Process::leave() {
 
 // Not logged: at the fork another thread may have held the log's mutex.
 Status Process::checkNotForked() const {
-  if (!ownPage_ || *static_cast<const char*>(ownPage_.get()) != 0) return {};
+  if (!isForked()) return {};
   return Status(Code::kInvalidUsage,
                 "this process was forked from one that had used the library: its communicators "
                 "stay there; fork before the first call, or exec");

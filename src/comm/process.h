@@ -46,8 +46,9 @@ class Process {
   Profiling& profiling() { return *profiling_; }
   HandleTable<Communicator>& communicators() { return communicators_; }
   // kInvalidUsage in a child that was forked after the library had been used: the threads and
-  // connections of this object are its parent's. Costs one load.
+  // connections of this object are its parent's.
   Status checkNotForked() const;
+  bool isForked() const { return ownPage_ && *static_cast<const char*>(ownPage_.get()) == 0; }
   // What a rank of the calling thread runs on: a place in the virtual cluster, by default the
   // first, where there is one; else GPU number `gpu`, by default the one that the thread's CUDA
   // calls go to, or the host where there is none or TUTTI_DEVICE says so. kInvalidUsage when

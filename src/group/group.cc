@@ -64,13 +64,15 @@ class Group::Emptied {
   Group& group_;
 };
 
+constinit thread_local int32_t Group::groupDepth_ = 0;
+
 Group& Group::current() {
   thread_local Group group;
   return group;
 }
 
 void Group::noteError(const Status& status) {
-  if (depth_ > 0 && error_.ok() && status.code() != Code::kInProgress) error_ = status.clone();
+  if (groupDepth_ > 0 && error_.ok() && status.code() != Code::kInProgress) error_ = status.clone();
 }
 
 Status Group::add(PendingCall pending) {
@@ -82,29 +84,30 @@ Status Group::add(PendingCall pending) {
 
 Status Group::addInitialisation(std::shared_ptr<comm::Communicator> communicator) {
   initialisations_.push_back(std::move(communicator));
-  if (depth_ > 0) return {};
+  if (groupDepth_ > 0) return {};
   const Emptied emptied(*this);
   return run();
 }
 
 Status Group::end() {
-  if (depth_ == 0) return invalidUsage("ncclGroupEnd was called without a matching ncclGroupStart");
-  if (--depth_ > 0) return {};
+  if (groupDepth_ == 0)
+    return invalidUsage("ncclGroupEnd was called without a matching ncclGroupStart");
+  if (--groupDepth_ > 0) return {};
   const Emptied emptied(*this);
   return run();
 }
 
 Status Group::endWithoutRunning() {
-  if (depth_ == 0)
+  if (groupDepth_ == 0)
     return invalidUsage("ncclGroupSimulateEnd was called without a matching ncclGroupStart");
-  if (--depth_ > 0) return {};
+  if (--groupDepth_ > 0) return {};
   const Emptied emptied(*this);
   return std::move(error_);
 }
 
 Result<std::optional<double>> Group::simulateEnd() {
   std::optional<double> us;
-  if (depth_ == 1 && error_.ok()) {
+  if (groupDepth_ == 1 && error_.ok()) {
     Result<double> found = estimate();
     if (found.ok()) {
       us = found.value();

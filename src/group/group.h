@@ -37,8 +37,9 @@ class Group {
   // This thread's.
   static Group& current();
 
-  void start() { ++depth_; }
-  bool isOpen() const { return depth_ > 0; }
+  // Whether this thread's is.
+  static bool isOpen() { return groupDepth_ > 0; }
+  void start() { ++groupDepth_; }
 
   // Runs everything when the outermost group ends. Returns the first error of the group,
   // kInProgress when a non-blocking communicator still works; the thread's group is empty
@@ -91,7 +92,8 @@ class Group {
   Status outcome();
   void clear();
 
-  int32_t depth_ = 0;
+  // Of current(), but apart: it needs no constructor, so that isOpen() is one load.
+  static constinit thread_local int32_t groupDepth_;
   Status error_;
   std::vector<PendingCall> calls_;
   std::vector<std::shared_ptr<comm::Communicator>> initialisations_;

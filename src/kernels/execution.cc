@@ -13,9 +13,6 @@ namespace {
 
 using schedule::Place;
 
-// After this many steps poll() returns, so that other executions of the same thread get their turn.
-constexpr int kStepsAPoll = 32;
-
 // Long enough that the system call's 0.7 us do not show, short enough that a few of them stay in an
 // L2 cache.
 constexpr size_t kBlockBytes = 64_KiB;
@@ -62,9 +59,7 @@ void StepScratch::reserve(size_t operands) {
 
 void Execution::start() {
   binding_.scratch->reserve(binding_.program->operandLimit());
-  piece_ = 0;
-  pieceOffset_ = 0;
-  step_ = 0;
+  rewind();
   refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
@@ -74,67 +69,10 @@ void Execution::start() {
     binding_.outbox->begin();
   isMapped_ = binding_.shared != nullptr && !binding_.streams &&
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
-  hasCopied_ = false;
-  hasPlaces_ = false;
-  hasOffered_ = false;
-  hasForms_ = false;
-  isOutputUnmapped_ = false;
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
-  joint_ = {};
-  isOnGpu_ = false;
-}
-
-Result<Progress> Execution::poll(uint32_t looks) {
-  TUTTI_TRY_ASSIGN(const Progress progress, runSteps(looks));
-  if (progress != Progress::kIdle || !hasReferred_ || !binding_.isJoint) return progress;
-  return helpReceivers() ? Progress::kAdvanced : Progress::kIdle;
-}
-
-Result<Progress> Execution::runSteps(uint32_t looks) {
-  if (looks == 1 && isStillBlocked()) return Progress::kIdle;
-  const BoundProgram& program = *binding_.program;
-  const std::span<const BoundStep> steps = program.steps();
-  int done = 0;
-  for (; piece_ < program.pieceCount() && done < kStepsAPoll; ++done) {
-    const BoundStep& step = steps[step_];
-    const size_t before = piece_ * program.pieceElements();
-    if (before < step.elements) {
-      const size_t elements = std::min(program.pieceElements(), step.elements - before);
-      Attempt attempt = Attempt::kUnfit;
-      if (isPlain_) {
-        attempt = tryShape(step, elements, looks);
-      } else if (isMapped_ && !joint_.isOpen()) {
-        attempt = tryMappedShape(step, elements, looks);
-      }
-      if (attempt == Attempt::kUnfit) {
-        if (!awaitReady(step, elements, looks)) {
-          offerLanding(step, elements * program.elementBytes());
-          return done > 0 ? Progress::kAdvanced : Progress::kIdle;
-        }
-        TUTTI_TRY_ASSIGN(attempt, runStep(step, elements));
-      }
-      if (attempt == Attempt::kBlocked) {
-        offerLanding(step, elements * program.elementBytes());
-        return done > 0 ? Progress::kAdvanced : Progress::kIdle;
-      }
-      if (blockage_.what != For::kNothing) blockage_ = {};
-    }
-    if (++step_ == steps.size()) {
-      step_ = 0;
-      ++piece_;
-      pieceOffset_ += program.pieceElements() * program.elementBytes();
-    }
-  }
-  if (done == kStepsAPoll) return Progress::kAdvanced;
-  while (hasReferred_ && !isDrained()) {
-    // A sender that may help its receivers does so now.
-    if (binding_.isJoint || !mayLookAgain(looks))
-      return done > 0 ? Progress::kAdvanced : Progress::kIdle;
-  }
-  if (binding_.outbox != nullptr) [[unlikely]]
-    binding_.outbox->end();
-  return Progress::kDone;
+  if (joint_.isOpen()) [[unlikely]]
+    joint_ = {};
 }
 
 // Looks while it may. The word that is missing is looked at alone until it is there.

@@ -87,10 +87,19 @@ class Execution {
   // The same with what has been written there: a copy just after would wait for the writes.
   Binding& binding() { return binding_; }
   void start();
+  // The same where the last run is done, and only buffers, scalar and signature are others since.
+  void restart() {
+    if (!isPlain_) return start();
+    rewind();
+    if (binding_.outbox != nullptr) [[unlikely]]
+      binding_.outbox->begin();
+  }
 
   // kDone once, after the last step. kInvalidUsage when a message belongs to another call. Looks up
   // to so many times for what the step at hand waits for (device::Task::looks).
-  Result<Progress> poll(uint32_t looks = 1);
+  Result<Progress> poll(uint32_t looks = 1) {
+    return binding_.isJoint ? pollAndHelp(looks) : runSteps(looks);
+  }
   // The one step that holds this execution up.
   void addWaits(device::WaitSet& waits) const;
 
@@ -127,6 +136,17 @@ class Execution {
   wire::LinkFault awaitedFault() const;
 
  private:
+  void rewind() {
+    piece_ = 0;
+    pieceOffset_ = 0;
+    step_ = 0;
+    hasCopied_ = false;
+    hasPlaces_ = false;
+    hasOffered_ = false;
+    hasForms_ = false;
+    isOutputUnmapped_ = false;
+    isOnGpu_ = false;
+  }
   // kEnd: the peer has failed, and what its message names is gone. It comes for sure: the slow path
   // looks at the peer's fault.
   enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks, kGpu, kEnd };
@@ -162,6 +182,7 @@ class Execution {
     return true;
   }
   Result<Progress> runSteps(uint32_t looks);
+  Result<Progress> pollAndHelp(uint32_t looks);
   bool awaitReady(const BoundStep& step, size_t elements, uint32_t& looks);
   bool isReady(const BoundStep& step, size_t elements);
   bool isDrained();
@@ -174,11 +195,11 @@ class Execution {
   Result<Attempt> receiveJointly(const BoundStep& step);
   bool isJoint(const BoundStep& step) const;
   bool helpReceivers();
-  Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
+  inline Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
                      const std::byte*& payload);
   Attempt copyHere(const BoundStep& step, size_t elements);
-  Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
+  inline Attempt trySend(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt trySpread(const BoundStep& step, size_t elements, uint32_t& looks);
   bool awaitSlot(const BoundOperand& link, size_t bytes, uint32_t& looks);
   void sendCopy(wire::LinkPort& port, const std::byte* from, size_t bytes, uint32_t flags = 0);
@@ -188,8 +209,8 @@ class Execution {
   void publishPosted(const BoundStep& step, const std::byte* room, size_t bytes);
   uint32_t announceOutbox(wire::LinkPort& port, size_t bytes) const;
   const std::byte* findPosted(const wire::LinkPort& port, size_t bytes) const;
-  Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
-  Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
+  inline Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
+  inline Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
   // The same where messages name memory that is mapped (mapped_steps.cc).
   Attempt tryMappedShape(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryMappedMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
@@ -246,18 +267,19 @@ class Execution {
   size_t piece_ = 0;
   size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
   size_t step_ = 0;
+  Blockage blockage_;
   bool refers_ = false;       // messages longer than a line are references
   bool isPlain_ = false;      // its messages bring their payload and nothing else
   bool mayPost_ = false;      // those for several may go by way of the outbox
   bool isMapped_ = false;     // they may name mapped memory, and results stay in the caches
-  uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
-  bool hasCopied_ = false;    // what could not yet be read in place
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
-  bool hasPlaces_ = false;    // some outgoing link's receiver has offered one
+  uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
+  // Cleared together.
+  bool hasCopied_ = false;  // what could not yet be read in place
+  bool hasPlaces_ = false;  // some outgoing link's receiver has offered one
   bool hasOffered_ = false;
   bool hasForms_ = false;  // messages have gone by forms of their own
   bool isOutputUnmapped_ = false;
-  Blockage blockage_;
   bool isOnGpu_ = false;         // the step's fold is
   GpuFolder::Ticket ticket_{0};  // then
   JointReceive joint_;           // open while a step's message is copied by both ends

@@ -241,6 +241,31 @@ TEST(Execution, ReadsNothingThatAFailedSenderNames) {
   }
 }
 
+TEST(Execution, RunsAgainWithOtherBuffers) {
+  SeededRng rng(11);
+  for (const Wishes& wishes : {Wishes{}, Wishes{.streams = true}}) {
+    for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast}) {
+      for (const Algorithm& algorithm : schedule::algorithms(collective)) {
+        Cluster cluster({&algorithm, 4, 0, 50, 8});
+        cluster.start(wishes);
+        ASSERT_TRUE(cluster.run(rng)) << algorithm.name;
+        for (uint32_t signature = 2; signature < 4; ++signature) {
+          for (int32_t rank = 0; rank < 4; ++rank) {
+            RankState& state = cluster.rank(rank);
+            state.output = std::vector<int64_t>(state.output.size(), -1);
+            state.isDone = false;
+            state.execution.binding().output = reinterpret_cast<std::byte*>(state.output.data());
+            state.execution.binding().signature = signature;
+            state.execution.restart();
+          }
+          ASSERT_TRUE(cluster.run(rng)) << algorithm.name;
+          cluster.check();
+        }
+      }
+    }
+  }
+}
+
 TEST(Execution, RefusesAMessageOfAnotherCall) {
   const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
   Cluster cluster({&broadcast, 2, 0, 8, 2});

@@ -1,11 +1,19 @@
-// The executor's steps of frequent shapes, each in code of its own.
+// The executor's loop over its steps, with those of frequent shapes each in code of its own.
 //
 // They take a third of the general way's instructions, and after a wait of any length a processor
 // predicts rightly only branches that always go one way.
+#include <algorithm>
+
 #include "kernels/copy_bytes.h"
 #include "kernels/execution.h"
 
 namespace tutti::kernels {
+namespace {
+
+// After this many steps poll() returns, so that other executions of the same thread get their turn.
+constexpr int kStepsAPoll = 32;
+
+}  // namespace
 
 Execution::Attempt Execution::tryShape(const BoundStep& step, size_t elements, uint32_t& looks) {
   switch (step.shape) {
@@ -123,6 +131,59 @@ Execution::Attempt Execution::tryPair(const BoundStep& step, size_t elements, ui
   foldPair(binding_.program->pair(), outputAt(step.operands[2]), first, second, elements);
   wire::release(*link.port);
   return Attempt::kDone;
+}
+
+Result<Progress> Execution::runSteps(uint32_t looks) {
+  if (looks == 1 && isStillBlocked()) return Progress::kIdle;
+  const BoundProgram& program = *binding_.program;
+  const std::span<const BoundStep> steps = program.steps();
+  int done = 0;
+  for (; piece_ < program.pieceCount() && done < kStepsAPoll; ++done) {
+    const BoundStep& step = steps[step_];
+    const size_t before = piece_ * program.pieceElements();
+    if (before < step.elements) {
+      const size_t elements = std::min(program.pieceElements(), step.elements - before);
+      Attempt attempt = Attempt::kUnfit;
+      if (isPlain_) {
+        attempt = tryShape(step, elements, looks);
+      } else if (isMapped_ && !joint_.isOpen()) {
+        attempt = tryMappedShape(step, elements, looks);
+      }
+      if (attempt == Attempt::kUnfit) {
+        if (!awaitReady(step, elements, looks)) {
+          offerLanding(step, elements * program.elementBytes());
+          return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+        }
+        TUTTI_TRY_ASSIGN(attempt, runStep(step, elements));
+      }
+      if (attempt == Attempt::kBlocked) {
+        offerLanding(step, elements * program.elementBytes());
+        return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+      }
+      if (blockage_.what != For::kNothing) blockage_ = {};
+    }
+    if (++step_ == steps.size()) {
+      step_ = 0;
+      ++piece_;
+      pieceOffset_ += program.pieceElements() * program.elementBytes();
+    }
+  }
+  if (done == kStepsAPoll) return Progress::kAdvanced;
+  while (hasReferred_ && !isDrained()) {
+    // A sender that may help its receivers does so now.
+    if (binding_.isJoint || !mayLookAgain(looks))
+      return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+  }
+  if (binding_.outbox != nullptr) [[unlikely]]
+    binding_.outbox->end();
+  return Progress::kDone;
+}
+
+// A sender that waits for its receivers copies for them.
+Result<Progress> Execution::pollAndHelp(uint32_t looks) {
+  TUTTI_TRY_ASSIGN(const Progress progress, runSteps(looks));
+  if (progress != Progress::kIdle || !hasReferred_) return progress;
+  return helpReceivers() ? Progress::kAdvanced : Progress::kIdle;
 }
 
 }  // namespace tutti::kernels

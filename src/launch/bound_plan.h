@@ -55,15 +55,29 @@ struct Recall {
   void applyTo(kernels::Binding& binding) const;
 };
 
+// A shape but for its count, in one word.
+constexpr uint64_t kindOf(const plan::CallShape& shape) {
+  return uint64_t{static_cast<uint8_t>(shape.collective)} |
+         uint64_t{static_cast<uint8_t>(shape.type)} << 8 |
+         uint64_t{static_cast<uint8_t>(shape.op)} << 16 | uint64_t{shape.isOnGpu} << 24 |
+         uint64_t{static_cast<uint32_t>(index(shape.peer))} << 32;
+}
+
 // What is known of a shape. Cached.
 struct BoundPlan {
   plan::CallShape shape;
+  uint64_t kind = 0;   // kindOf(shape)
+  uint64_t noted = 0;  // observe::packWhat() of its calls
   channel::Lane lane = channel::Lane::kCollective;
   bool mayRunAtOnce = false;  // connected, and short
   bool hasChoice = true;      // of its messages' form or another algorithm, with any buffers
   bool streams = false;       // kernels::Binding::streams
   bool mayShare = true;       // long enough for messages that name mapped memory
   BoundVariant own;
+  // Of its own variant's calls that are run at once, with nothing to choose: what they share is
+  // bound once.
+  kernels::Execution bare;
+  bool isBareBound = false;           // and the last one ended well
   std::optional<BoundVariant> other;  // Planner::makeOther()
   FormTrial forms;                    // where there is a choice
   Instant lastEnd{};                  // of the last call that was measured

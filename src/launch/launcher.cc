@@ -19,26 +19,6 @@ namespace {
 // Where the kernel cannot fence other threads, a wake-up may be missed (base/futex.h).
 constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
 
-// Looks at a network at most, when a call is run at once: each is a system call.
-constexpr uint32_t kNetworkLooks = 32;
-
-Result<Progress> pollWithMotors(kernels::Execution& execution, channel::LinkSet& links,
-                                uint32_t looks) {
-  for (uint32_t look = 0; look < std::min(looks, kNetworkLooks); ++look) {
-    TUTTI_TRY_ASSIGN(const Progress progress, execution.poll());
-    if (progress == Progress::kDone) {
-      links.settleMotors();
-      return Progress::kDone;
-    }
-    if (progress == Progress::kIdle) {
-      links.runMotors();
-    } else {
-      links.runSenders();
-    }
-  }
-  return Progress::kIdle;
-}
-
 // Whether what others do with a failed call's memory is over by then.
 template <typename GoesOn>
 bool endsBy(Instant deadline, Clock& clock, const GoesOn& goesOn) {
@@ -47,17 +27,6 @@ bool endsBy(Instant deadline, Clock& clock, const GoesOn& goesOn) {
     ::sched_yield();
   }
   return true;
-}
-
-// An error is left to the operation, which comes upon it again and tells it.
-bool endsWithin(kernels::Execution& execution, channel::LinkSet& links, uint32_t looks) {
-  try {
-    Result<Progress> progress =
-        links.hasMotors() ? pollWithMotors(execution, links, looks) : execution.poll(looks);
-    return progress.ok() && *progress == Progress::kDone;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
 }
 
 channel::Lane laneOf(const plan::CallShape& shape) {
@@ -85,8 +54,9 @@ size_t Launcher::ShapeHash::operator()(const plan::CallShape& shape) const {
 }
 
 Result<BoundPlan*> Launcher::planFor(const plan::CallShape& shape) {
-  BoundPlan*& recent = recentPlans_[ShapeHash{}(shape) % kRecentPlans];
-  if (recent != nullptr && recent->shape == shape) return recent;
+  const uint64_t kind = kindOf(shape);
+  BoundPlan*& recent = recentPlan(kind, shape.count);
+  if (isOf(recent, kind, shape.count)) return recent;
   TUTTI_TRY_ASSIGN(recent, findOrMakePlan(shape));
   return recent;
 }
@@ -95,6 +65,12 @@ Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
   if (auto found = plans_.find(shape); found != plans_.end()) return found->second.get();
   auto bound = std::make_unique<BoundPlan>();
   bound->shape = shape;
+  bound->kind = kindOf(shape);
+  bound->noted = observe::packWhat({.collective = shape.collective,
+                                    .type = shape.type,
+                                    .op = shape.op,
+                                    .state = observe::EntryState::kRunning,
+                                    .peer = index(shape.peer)});
   TUTTI_TRY_ASSIGN(bound->own.plan, parts_.planner.make(shape));
   TUTTI_TRY_ASSIGN(std::optional<plan::Plan> other,
                    parts_.planner.makeOther(shape, bound->own.plan));
@@ -123,17 +99,6 @@ Launcher::Launcher(Parts parts)
 
 // From here on nobody needs to wait for this rank.
 Launcher::~Launcher() { parts_.recorder->setLife(observe::Life::kDestroyed); }
-
-Operation::Mark Launcher::nextMark(const BoundPlan& plan) {
-  Fnv hash;
-  hash.add(plan.own.plan.signature);
-  uint64_t sequence = 0;
-  if (channel::isCollective(plan.lane)) {
-    sequence = ++collectiveSequence_;
-    hash.add(sequence);
-  }
-  return {.signature = static_cast<uint32_t>(hash.value()), .sequence = sequence};
-}
 
 // A send to oneself and its receive become one local copy. `calls` keeps the order of the rest.
 Status Launcher::addSelfTransfers(Operation& operation, std::span<const Call> calls) {
@@ -225,138 +190,6 @@ Result<device::Task*> Launcher::prepare(std::span<const Call> calls, bool isUser
   if (parts_.profiler != nullptr) operation.beginProfile(isUsersGroup);
   prepared_.store(number + 1, std::memory_order_release);
   return static_cast<device::Task*>(&operation);
-}
-
-// With an operation in the pool, since nothing may fail once the call has begun.
-BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
-  const bool isFree =
-      spare_.load(std::memory_order_acquire) != nullptr || freeOperations_ != nullptr;
-  const bool isNext = completed_.load(std::memory_order_acquire) == preparedCount();
-  if (!isFree || !isNext || !failure_.ok()) return nullptr;
-  BoundPlan* plan = recentPlans_[ShapeHash{}(call.shape) % kRecentPlans];
-  const bool isKnown = plan != nullptr && plan->mayRunAtOnce && plan->shape == call.shape;
-  if (!isKnown) return nullptr;
-  // What a network sends from the program's memory, and puts there.
-  if (parts_.links.hasMotors() && (plan->mayShare || plan->hasChoice)) return nullptr;
-  return plan;
-}
-
-// Whether the call needs no operation while it runs.
-bool Launcher::isBare(const BoundPlan& plan) const {
-  if (plan.hasChoice) return false;
-  if (!plan.mayShare || !parts_.segments.hasAny()) return true;
-  // The trial has found that copies are faster.
-  return plan.forms.keepsCopies();
-}
-
-Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
-  BoundPlan* plan = nullptr;
-  Operation* chosen = nullptr;
-  Recalled recalled;
-  Operation::Mark mark;
-  uint64_t number = 0;
-  if (looks > 0) {
-    std::lock_guard lock(mutex_);
-    plan = findRunnableAtOnce(call);
-    if (plan != nullptr) {
-      mark = nextMark(*plan);
-      number = prepared_.load(std::memory_order_relaxed);
-      if (!isBare(*plan)) {
-        recalled = findRecall(call, *plan);
-        if (recalled.recall == nullptr) chosen = &takeOperation();
-      }
-      prepared_.store(number + 1, std::memory_order_release);
-    }
-  }
-  if (plan == nullptr) return prepare({&call, 1}, false);
-  if (chosen != nullptr) {
-    chosen->reset(number);
-    chosen->add(call, *plan, mark);
-    return runAtOnce(*chosen, looks);
-  }
-  const uint64_t recorded = record(call, mark.sequence);
-  kernels::Execution execution;
-  const Recall* recall = recalled.recall;
-  bind(call, *plan, recall != nullptr ? *recall->variant : plan->own, mark.signature,
-       execution.binding());
-  if (recall != nullptr) recall->applyTo(execution.binding());
-  execution.binding().agrees = recalled.turn.agrees;
-  execution.start();
-  const bool isDone = looks == 1 && !parts_.links.hasMotors()
-                          ? endsInTurns(execution, call.shape.collective)
-                          : endsWithin(execution, parts_.links, looks);
-  if (isDone) {
-    endedAtOnce(*plan, recalled, execution);
-    parts_.recorder->end(recorded, observe::EntryState::kDone);
-    watch_.advanced();
-    markDone(number);
-    return static_cast<device::Task*>(nullptr);
-  }
-  std::lock_guard lock(mutex_);
-  Operation& operation = takeOperation();
-  operation.reset(number);
-  if (recall == nullptr) plan->forms.endedAtOnce();
-  operation.goOnWith({.call = call,
-                      .plan = *plan,
-                      .mark = mark,
-                      .number = recorded,
-                      .recalled = recalled,
-                      .execution = execution});
-  return static_cast<device::Task*>(&operation);
-}
-
-// What has a choice to make goes as an operation, without a device that drives it.
-device::Task* Launcher::runAtOnce(Operation& operation, uint32_t looks) {
-  operation.looks = looks;
-  Result<Progress> progress = operation.poll();
-  operation.looks = 1;
-  if (!progress.ok() || *progress != Progress::kDone) return &operation;
-  operation.complete({});
-  return nullptr;
-}
-
-uint64_t Launcher::record(const Call& call, uint64_t sequence) {
-  const plan::CallShape& shape = call.shape;
-  return parts_.recorder->begin({.collective = shape.collective,
-                                 .type = shape.type,
-                                 .op = shape.op,
-                                 .peer = index(shape.peer),
-                                 .count = shape.count,
-                                 .sequence = sequence});
-}
-
-// Rooted calls run ahead of their receivers until a link is full, and where ranks share CPUs each
-// such stop is a turn of the scheduler. Links that calls of another program have used, some more
-// than others, would be full at different times: broadcast of 64 B to 7 processes on 2 CPUs took
-// 1.1 times as long (Intel Xeon VM, 2026-11-22). So each rank gives all back before it begins
-// another program than the last; nobody waits for that.
-void Launcher::alignLinks(const BoundPlan& plan, const BoundVariant& variant) {
-  if (!channel::isCollective(plan.lane) || !parts_.planner.agreement().isCrowded()) return;
-  const schedule::Program* program = variant.plan.program.get();
-  if (std::exchange(lastProgram_, program) == program) return;
-  for (const kernels::BoundStep& step : variant.program->steps()) {
-    for (const kernels::BoundOperand& source : kernels::BoundProgram::sources(step)) {
-      if (source.port != nullptr) wire::releaseAll(*source.port);
-    }
-  }
-}
-
-void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
-                    uint32_t signature, kernels::Binding& binding) {
-  alignLinks(plan, variant);
-  binding.program = &*variant.program;
-  binding.input = static_cast<const std::byte*>(call.input);
-  binding.output = static_cast<std::byte*>(call.output);
-  binding.preScale = call.preScale;
-  // All ranks take the same variant.
-  binding.signature = &variant == &plan.own ? signature : signature ^ variant.plan.signature;
-  binding.scratch = &scratch_;
-  binding.streams = plan.streams;
-  if (outbox_) [[unlikely]]
-    binding.outbox = outboxFor(plan, variant);
-  if (plan.shape.isOnGpu) binding.gpu = parts_.folder;
-  if (call.preScaleAddress != nullptr)
-    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
 }
 
 void Launcher::cancel(device::Task* task) {
@@ -468,11 +301,6 @@ void Launcher::finish(Operation& operation, Status status) {
   if (operation.profile_) operation.profile_->finish();
   giveBack(operation);
   markDone(number);
-}
-
-void Launcher::markDone(uint64_t number) {
-  completed_.store(number + 1, std::memory_order_release);
-  wakeIfAnnounced(completed_, waitingNext_);
 }
 
 }  // namespace tutti::launch

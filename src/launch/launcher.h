@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,6 +19,7 @@
 
 #include "base/brief_lock.h"
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/status.h"
 #include "bootstrap/peer_info.h"
 #include "channel/link_set.h"
@@ -195,6 +197,16 @@ class Launcher final : public Runner {
     size_t operator()(const plan::CallShape& shape) const;
   };
   static constexpr size_t kRecentPlans = 64;  // a training step's shapes; a power of two
+  // Where a shape's plan would be; that of another, or null, when it is not. One multiplication, by
+  // 2^64 over the golden ratio, whose upper bits hang on all of the factor's.
+  BoundPlan*& recentPlan(uint64_t kind, uint64_t count) {
+    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;
+    static_assert(kRecentPlans == 1u << 6);
+    return recentPlans_[((std::rotl(kind, 24) ^ count) * kFactor) >> (64 - 6)];
+  }
+  static bool isOf(const BoundPlan* plan, uint64_t kind, uint64_t count) {
+    return plan != nullptr && plan->kind == kind && plan->shape.count == count;
+  }
 
   Result<device::Task*> prepare(std::span<const Call> calls, bool isUsersGroup);
   Result<BoundPlan*> planFor(const plan::CallShape& shape);
@@ -205,8 +217,8 @@ class Launcher final : public Runner {
   Operation& takeOperation();
   void giveBack(Operation& operation);
   Operation::Mark nextMark(const BoundPlan& plan);
-  BoundPlan* findRunnableAtOnce(const Call& call);
-  bool isBare(const BoundPlan& plan) const;
+  inline BoundPlan* findRunnableAtOnce(const Call& call);
+  inline bool isBare(const BoundPlan& plan) const;
   device::Task* runAtOnce(Operation& operation, uint32_t looks);
   Recalled findRecall(const Call& call, BoundPlan& plan) const;
   void endedAtOnce(BoundPlan& plan, const Recalled& recalled, const kernels::Execution& execution);
@@ -214,12 +226,31 @@ class Launcher final : public Runner {
   bool endsInTurns(kernels::Execution& execution, Collective collective);
   kernels::Outbox* outboxFor(const BoundPlan& plan, const BoundVariant& variant);
   static bool endsLook(const kernels::Execution& execution);
-  uint64_t record(const Call& call, uint64_t sequence);
+  uint64_t record(const BoundPlan& plan, uint64_t sequence) {
+    return parts_.recorder->begin(plan.noted, plan.shape.count, sequence);
+  }
   void alignLinks(const BoundPlan& plan, const BoundVariant& variant);
-  // Into a new binding.
+  // What a call that is run at once begins with.
+  struct Begin {
+    BoundPlan* plan = nullptr;
+    Operation* chosen = nullptr;  // what has a choice to make
+    Recalled recalled;
+    Operation::Mark mark;
+    uint64_t number = 0;    // of the operation that it would be
+    uint64_t recorded = 0;  // the recorder's
+  };
+  inline bool beginAtOnce(const Call& call, Begin& begin);
+  inline kernels::Execution& startAtOnce(const Call& call, const Begin& begin);
+  inline bool endsAtOnce(kernels::Execution& execution, Collective collective, uint32_t looks);
+  device::Task* goOnWith(const Call& call, const Begin& begin, const kernels::Execution& execution);
+  inline static void bindCall(const Call& call, uint32_t signature, kernels::Binding& binding);
+  // Writes all of the binding.
   void bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
             uint32_t signature, kernels::Binding& binding);
-  void markDone(uint64_t number);
+  void markDone(uint64_t number) {
+    completed_.store(number + 1, std::memory_order_release);
+    wakeIfAnnounced(completed_, waitingNext_);
+  }
   void awaitReaders(const Operation& operation);
   void awaitWriters(const Operation& operation);
   void awaitFolder();
@@ -228,13 +259,14 @@ class Launcher final : public Runner {
   Parts parts_;
   Watch watch_;  // these four: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
+  kernels::Execution recalled_;                     // of a call that goes as an earlier one did
   size_t nextMember_ = 0;                           // of a network's, to be looked at
   const schedule::Program* lastProgram_ = nullptr;  // of a collective
   HomeCpu home_;
   std::optional<kernels::Outbox> outbox_;  // in parts_.outbox
   mutable BriefLock mutex_;                // guards the fields down to the blank line
   std::unordered_map<plan::CallShape, std::unique_ptr<BoundPlan>, ShapeHash> plans_;
-  std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // by the low bits of the shape's hash
+  std::array<BoundPlan*, kRecentPlans> recentPlans_{};  // recentPlan()
   std::vector<std::unique_ptr<Operation>> operations_;
   Operation* freeOperations_ = nullptr;
   uint64_t collectiveSequence_ = 0;

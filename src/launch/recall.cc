@@ -45,15 +45,11 @@ Recalled Launcher::findRecall(const Call& call, BoundPlan& plan) const {
       .recall = &recall, .turn = turn, .start = turn.isMeasured ? parts_.clock.now() : Instant()};
 }
 
-// The trial hears of each call. One that could not refer where the last one could is not gone by
+// Of a call that was recalled. One that could not refer where the last one could is not gone by
 // again.
 void Launcher::endedAtOnce(BoundPlan& plan, const Recalled& recalled,
                            const kernels::Execution& execution) {
   Recall* recall = recalled.recall;
-  if (recall == nullptr) {
-    plan.forms.endedAtOnce();
-    return;
-  }
   const bool isSame = execution.hasReferred() == recall->hasReferred;
   if (recall->isTried) {
     const FormTrial::Turn& turn = recalled.turn;

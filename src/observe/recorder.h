@@ -90,12 +90,16 @@ class Recorder {
 
   // A new operation; returns its number. The thread that drives the rank's operations.
   uint64_t begin(const OperationNote& note) {
+    return begin(packWhat(note), note.count, note.sequence);
+  }
+  // The same with what packWhat() has made of the note, which calls of one shape share.
+  uint64_t begin(uint64_t what, uint64_t count, uint64_t sequence) {
     const uint64_t number = ++last_;
     Entry& entry = page_->entries[number % kHistory];
     entry.number.store(0, std::memory_order_relaxed);
-    entry.count.store(note.count, std::memory_order_release);
-    entry.what.store(packWhat(note), std::memory_order_release);
-    entry.sequence.store(note.sequence, std::memory_order_release);
+    entry.count.store(count, std::memory_order_release);
+    entry.what.store(what, std::memory_order_release);
+    entry.sequence.store(sequence, std::memory_order_release);
     if (keepsTimes_) [[unlikely]]
       noteBeginning(number);
     entry.number.store(number, std::memory_order_release);

@@ -223,6 +223,29 @@ TEST_P(Collectives, PreMultipliedSumScalesEachRanksInput) {
   });
 }
 
+// What calls of one shape share is kept from the first on; the rest is each call's own.
+TEST_P(Collectives, CallsOfOneShapeHaveTheirOwnBuffersAndScalars) {
+  constexpr size_t kCount = 10;
+  runRanks(ranks(), [&](int rank, ncclComm_t comm) {
+    double scalars[] = {rank + 1.0, 2.0 * (rank + 1.0)};
+    ncclRedOp_t ops[2];
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_NCCL(ncclRedOpCreatePreMulSum(&ops[i], &scalars[i], ncclDouble,
+                                           ncclScalarHostImmediate, comm));
+    }
+    for (int call = 0; call < 20; ++call) {
+      std::vector<double> input(kCount, call + 1.0);
+      Guarded<double> output(kCount);
+      EXPECT_NCCL(ncclAllReduce(input.data(), output.data(), kCount, ncclDouble, ops[call % 2],
+                                comm, nullptr));
+      const double wanted = (call + 1.0) * (1 + call % 2) * ranks() * (ranks() + 1) / 2;
+      for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(output[i], wanted) << "call " << call;
+      output.check();
+    }
+    for (const ncclRedOp_t op : ops) EXPECT_NCCL(ncclRedOpDestroy(op, comm));
+  });
+}
+
 TEST_P(Collectives, AllRanksGetTheSameBits) {
   std::vector<std::vector<float>> results(n());
   runRanks(ranks(), [&](int rank, ncclComm_t comm) {

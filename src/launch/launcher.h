@@ -257,7 +257,7 @@ class Launcher final : public Runner {
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;  // these four: used by the thread that drives the present operation
+  Watch watch_;  // these five: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
   kernels::Execution recalled_;                     // of a call that goes as an earlier one did
   size_t nextMember_ = 0;                           // of a network's, to be looked at

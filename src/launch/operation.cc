@@ -16,9 +16,13 @@ constexpr uint32_t kMotorsCost = 64;
 
 // Shorter ones lose even where a trial may choose, as what may name memory takes longer: of 1 KiB
 // by 4 ranks 3.3 us, by copies alone 2.8, of 4 KiB 4.6 and 4.5; by 8 1.3 and 1.2 of the time.
-// All-reduce gains what it places in outputs (2 CPUs, model 167, 2026-11-23).
-size_t sharedMinBytesOfCrowded(Collective collective) {
-  if (collective == Collective::kAllReduce) return kernels::kSharedMinBytes;
+// All-reduce gains what it places in outputs (2 CPUs, model 167, 2026-11-23), but one-shot, which
+// places nothing: of 4 KiB by 4 ranks 4.6 us, by copies alone 4.2, by 8 30.6 and 15.4 (2 CPUs of an
+// AMD EPYC VM, 2026-11-24).
+size_t sharedMinBytesOfCrowded(const BoundPlan& plan) {
+  const Collective collective = plan.shape.collective;
+  if (collective == Collective::kAllReduce && plan.own.plan.algorithm != "oneshot")
+    return kernels::kSharedMinBytes;
   return isAmongAll(collective) ? 8_KiB : 16_KiB;
 }
 
@@ -32,8 +36,9 @@ constexpr size_t kCrowdedBroadcastMinBytes = 1_MiB;
 // trial says so; these are for one that only sends. Broadcast in place, mapped against copied, 2
 // ranks: 4 KiB 0.71 and 0.56 us, 8 KiB 0.71 and 0.90 (Intel Xeon VM, 2026-11-21). Round trips,
 // mapped over copied: 2 KiB 1.15 of the time, 3 KiB 1.02, 4 KiB 0.87 (model 207, 2026-11-23).
-size_t sharedMinBytes(Collective collective, bool isCrowded) {
-  if (isCrowded) return sharedMinBytesOfCrowded(collective);
+size_t sharedMinBytes(const BoundPlan& plan, bool isCrowded) {
+  const Collective collective = plan.shape.collective;
+  if (isCrowded) return sharedMinBytesOfCrowded(plan);
   if (isAmongAll(collective)) return kernels::kSharedMinBytes;
   return collective == Collective::kSend ? 4_KiB : 8_KiB;
 }
@@ -283,7 +288,7 @@ bool Operation::mayShare(const BoundPlan& plan) const {
     if (plan::vectorBytes(plan.shape, agreement.rankCount) * ranks < kCrowdedBroadcastMinBytes)
       return false;
   }
-  return longest >= sharedMinBytes(plan.shape.collective, agreement.isCrowded());
+  return longest >= sharedMinBytes(plan, agreement.isCrowded());
 }
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the
@@ -394,7 +399,7 @@ const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Bin
   const plan::BufferBytes bytes = plan::bufferBytes(shape, agreement);
   if (!mayShare(*run.plan)) return nullptr;
   kernels::SharedBuffers shared;
-  shared.minBytes = sharedMinBytes(shape.collective, agreement.isCrowded());
+  shared.minBytes = sharedMinBytes(*run.plan, agreement.isCrowded());
   if (hasSegments) {
     shared.input = launcher_.parts_.segments.find(binding.input, bytes.input);
     shared.output = launcher_.parts_.segments.find(binding.output, bytes.output);

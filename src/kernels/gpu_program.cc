@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "base/units.h"
 
@@ -51,6 +52,15 @@ schedule::Layout layoutOf(const GpuRequest& request, const schedule::Algorithm& 
                                .pieceBytes = wire::gpuProgramSlotBytes(request.rankCount)});
 }
 
+// By what the first rank does, as the root where there is one.
+bool foldsOnce(const schedule::Algorithm& algorithm, int32_t rankCount) {
+  const schedule::Program program =
+      schedule::buildProgram(algorithm, {.rankCount = rankCount}, Rank{0});
+  return std::ranges::all_of(program.steps, [&](const Step& step) {
+    return step.fold != schedule::Fold::kReduce || step.sourceCount == rankCount;
+  });
+}
+
 GpuProgramWay wayOf(const GpuRequest& request, const schedule::Algorithm& algorithm) {
   const schedule::Layout layout = layoutOf(request, algorithm, Rank{0});
   const size_t bytes = layout.chunkElements * sizeOf(request.type);
@@ -69,6 +79,7 @@ GpuProgramWay wayOf(const GpuRequest& request, const schedule::Algorithm& algori
                                  schedule::receivedFactor(algorithm, request.rankCount));
   const double wireBytes =
       factor * static_cast<double>(vectorBytes(request)) * (way.byLines ? 2 : 1);
+  way.foldsOnce = foldsOnce(algorithm, request.rankCount);
   way.us = kLaunchUs + kHopUs * cost.hops + kStepUs * cost.steps + wireBytes / kBytesAUs;
   return way;
 }
@@ -146,7 +157,8 @@ std::vector<GpuProgramWay> programWays(const GpuRequest& request) {
   for (const schedule::Algorithm& algorithm : schedule::algorithms(request.collective)) {
     if (algorithm.isOfItsOwn(request.rankCount, 1)) ways.push_back(wayOf(request, algorithm));
   }
-  std::ranges::stable_sort(ways, {}, &GpuProgramWay::us);
+  std::ranges::stable_sort(
+      ways, {}, [](const GpuProgramWay& way) { return std::pair(!way.foldsOnce, way.us); });
   return ways;
 }
 

@@ -18,10 +18,12 @@ struct GpuProgramWay {
   const schedule::Algorithm* algorithm = nullptr;
   bool byLines = false;
   int32_t blocks = 1;
-  double us = 0;  // estimated
+  double us = 0;          // estimated
+  bool foldsOnce = true;  // all contributions in one step, if it folds any: one rounding
 };
 
-// All, the cheapest first; empty for more than kGpuProgramRanks ranks, sends and receives.
+// All: first those that fold once, whose results are the same by any of them, each kind the
+// cheapest first; empty for more than kGpuProgramRanks ranks, sends and receives.
 std::vector<GpuProgramWay> programWays(const GpuRequest& request);
 
 // What the way decides; the caller adds view, buffers, scalar and signature.

@@ -298,6 +298,25 @@ TEST(GpuProgram, ContributionsOfAllRanksAreFoldedInRankOrder) {
   }
 }
 
+// What nobody has named must not round a narrow float more than once.
+TEST(GpuProgram, WhatFoldsOnceComesFirst) {
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduce}) {
+    for (const uint64_t count : {uint64_t{1}, uint64_t{100'000}, uint64_t{10'000'000}}) {
+      const auto ways = programWays(requestOf(collective, 12, count));
+      const std::string_view first = ways.front().algorithm->name;
+      EXPECT_TRUE(first == "oneshot" || first == "twoshot" || first == "direct") << first;
+      for (const GpuProgramWay& way : ways) {
+        const std::string_view name = way.algorithm->name;
+        EXPECT_EQ(way.foldsOnce, name == "oneshot" || name == "twoshot" || name == "direct")
+            << name;
+      }
+    }
+  }
+  for (const GpuProgramWay& way : programWays(requestOf(Collective::kBroadcast, 12, 100)))
+    EXPECT_TRUE(way.foldsOnce) << way.algorithm->name;
+}
+
 TEST(GpuProgram, ShortCallsTakeLinesAndOneHop) {
   const auto ways = programWays(requestOf(Collective::kAllReduce, 12, 16));
   EXPECT_EQ(ways.front().algorithm->name, "oneshot");

@@ -154,7 +154,9 @@ TEST_F(Registration, WindowsOfTheLibrarysMemoryServe) {
     EXPECT_STATUS(side.gpu.copy(host.data(), memory, kCount * sizeof(float)));
     EXPECT_THAT(host, Each(expected));
     side.meet();
-    if (window != nullptr) EXPECT_NCCL(ncclCommWindowDeregister(side.comm, window));
+    if (window != nullptr) {
+      EXPECT_NCCL(ncclCommWindowDeregister(side.comm, window));
+    }
     EXPECT_NCCL(ncclMemFree(memory));
   });
 }

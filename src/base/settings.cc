@@ -435,6 +435,13 @@ Settings Settings::load() {
     if (isPrivileged && isPathSetting(*variable)) continue;
     input.environment.emplace_back(*variable);
   }
+  // In a library that was opened with RTLD_DEEPBIND `environ` is not the program's, and empty.
+  for (const SettingInfo& info : settingTable()) {
+    const std::string name(info.name);
+    const char* value =
+        isPrivileged && isPathSetting(name + '=') ? nullptr : ::getenv(name.c_str());
+    if (value != nullptr) input.environment.push_back(name + '=' + value);
+  }
   const std::string system = "/etc/nccl.conf";
   if (doesExist(system)) input.files.push_back(readFile(system));
   const char* named = ::secure_getenv("NCCL_CONF_FILE");

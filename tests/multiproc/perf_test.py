@@ -1,5 +1,6 @@
 """tutti perf with real ranks: every collective, how ranks are started and found, exit codes, outputs."""
 
+import contextlib
 import csv
 import io
 import json
@@ -66,7 +67,9 @@ class Perf(unittest.TestCase):
         if row_count is not None:
             self.assertEqual(len(rows(result.stdout)), row_count, result.stdout)
 
-    def test_another_library_is_timed_in_turn(self):
+    @contextlib.contextmanager
+    def another_library(self):
+        """A copy of ours, which perf opens with RTLD_DEEPBIND."""
         libraries = subprocess.run(["ldd", TUTTI], capture_output=True, text=True).stdout
         if "libasan" in libraries:
             raise unittest.SkipTest("ASan allows no library that binds deeply")
@@ -74,6 +77,18 @@ class Perf(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             other = os.path.join(folder, "libnccl.so.2")
             shutil.copy(own, other)
+            yield other
+
+    def test_another_library_has_the_settings_too(self):
+        with self.another_library() as other:
+            result = perf("all_reduce", "-n", "2", "-b", "64", "-e", "64", *QUICK, "--lib", other,
+                          env=environment(NCCL_ALGO="ring", NCCL_DEBUG="INFO"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        choices = re.findall(r"choice AllReduce +(.*)", result.stdout + result.stderr)
+        self.assertEqual(choices, ["ring", "ring"])
+
+    def test_another_library_is_timed_in_turn(self):
+        with self.another_library() as other:
             for ranks in (["-n", "2"], ["-t", "2"]):
                 result = perf("all_reduce", *ranks, "-o", "mulsum", "-b", "64", "-e", "4K", "-f", "64", *QUICK, "--lib", other,
                               "--json", "-")

@@ -12,8 +12,8 @@
 //   returned cannot see later stores. 32 bits, compared modulo 2^32. A mark's slot read back would
 //   cost a trip to the peer.
 // lines: each half (a word, the low half of the number + 1) is one 8-byte store; the thread that
-//   takes the word polls it. A line keeps older numbers only. Zero is never sent before 2^32
-//   messages, when no line is new any more.
+//   takes the word polls it. 32 bits, compared for equality: a line holds older numbers only, and a
+//   stale one would have to be 2^32 messages old.
 // opened: written with the call's signature and first number before its first lines, relaxed;
 //   polled by the receiving block, which compares it: lines have no room for a signature.
 // sent, received …: this rank's block only, at the ends of a call; so a replayed graph goes on
@@ -41,7 +41,7 @@ struct ProgramShared {
   uint64_t received[wire::kGpuProgramRanks];
   // The step's operands.
   std::byte* places[kProgramOperands];
-  uint32_t flags[kProgramOperands];  // by lines: of its message; 0: no link
+  uint32_t flags[kProgramOperands];  // by lines: of a link's message
   bool isScaled[kProgramOperands];   // an input of a pre-multiplied sum
 };
 
@@ -199,7 +199,6 @@ class ProgramRun {
   __device__ bool prepare(const Step& step, int operand, Told& told) {
     const uint16_t word = step.operands[operand];
     const int index = word & ~wire::kGpuProgramPlace;
-    shared_.flags[operand] = 0;
     shared_.isScaled[operand] = false;
     switch (word & wire::kGpuProgramPlace) {
       case wire::kGpuProgramInput:
@@ -302,6 +301,10 @@ class ProgramRun {
     }
   }
 
+  __device__ __forceinline__ static bool isLink(const Step& step, int operand) {
+    return (step.operands[operand] & wire::kGpuProgramPlace) == wire::kGpuProgramLink;
+  }
+
   // ---- the folds
 
   // One source, and nothing to apply to it.
@@ -334,7 +337,7 @@ class ProgramRun {
       const int left = static_cast<int>(step.bytes) - 8 * i;
       const auto load = [&](int source) -> uint2 {
         const std::byte* from = shared_.places[source];
-        if (shared_.flags[source] == 0) return loadAny<uint2>(from + 8 * i, left);
+        if (!isLink(step, source)) return loadAny<uint2>(from + 8 * i, left);
         uint2 word = make_uint2(0, 0);
         if (isWhole) isWhole = awaitLine(step, source, i, word);
         return word;
@@ -342,7 +345,7 @@ class ProgramRun {
       const uint2 word = isCopy(step) ? load(0) : foldWord<uint2>(step, load);
       if (!isWhole) return false;
       for (int d = step.sources; d < step.sources + step.destinations; ++d) {
-        if (shared_.flags[d] != 0) {
+        if (isLink(step, d)) {
           storeLine(reinterpret_cast<uint4*>(shared_.places[d]) + i, word, shared_.flags[d]);
         } else {
           storeAny(shared_.places[d] + 8 * i, word, left);

@@ -65,7 +65,8 @@ void Execution::start() {
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
              binding_.gpu == nullptr;
   mayPost_ = isPlain_ && binding_.outbox != nullptr;
-  if (binding_.outbox != nullptr) [[unlikely]]
+  isHearing_ = binding_.outbox != nullptr && binding_.program->hearsAll();
+  if (isHearing_) [[unlikely]]
     binding_.outbox->begin();
   isMapped_ = binding_.shared != nullptr && !binding_.streams &&
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
@@ -91,6 +92,7 @@ bool Execution::isStillBlocked() const {
     case For::kMessage: return !wire::hasMessage(*blockage_.port);
     case For::kSlot: return !wire::hasFreeSlot(*blockage_.port, blockage_.bytes);
     case For::kDrain: return !wire::isDrained(*blockage_.port);
+    case For::kRoom: return !wire::isGivenBack(*blockage_.port, blockage_.number);
     case For::kBlocks: return !joint_.isAnswered();
     case For::kGpu: return false;  // asked when the step is tried
     case For::kEnd: return true;
@@ -111,7 +113,7 @@ bool Execution::isReady(const BoundStep& step, size_t elements) {
     blockage_ = {.what = For::kSlot, .peer = link.peer, .port = link.port, .bytes = bytes};
     return false;
   }
-  return true;
+  return !awaitsRoom(step, bytes);
 }
 
 Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elements) {

@@ -74,7 +74,7 @@ struct Binding {
   bool streams = false;      // the buffers are too long to be found in a cache later
   bool isJoint = false;      // both ends copy long references; the same on all ranks
   GpuFolder* gpu = nullptr;  // whose memory the buffers are, and long messages may be; null: none's
-  // For messages to several. REQUIRES: the program hears from all others.
+  // For messages to several.
   Outbox* outbox = nullptr;
 };
 
@@ -91,7 +91,7 @@ class Execution {
   void restart() {
     if (!isPlain_) return start();
     rewind();
-    if (binding_.outbox != nullptr) [[unlikely]]
+    if (isHearing_) [[unlikely]]
       binding_.outbox->begin();
   }
 
@@ -149,14 +149,17 @@ class Execution {
   }
   // kEnd: the peer has failed, and what its message names is gone. It comes for sure: the slow path
   // looks at the peer's fault.
-  enum class For : uint8_t { kNothing, kMessage, kSlot, kDrain, kBlocks, kGpu, kEnd };
+  enum class For : uint8_t { kNothing, kMessage, kSlot, kRoom, kDrain, kBlocks, kGpu, kEnd };
   struct Blockage {
     For what = For::kNothing;
     int32_t peer = -1;
     wire::LinkPort* port = nullptr;
-    size_t bytes = 0;  // kSlot: of the message
+    size_t bytes = 0;     // kSlot: of the message
+    uint64_t number = 0;  // kRoom: of the message that keeps it
     bool isLong() const { return what == For::kSlot && port->view.isLong(bytes); }
-    bool isSender() const { return what == For::kSlot || what == For::kDrain; }
+    bool isSender() const {
+      return what == For::kSlot || what == For::kRoom || what == For::kDrain;
+    }
   };
   // What one step works on; the pointers are in the scratch.
   struct StepData {
@@ -206,6 +209,7 @@ class Execution {
   // By way of the outbox (posted_messages.cc).
   bool isMappedByAll(const BoundStep& step) const;
   std::byte* takeRoom(const BoundStep& step, size_t bytes);
+  bool awaitsRoom(const BoundStep& step, size_t bytes);
   void publishPosted(const BoundStep& step, const std::byte* room, size_t bytes);
   uint32_t announceOutbox(wire::LinkPort& port, size_t bytes) const;
   const std::byte* findPosted(const wire::LinkPort& port, size_t bytes) const;
@@ -271,6 +275,7 @@ class Execution {
   bool refers_ = false;       // messages longer than a line are references
   bool isPlain_ = false;      // its messages bring their payload and nothing else
   bool mayPost_ = false;      // those for several may go by way of the outbox
+  bool isHearing_ = false;    // from all others, and has an outbox
   bool isMapped_ = false;     // they may name mapped memory, and results stay in the caches
   bool hasReferred_ = false;  // to memory that is the caller's again at the end
   uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not

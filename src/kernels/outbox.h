@@ -2,9 +2,9 @@
 // once, and each link's message only says where. Of 8 ranks on 2 CPUs a message's lines then cross
 // from one CPU to the other once, not once a reader, and the few places it has stay in the caches.
 //
-// Nobody gives memory back here. What was written in one call is free when a later call has ended
-// in which this rank has heard from all others: who sent something there was through with all calls
-// before. So calls in which all hear all take turns with two halves.
+// Calls in which all hear from all take turns with two halves, which nobody gives back: what was
+// written in one call is free when a later such call has ended, as who sent something there was
+// through with all calls before. The others' messages have rooms that their links give back.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 
 #include "base/cache_lines.h"
 #include "base/units.h"
+#include "kernels/rooms.h"
 #include "wire/shared_segment.h"
 
 namespace tutti::kernels {
@@ -22,7 +23,7 @@ class Outbox {
  public:
   // Enough for all that a rank posts in most calls; a longer call's other messages go as copies.
   static constexpr size_t kHalfBytes = 260_KiB;
-  static constexpr size_t kBytes = 2 * kHalfBytes;
+  static constexpr size_t kBytes = 2 * kHalfBytes + kCacheLineBytes + Rooms::kBytes;
 
   // Where a half's first message begins: buffers of malloc begin 16 bytes after a page, and copies
   // from a page to there are slow (base/copy_memory.h).
@@ -30,9 +31,14 @@ class Outbox {
 
   // Memory of kBytes at least, which outlives it, and which peers that have it mapped may go on
   // reading after it was given back.
-  explicit Outbox(const wire::SharedSegment& segment) : segment_(segment) {}
+  explicit Outbox(const wire::SharedSegment& segment)
+      : segment_(segment),
+        rooms_(const_cast<std::byte*>(segment.start) + 2 * kHalfBytes + kLeadBytes) {}
 
   const wire::SharedSegment& segment() const { return segment_; }
+
+  // For calls in which this rank does not hear from all others.
+  Rooms& rooms() { return rooms_; }
 
   // A call begins in which this rank hears from all others.
   void begin() {
@@ -67,6 +73,7 @@ class Outbox {
   bool isFree(size_t half) const { return usedIn_[half] == 0 || usedIn_[half] < heardIn_; }
 
   const wire::SharedSegment segment_;
+  Rooms rooms_;
   uint64_t call_ = 0;                 // the present one's number
   uint64_t heardIn_ = 0;              // the last that has ended
   std::array<uint64_t, 2> usedIn_{};  // the last that wrote to each half; 0: none

@@ -9,8 +9,9 @@ namespace {
 // What its message costs a receiver beside its bytes, when it is counted whether mapping pays.
 constexpr size_t kMessageWorth = 4_KiB;
 
-// For memory that stays as it is without the receivers' word.
-constexpr uint32_t kPostedFlags = wire::kIsAnswered | wire::kIsPosted;
+// Of messages in the halves, and in rooms.
+constexpr uint32_t kAnsweredFlags = wire::kIsAnswered | wire::kIsPosted;
+constexpr uint32_t kRoomFlags = wire::kIsPosted;
 
 // Shorter ones are copied as soon: one-shot of 1 KiB 1.0 to 1.1 of the time, of 4 KiB 0.92 and 0.80
 // (4 and 8 ranks on 2 CPUs); all-gather by 8 of 1 KiB each 1.02, 4 KiB 0.87, 8 KiB 0.4 (AMD EPYC
@@ -34,14 +35,35 @@ bool Execution::isMappedByAll(const BoundStep& step) const {
 std::byte* Execution::takeRoom(const BoundStep& step, size_t bytes) {
   if (!mayPost_ || step.linkCount < 2 || bytes < kPostedMinBytes || !isMappedByAll(step))
     return nullptr;
-  return binding_.outbox->take(bytes);
+  Outbox& outbox = *binding_.outbox;
+  return isHearing_ ? outbox.take(bytes) : outbox.rooms().take(bytes, step.linkCount);
+}
+
+// A link that the step sends on, and that keeps the oldest room while as many of its messages are
+// unread as a schedule may count on: it is waited for as for a slot. Copies would take the root's
+// time, and of 8 readers each would fetch its own.
+bool Execution::awaitsRoom(const BoundStep& step, size_t bytes) {
+  if (!mayPost_ || isHearing_ || step.linkCount < 2 || bytes < kPostedMinBytes) return false;
+  Rooms& rooms = binding_.outbox->rooms();
+  if (rooms.isFree(bytes, step.linkCount)) return false;
+  const Rooms::Unread& kept = rooms.keeper();
+  if (kept.port->next - kept.number < wire::capacity(kept.port->view.geometry.slotCount))
+    return false;
+  for (const BoundOperand& link : BoundProgram::links(step)) {
+    if (link.port != kept.port) continue;
+    blockage_ = {.what = For::kRoom, .peer = link.peer, .port = link.port, .number = kept.number};
+    return true;
+  }
+  return false;
 }
 
 void Execution::publishPosted(const BoundStep& step, const std::byte* room, size_t bytes) {
-  const wire::SharedReference reference = binding_.outbox->reference(room);
+  Outbox& outbox = *binding_.outbox;
+  const wire::SharedReference reference = outbox.reference(room);
   for (const BoundOperand& link : BoundProgram::links(step)) {
+    if (!isHearing_) outbox.rooms().hold(*link.port);
     wire::publishShared(*link.port, reference, static_cast<uint32_t>(bytes), binding_.signature,
-                        kPostedFlags);
+                        isHearing_ ? kAnsweredFlags : kRoomFlags);
   }
 }
 
@@ -59,7 +81,8 @@ uint32_t Execution::announceOutbox(wire::LinkPort& port, size_t bytes) const {
 const std::byte* Execution::findPosted(const wire::LinkPort& port, size_t bytes) const {
   const wire::MessageHead& message = port.view.message(port.next);
   const bool isOurs = message.bytes == bytes && message.signature == binding_.signature &&
-                      message.kind == wire::MessageKind::kShared && message.flags == kPostedFlags;
+                      message.kind == wire::MessageKind::kShared &&
+                      (message.flags | wire::kIsAnswered) == kAnsweredFlags;
   if (!isOurs || port.mapper == nullptr || bytes <= wire::kInlineBytes) return nullptr;
   wire::SharedReference reference;
   std::memcpy(&reference, message.inlinePayload, sizeof reference);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "kernels/execution_testing.h"
@@ -40,8 +41,16 @@ const Algorithm& algorithmOf(Collective collective, std::string_view name) {
 // Ranks with an outbox each.
 class Posting {
  public:
-  Posting(const Algorithm& algorithm, int32_t rankCount, size_t blockElements)
-      : count(blockElements), cluster({&algorithm, rankCount, 0, count, 8}, 16_KiB) {
+  Posting(const Algorithm& algorithm, int32_t rankCount, size_t blockElements,
+          size_t slotBytes = 16_KiB, uint32_t shortCount = 0)
+      : count(blockElements),
+        cluster({.algorithm = &algorithm,
+                 .rankCount = rankCount,
+                 .root = 0,
+                 .count = count,
+                 .slotCount = 8,
+                 .shortCount = shortCount},
+                static_cast<uint32_t>(slotBytes)) {
     for (int32_t rank = 0; rank < rankCount; ++rank) {
       memory_.emplace_back(Outbox::kBytes);
       outboxes.push_back(
@@ -73,6 +82,11 @@ class Posting {
   }
   void startAll(int64_t call) {
     for (size_t rank = 0; rank < outboxes.size(); ++rank) start(static_cast<int32_t>(rank), call);
+  }
+  void checkBroadcast(int32_t rank, int64_t call) {
+    const auto& output = cluster.rank(rank).output;
+    for (size_t i = 0; i < count; ++i)
+      ASSERT_EQ(output[i], inputAt(0, i) + call) << "rank " << rank << " call " << call;
   }
   // Of all-reduce and all-gather.
   void check(int32_t rank, int64_t call, bool isReduced) {
@@ -131,6 +145,67 @@ TEST(PostedMessages, AreRightHoweverFarRanksRunAhead) {
   }
 }
 
+// Roots hear from nobody, and run ahead as far as rooms and slots let them: 32 messages a link,
+// and 8 rooms of the longest.
+TEST(PostedMessages, OfBroadcastsAreRightHoweverFarTheRootRunsAhead) {
+  SeededRng rng(20261125);
+  for (const std::string_view name : {"direct", "tree", "twoshot"}) {
+    for (const size_t count : {size_t{300}, size_t{1500}, size_t{8192}, size_t{20000}}) {
+      SCOPED_TRACE(testing::Message() << name << " of " << count);
+      constexpr int32_t kRanks = 4;
+      constexpr int64_t kCalls = 60;
+      Posting posting(algorithmOf(Collective::kBroadcast, name), kRanks, count, 64_KiB, 32);
+      std::array<int64_t, kRanks> call{};
+      posting.startAll(0);
+      int idlePolls = 0;
+      for (int64_t left = kRanks * kCalls; left > 0;) {
+        // The root more often than each other, and one reader seldom.
+        const uint64_t drawn = rng.below(10);
+        const int32_t rank = drawn < 5 ? 0 : drawn < 7 ? 1 : drawn < 9 ? 2 : 3;
+        int64_t& own = call[static_cast<size_t>(rank)];
+        if (own == kCalls) continue;
+        const Progress progress = posting.cluster.rank(rank).execution.poll().value();
+        idlePolls = progress == Progress::kIdle ? idlePolls + 1 : 0;
+        ASSERT_LT(idlePolls, 1000) << "nobody moves";
+        if (progress != Progress::kDone) continue;
+        posting.checkBroadcast(rank, own);
+        if (testing::Test::HasFatalFailure()) return;
+        --left;
+        if (++own < kCalls) posting.start(rank, own);
+      }
+    }
+  }
+}
+
+// A room that a reader keeps is waited for once as many of its messages are unread as a schedule
+// may count on.
+TEST(PostedMessages, OfBroadcastsWaitForRoomsInsteadOfCopies) {
+  SeededRng rng(1);
+  constexpr size_t kElements = 8192;  // a room of 64 KiB: 8 of them
+  Posting posting(algorithmOf(Collective::kBroadcast, "direct"), 3, kElements, 64_KiB, 32);
+  posting.startAll(0);
+  ASSERT_TRUE(posting.cluster.run(rng));
+  Execution& root = posting.cluster.rank(0).execution;
+  int64_t call = 1;
+  for (; call < 20; ++call) {
+    posting.start(0, call);
+    if (root.poll().value() != Progress::kDone) break;
+    EXPECT_EQ(posting.lastKind(0), wire::MessageKind::kShared);
+  }
+  EXPECT_EQ(call, 1 + static_cast<int64_t>(Rooms::kBytes / 64_KiB));
+  EXPECT_TRUE(root.awaited().isSender);
+  // One of the two is not enough.
+  std::array<int64_t, 3> read{0, 1, 1};
+  for (int32_t reader : {2, 1}) {
+    EXPECT_EQ(root.poll().value(), Progress::kIdle);
+    posting.start(reader, read[static_cast<size_t>(reader)]++);
+    ASSERT_EQ(posting.cluster.rank(reader).execution.poll().value(), Progress::kDone);
+    posting.checkBroadcast(reader, 1);
+  }
+  EXPECT_EQ(root.poll().value(), Progress::kDone);
+  EXPECT_EQ(posting.lastKind(0), wire::MessageKind::kShared);
+}
+
 TEST(PostedMessages, GoOnceAllHaveMapped) {
   SeededRng rng(1);
   Posting posting(algorithmOf(Collective::kAllGather, "direct"), 3, 600);
@@ -186,6 +261,66 @@ TEST(PostedMessages, AreReadWhenTheirSenderHasLeft) {
     EXPECT_EQ(posting.cluster.rank(rank).execution.awaitedFault(), wire::LinkFault::kNone);
     posting.check(rank, 2, false);
   }
+}
+
+// Two links of a rank, by hand.
+class RoomsOfTwoLinks : public testing::Test {
+ protected:
+  RoomsOfTwoLinks() : memory_(Rooms::kBytes), rooms(memory_.data()) {
+    for (size_t i = 0; i < ports.size(); ++i) ports[i].view.control = &controls_[i];
+  }
+  std::byte* post(size_t bytes) {
+    std::byte* room = rooms.take(bytes, ports.size());
+    if (room == nullptr) return nullptr;
+    for (wire::LinkPort& port : ports) {
+      rooms.hold(port);
+      ++port.next;
+    }
+    return room;
+  }
+  void giveBack(size_t link, uint64_t messages) { controls_[link].head.store(messages); }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::array<wire::LinkControl, 2> controls_{};
+
+ protected:
+  Rooms rooms;
+  std::array<wire::LinkPort, 2> ports;
+};
+
+TEST_F(RoomsOfTwoLinks, AreFreeWhenTheHeadsOfAllLinksHavePassed) {
+  constexpr size_t kHalf = Rooms::kBytes / 2;
+  std::byte* first = post(kHalf);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(post(kHalf), first + kHalf);
+  EXPECT_EQ(post(1), nullptr);
+  giveBack(0, 2);
+  EXPECT_EQ(post(1), nullptr) << "the other has read none";
+  giveBack(1, 1);
+  EXPECT_EQ(post(1), first);
+  EXPECT_EQ(post(kHalf), nullptr) << "the second is still kept, and the first in use";
+  giveBack(1, 2);
+  EXPECT_EQ(post(kHalf), first + kCacheLineBytes);
+}
+
+TEST_F(RoomsOfTwoLinks, AreNeverInTwoPieces) {
+  std::byte* first = post(Rooms::kBytes - 2 * kCacheLineBytes);
+  giveBack(0, 1);
+  giveBack(1, 1);
+  EXPECT_EQ(post(3 * kCacheLineBytes), first);
+  EXPECT_EQ(post(Rooms::kBytes + 1), nullptr);
+}
+
+TEST_F(RoomsOfTwoLinks, AreForSoManyMessagesAtMost) {
+  for (size_t i = 0; i < Rooms::kMostUnread / 2; ++i) ASSERT_NE(post(64), nullptr);
+  EXPECT_EQ(post(64), nullptr);
+  EXPECT_EQ(rooms.keeper().port, ports.data());
+  EXPECT_EQ(rooms.keeper().number, 0u);
+  giveBack(0, 1);
+  EXPECT_EQ(post(64), nullptr);
+  giveBack(1, 1);
+  EXPECT_NE(post(64), nullptr);
 }
 
 TEST(Outbox, ReusesAHalfOnlyWhenALaterCallHasEnded) {

@@ -73,6 +73,7 @@ Execution::Attempt Execution::trySpread(const BoundStep& step, size_t elements, 
   for (const BoundOperand& link : links) {
     if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
   }
+  if (awaitsRoom(step, bytes)) return Attempt::kBlocked;
   const std::byte* from = localAt(step.operands[0]);
   if (std::byte* room = takeRoom(step, bytes)) {
     copyBytes(room, from, bytes);
@@ -174,7 +175,7 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
     if (binding_.isJoint || !mayLookAgain(looks))
       return done > 0 ? Progress::kAdvanced : Progress::kIdle;
   }
-  if (binding_.outbox != nullptr) [[unlikely]]
+  if (isHearing_) [[unlikely]]
     binding_.outbox->end();
   return Progress::kDone;
 }

@@ -202,7 +202,7 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
   binding.streams = plan.streams;
   binding.isJoint = false;
   binding.gpu = plan.shape.isOnGpu ? parts_.folder : nullptr;
-  binding.outbox = outbox_ ? outboxFor(plan, variant) : nullptr;
+  binding.outbox = outbox_ && channel::isCollective(plan.lane) ? &*outbox_ : nullptr;
 }
 
 // What each call brings.

@@ -224,7 +224,6 @@ class Launcher final : public Runner {
   void endedAtOnce(BoundPlan& plan, const Recalled& recalled, const kernels::Execution& execution);
   Nanoseconds measured(BoundPlan& plan, const FormTrial::Turn& turn, Instant start) const;
   bool endsInTurns(kernels::Execution& execution, Collective collective);
-  kernels::Outbox* outboxFor(const BoundPlan& plan, const BoundVariant& variant);
   static bool endsLook(const kernels::Execution& execution);
   uint64_t record(const BoundPlan& plan, uint64_t sequence) {
     return parts_.recorder->begin(plan.noted, plan.shape.count, sequence);

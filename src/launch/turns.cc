@@ -43,10 +43,6 @@ bool Launcher::endsInTurns(kernels::Execution& execution, Collective collective)
   }
 }
 
-kernels::Outbox* Launcher::outboxFor(const BoundPlan& plan, const BoundVariant& variant) {
-  return variant.program->hearsAll() && channel::isCollective(plan.lane) ? &*outbox_ : nullptr;
-}
-
 bool Launcher::endsLook(const kernels::Execution& execution) {
   for (uint32_t look = 0; look < kLooksAtOthers; ++look) {
     relaxCpu();

@@ -55,8 +55,9 @@ inline constexpr uint32_t kOffersPlace = 4;
 inline constexpr uint32_t kIsAnswered = 8;
 // The payload lies in the link's slot in a GPU's memory (LinkView::gpuSlots).
 inline constexpr uint32_t kOnGpu = 16;
-// The memory that it names is the sending communicator's own, and stays as it is until this
-// receiver has sent something in a later call, whatever becomes of the sender (kernels/outbox.h).
+// The memory that it names is the sending communicator's own, and stays as it is, whatever becomes
+// of the sender, until this receiver has given the message back, or, with kIsAnswered, has sent
+// something in a later call (kernels/outbox.h).
 inline constexpr uint32_t kIsPosted = 32;
 
 // The first line of a slot.
@@ -355,13 +356,13 @@ inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
 }
 
 // The same into a segment that the receiver has mapped. With kIsAnswered the memory stays as it is
-// until the message that tells.
+// until the message that tells; what is posted is nobody's to wait for at a call's end.
 inline void publishShared(LinkPort& port, const SharedReference& reference, uint32_t bytes,
                           uint32_t signature, uint32_t flags = 0) {
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
   if (isJointLength(bytes, port.view.geometry.slotBytes)) jointOf(port.view, port.next).reset();
   publish(port, bytes, signature, MessageKind::kShared, flags);
-  if ((flags & kIsAnswered) == 0) port.drainTo = port.next;
+  if ((flags & (kIsAnswered | kIsPosted)) == 0) port.drainTo = port.next;
 }
 
 // The receiver has mapped the segment.
@@ -385,6 +386,13 @@ inline bool tryAnnounce(LinkPort& port, const SharedSegment& segment, size_t byt
               sizeof announcement);
   port.ledger->ask(segment.serial);
   return true;
+}
+
+// The receiver has read the message of this number, and given it back.
+inline bool isGivenBack(LinkPort& port, uint64_t number) {
+  if (port.known > number) return true;
+  port.known = port.view.control->head.load(std::memory_order_acquire);
+  return port.known > number;
 }
 
 // The receiver has read every reference.
@@ -486,7 +494,7 @@ inline bool isBeingRead(const LinkPort& port) {
 }
 
 // Gives the slot of the message that was just read back to the sender: that of a reference whose
-// sender waits for it at once, others half a ring at a time. Each time costs the two sides an
+// memory is free with it at once, others half a ring at a time. Each time costs the two sides an
 // exchange of head's line: an 8-byte all-reduce of 2 ranks took 0.40 us with each slot by itself,
 // and takes 0.35 (2026-11-21).
 inline void release(LinkPort& port) {

@@ -282,6 +282,19 @@ TEST(Planner, BesideARingOfRanksThatShareCpusTriesWhatFoldsAlike) {
   EXPECT_EQ(otherOf(shape, 2), "");
 }
 
+TEST(Choose, CrowdedBroadcastsGoRoundARingOnceAllCopiesOutgrowTheCaches) {
+  const auto chosen = [](uint64_t bytes) {
+    Agreement agreement = agreementOf(8);
+    agreement.ranksPerCpu = 4;
+    const CallShape shape{.collective = Collective::kBroadcast, .count = bytes / sizeof(float)};
+    return choose(shape, agreement)->algorithm;
+  };
+  EXPECT_EQ(chosen(4_KiB), "direct");
+  EXPECT_EQ(chosen(4_MiB), "direct");
+  EXPECT_EQ(chosen(8_MiB), "ring");
+  EXPECT_EQ(chosen(64_MiB), "ring");
+}
+
 TEST(Planner, PiecesFitASlot) {
   Planner planner(agreementOf(3));
   for (const uint64_t count : {0ull, 1ull, 17ull, 100000ull, 100000000ull, 1ull << 40}) {

@@ -26,7 +26,7 @@ inline constexpr size_t kHelloBytes = 96;
 inline constexpr size_t kReplyBytes = 64;
 inline constexpr size_t kConfirmBytes = 32;
 
-inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr uint16_t kProtocolVersion = 5;
 
 enum class Purpose : uint16_t {
   kReport = 1,  // a rank reports to the root

@@ -219,13 +219,9 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                               .folder = folder_.get()});
 }
 
-// Where ranks have a CPU each it has not been measured; more ranks would map more than they gain.
 launch::OwnSegment Communicator::makeOutbox(const plan::Agreement& agreement) {
-  constexpr int32_t kMostRanks = 64;
   device::SharedMemory* memory = sharedMemory();
-  const bool isOfUse = agreement.isCrowded() && agreement.isOneHost && !agreement.readsPeers &&
-                       rankCount() > 2 && rankCount() <= kMostRanks;
-  if (!isOfUse || memory == nullptr) return {};
+  if (!agreement.hasOutbox() || memory == nullptr) return {};
   return {*memory, kernels::Outbox::kBytes};
 }
 

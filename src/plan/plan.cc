@@ -218,11 +218,17 @@ std::optional<schedule::Spread> spreadOf(const Agreement& agreement) {
 // of any program but the ring go to memory each at a pace of its own. Direct over the ring: 4 ranks
 // of 8 MiB 0.9, of 16 MiB 1.14; 8 of 4 MiB 0.78, of 8 MiB 1.29; 16 of 4 MiB 1.5; two-shot of 16 MiB
 // by 8 2.3, tree 1.2 (2 CPUs of an AMD EPYC VM, 32 MiB of that cache, 2026-11-25).
-bool outgrowsCaches(const Algorithm& algorithm, const CostedCall& call) {
+bool outgrowsCaches(const CostedCall& call) {
   constexpr uint64_t kAllBytes = 64_MiB;
-  return algorithm.collective == Collective::kBroadcast && algorithm.name != "ring" &&
-         !call.readsPeers && call.ranksPerCpu > 1 &&
-         call.bytes * static_cast<uint64_t>(call.rankCount) >= kAllBytes;
+  return call.bytes * static_cast<uint64_t>(call.rankCount) >= kAllBytes;
+}
+
+// Whether the prices of crowded processes' broadcasts, which were measured of short ones that go by
+// way of an outbox, make too little of this one.
+bool isUnderpriced(const Algorithm& algorithm, const CostedCall& call, const Agreement& agreement) {
+  const bool isPriced = algorithm.collective == Collective::kBroadcast && agreement.isCrowded() &&
+                        !agreement.readsPeers && algorithm.name != "ring";
+  return isPriced && (outgrowsCaches(call) || !agreement.hasOutbox());
 }
 
 std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShape& shape,
@@ -253,8 +259,7 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
       costs.push_back({each->name, 0});
       continue;
     }
-    // What prices of shorter ones make too little of.
-    const double longer = outgrowsCaches(*each, call) ? 2 : 1;
+    const double longer = isUnderpriced(*each, call, agreement) ? 2 : 1;
     costs.push_back({each->name, longer * predictUs(*prices, counts) + predictUs(network, counts)});
   }
   return costs;

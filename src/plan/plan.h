@@ -82,6 +82,12 @@ struct Agreement {
   // the scheduler.
   double ranksPerCpu = 1;
   bool isCrowded() const { return ranksPerCpu > 1; }
+  // Ranks post messages for several in a memory that all map (kernels/outbox.h). Where ranks have a
+  // CPU each that has not been measured; more ranks would map more than they gain.
+  bool hasOutbox() const {
+    constexpr int32_t kMostRanks = 64;
+    return isCrowded() && isOneHost && !readsPeers && rankCount > 2 && rankCount <= kMostRanks;
+  }
   // Ranks by place: neighbours in it are near each other (graph/places.h). Empty: 0, 1, 2, ...
   std::vector<Rank> order = {};
   NetworkReduction inNetwork = {};

@@ -295,6 +295,18 @@ TEST(Choose, CrowdedBroadcastsGoRoundARingOnceAllCopiesOutgrowTheCaches) {
   EXPECT_EQ(chosen(64_MiB), "ring");
 }
 
+TEST(Choose, CrowdedBroadcastsWithoutAnOutboxGoRoundARing) {
+  Agreement agreement = agreementOf(8);
+  agreement.ranksPerCpu = 4;
+  const CallShape shape{.collective = Collective::kBroadcast, .count = 64_KiB};
+  EXPECT_TRUE(agreement.hasOutbox());
+  EXPECT_EQ(choose(shape, agreement)->algorithm, "direct");
+  agreement.isOneHost = false;
+  EXPECT_FALSE(agreement.hasOutbox());
+  EXPECT_EQ(choose(shape, agreement)->algorithm, "ring");
+  EXPECT_FALSE(agreementOf(65).hasOutbox());
+}
+
 TEST(Planner, PiecesFitASlot) {
   Planner planner(agreementOf(3));
   for (const uint64_t count : {0ull, 1ull, 17ull, 100000ull, 100000000ull, 1ull << 40}) {

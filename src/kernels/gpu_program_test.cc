@@ -38,7 +38,7 @@ const GpuProgramWay* find(const std::vector<GpuProgramWay>& ways, std::string_vi
 // missing, as a kernel's does.
 class Machine {
  public:
-  Machine(const GpuRequest& request, const GpuProgramWay& way, Rank root, bool inPlace)
+  Machine(const GpuRequest& request, const GpuProgramWay& way, Rank root)
       : request_(request), way_(way), ranks_(static_cast<size_t>(request.rankCount)) {
     const auto blocks =
         static_cast<size_t>(schedule::blockCount(request.collective, request.rankCount));
@@ -50,7 +50,6 @@ class Machine {
       rank.input.resize(all);
       for (size_t i = 0; i < all; ++i) rank.input[i] = valueOf(r, i);
       rank.output.assign(all, kPoison);
-      rank.inPlace = inPlace;
       for (int32_t b = 0; b < way.blocks; ++b) rank.blocks.push_back({.block = b});
     }
   }
@@ -77,9 +76,7 @@ class Machine {
   bool hasLeftOver() const {
     return std::ranges::any_of(links_, [](const auto& link) { return !link.second.empty(); });
   }
-  const std::vector<int64_t>& output(size_t rank) const {
-    return ranks_[rank].inPlace ? ranks_[rank].input : ranks_[rank].output;
-  }
+  const std::vector<int64_t>& output(size_t rank) const { return ranks_[rank].output; }
 
  private:
   struct At {
@@ -90,7 +87,6 @@ class Machine {
   struct One {
     wire::GpuProgramLaunch launch{};
     std::vector<int64_t> input, output;
-    bool inPlace = false;
     std::vector<At> blocks;
   };
   using Link = std::deque<std::vector<int64_t>>;
@@ -120,7 +116,7 @@ class Machine {
     const int32_t chunk = word & ~wire::kGpuProgramPlace;
     const wire::GpuProgramCall& call = rank.launch.call;
     const uint64_t offset = wire::gpuChunkOffset(call, chunk, 0) + first;
-    std::vector<int64_t>& buffer = isInput || rank.inPlace ? rank.input : rank.output;
+    std::vector<int64_t>& buffer = isInput ? rank.input : rank.output;
     EXPECT_LT(offset, buffer.size());
     return buffer.data() + offset;
   }
@@ -201,7 +197,7 @@ void checkRun(const GpuRequest& request, const GpuProgramWay& way, int32_t root)
   SCOPED_TRACE(testing::Message() << name(request.collective) << " by " << way.algorithm->name
                                   << ", " << request.rankCount << " ranks, count " << request.count
                                   << ", root " << root << (way.byLines ? ", lines" : ", slots"));
-  Machine machine(request, way, Rank{root}, false);
+  Machine machine(request, way, Rank{root});
   ASSERT_TRUE(machine.run()) << "all wait";
   EXPECT_FALSE(machine.hasLeftOver());
   for (size_t rank = 0; rank < static_cast<size_t>(request.rankCount); ++rank) {

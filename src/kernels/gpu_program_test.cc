@@ -98,8 +98,8 @@ class Machine {
     const wire::GpuProgramCall& call = rank.launch.call;
     if (at.piece >= call.pieceCount) return false;
     const uint16_t* words = rank.launch.words + at.word;
-    const auto sources = static_cast<uint32_t>(words[1] & 0xff);
-    const auto destinations = static_cast<uint32_t>(words[1] >> 8 & 0x7f);
+    const auto sources = wire::gpuSourceCount(words[1]);
+    const auto destinations = wire::gpuDestinationCount(words[1]);
     const auto range = wire::gpuRangeOf(call, words[0], at.block, at.piece);
     if (range.elements > 0 && !runStep(r, at, range)) return false;
     at.word += 2 + sources + destinations;
@@ -124,8 +124,8 @@ class Machine {
   bool runStep(size_t r, const At& at, const wire::GpuProgramRange& range) {
     One& rank = ranks_[r];
     const uint16_t* words = rank.launch.words + at.word;
-    const auto sources = static_cast<size_t>(words[1] & 0xff);
-    const auto destinations = static_cast<size_t>(words[1] >> 8 & 0x7f);
+    const auto sources = size_t{wire::gpuSourceCount(words[1])};
+    const auto destinations = size_t{wire::gpuDestinationCount(words[1])};
     const auto isLink = [](uint16_t word) {
       return (word & wire::kGpuProgramPlace) == wire::kGpuProgramLink;
     };
@@ -278,8 +278,8 @@ TEST(GpuProgram, ContributionsOfAllRanksAreFoldedInRankOrder) {
     bool isSeen = false;
     for (uint32_t at = 0; at < launch.call.wordCount;) {
       const uint16_t* words = launch.words + at;
-      const size_t sources = words[1] & 0xff;
-      at += static_cast<uint32_t>(2 + sources + (words[1] >> 8 & 0x7f));
+      const size_t sources = wire::gpuSourceCount(words[1]);
+      at += static_cast<uint32_t>(2 + sources + wire::gpuDestinationCount(words[1]));
       if (sources != 9) continue;
       isSeen = true;
       for (uint16_t rank = 0; rank < 9; ++rank) {

@@ -98,7 +98,10 @@ inline constexpr uint16_t kGpuProgramInput = uint16_t{0} << 14;
 inline constexpr uint16_t kGpuProgramOutput = uint16_t{1} << 14;
 inline constexpr uint16_t kGpuProgramLink = uint16_t{2} << 14;
 inline constexpr uint16_t kGpuProgramPlace = uint16_t{3} << 14;  // the bits that tell
-inline constexpr uint16_t kGpuProgramMostPeers = 127;            // of a step's destinations
+
+// Of a step's second word.
+constexpr uint32_t gpuSourceCount(uint32_t counts) { return counts & 0xff; }
+constexpr uint32_t gpuDestinationCount(uint32_t counts) { return counts >> 8 & 0x7f; }
 
 // One call, in elements (as schedule::Layout) unless named bytes.
 struct GpuProgramCall {

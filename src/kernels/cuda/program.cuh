@@ -154,8 +154,8 @@ class ProgramRun {
     Step step;
     step.chunk = words_[at];
     const uint32_t counts = words_[at + 1];
-    step.sources = static_cast<int>(counts & 0xff);
-    step.destinations = static_cast<int>(counts >> 8 & 0x7f);
+    step.sources = static_cast<int>(wire::gpuSourceCount(counts));
+    step.destinations = static_cast<int>(wire::gpuDestinationCount(counts));
     step.post = (counts & wire::kGpuProgramPost) != 0;
     step.operands = words_ + at + 2;
     const wire::GpuProgramRange range = wire::gpuRangeOf(call_, step.chunk, block_, piece);

@@ -139,7 +139,7 @@ Status GpuBatcher::addProgram(const Call& call, const GpuChooser::Decision& deci
   const plan::CallShape& shape = call.shape;
   const int32_t root = hasRoot(shape.collective) ? index(shape.peer) : 0;
   if (programs_.size() >= kMostKept) programs_.clear();
-  auto& launch = programs_[ProgramKey{shape.collective, shape.type, shape.count, root}];
+  auto& launch = programs_[ProgramKey{shape.collective, shape.type, shape.op, shape.count, root}];
   if (launch == nullptr) {
     launch = std::make_unique<wire::GpuProgramLaunch>();
     launch->view = programView_;
@@ -153,7 +153,6 @@ Status GpuBatcher::addProgram(const Call& call, const GpuChooser::Decision& deci
   wire::GpuProgramCall& next = launch->call;
   next.input = static_cast<const std::byte*>(call.input);
   next.output = static_cast<std::byte*>(call.output);
-  next.op = shape.op;
   next.scalarAddress = call.preScaleAddress;
   std::memcpy(&next.scalar, call.preScale.bytes, sizeof next.scalar);
   next.signature = signatureOf(call);

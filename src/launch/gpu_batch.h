@@ -100,8 +100,8 @@ class GpuBatcher {
   wire::GpuLaunch launch_{};
   wire::GpuTransfers transfers_{};
   EngineWork engines_{};
-  // Written once a shape and root.
-  using ProgramKey = std::tuple<Collective, DataType, uint64_t, int32_t>;
+  // Written once a shape, as the chooser decides, and root.
+  using ProgramKey = std::tuple<Collective, DataType, ReduceOp, uint64_t, int32_t>;
   std::map<ProgramKey, std::unique_ptr<wire::GpuProgramLaunch>> programs_;
   wire::GpuProgramView programView_{};
   std::unique_ptr<wire::GpuProgramTransfers> programTransfers_;  // where isForPrograms()

@@ -177,6 +177,7 @@ Status Bootstrap::Impl::prepare() {
                                                      .interfaces = options.network.interfaces,
                                                      .family = options.network.family,
                                                      .timeout = options.network.timeout,
+                                                     .patience = options.network.gathering(),
                                                      .helloTimeout = options.network.helloTimeout,
                                                      .clock = options.clock,
                                                      .rng = options.rng});
@@ -234,7 +235,7 @@ Result<Answer> Bootstrap::Impl::askForPeers(const SocketAddress& address, const 
   Report report{
       .rank = options.rank,
       .rankCount = options.rankCount,
-      .timeout = options.network.timeout,
+      .timeout = options.network.gathering(),
       .contact = {.address = {}, .processHash = directory.processHash(), .who = directory.who()}};
   if (root) {
     isUserOfRoot = true;
@@ -246,6 +247,7 @@ Result<Answer> Bootstrap::Impl::askForPeers(const SocketAddress& address, const 
                   .key = &key,
                   .job = jobName(options.id.job),
                   .report = report,
+                  .timeout = options.network.timeout,
                   .createdSeconds = options.id.createdSeconds,
                   .isReusable = isFixed,
                   .abort = options.abort,

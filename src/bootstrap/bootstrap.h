@@ -37,8 +37,12 @@ struct NetworkOptions {
   int family = 0;          // NCCL_SOCKET_FAMILY: AF_INET, AF_INET6, 0 any
   std::string commId;      // NCCL_COMM_ID, "host:port" or "[v6]:port"; empty: unset
   std::string secretFile;  // TUTTI_SECRET_FILE, mixed into the keys on all ranks; empty: unset
-  std::chrono::milliseconds timeout{10'000};
+  std::chrono::milliseconds timeout{10'000};  // after which who is silent counts as dead
+  // For ranks that have not come yet, or that live and have not begun; 0: timeout.
+  std::chrono::milliseconds patience{0};
   std::chrono::milliseconds helloTimeout{5'000};
+
+  std::chrono::milliseconds gathering() const { return patience.count() > 0 ? patience : timeout; }
 };
 
 // Makes an id whose root runs in this process: a listener and a thread that serves one job and ends

@@ -354,6 +354,52 @@ TEST(Bootstrap, AMissingRankIsNamedToAllOthers) {
   }
 }
 
+// It loads data, say, before it comes and before its first collective.
+TEST(Bootstrap, ALivingRankIsWaitedForAsLongAsPatienceLasts) {
+  withPatience(milliseconds(200), [&](milliseconds timeout) {
+    NetworkOptions network = loopback(timeout);
+    network.patience = std::chrono::seconds(60);
+    const auto whenLate = [&](int rank) {
+      if (rank == 2) pauseFor(timeout * 5 / 2);
+    };
+    TestJob job(3, 1, network);
+    expectAllOk(job.runAll(
+        [&](Bootstrap& bootstrap) {
+          whenLate(index(bootstrap.rank()));
+          return bootstrap.barrier();
+        },
+        [&](int rank, Bootstrap::Options&) { whenLate(rank); }));
+  });
+}
+
+TEST(Bootstrap, PatienceWithALivingRankEnds) {
+  withPatience(milliseconds(200), [&](milliseconds timeout) {
+    NetworkOptions network = loopback(timeout);
+    network.patience = 3 * timeout;
+    TestJob job(2, 1, network);
+    const Instant began = steadyClock().now();
+    const auto results = job.runAll([&](Bootstrap& bootstrap) {
+      if (index(bootstrap.rank()) == 1) {
+        pauseFor(timeout * 5);
+        return Status();
+      }
+      return bootstrap.barrier();
+    });
+    EXPECT_EQ(results[0].status.code(), Code::kRemoteError);
+    EXPECT_THAT(std::string(results[0].status.message()), HasSubstr("TUTTI_INIT_TIMEOUT_MS"));
+    EXPECT_GE(steadyClock().now() - began, Nanoseconds(3 * timeout));
+  });
+}
+
+// Its root is there before anybody else has the id, or never again.
+TEST(Bootstrap, PatienceIsNotForAnIdWhoseProcessHasEnded) {
+  NetworkOptions network = loopback(milliseconds(200));
+  network.patience = std::chrono::hours(1);
+  TestJob job(2, 1, network);
+  closeRoot(job.directoryOf(0), job.id());
+  expectAll(job.run({1}, nullptr), Code::kRemoteError, "within 200 ms");
+}
+
 TEST(Bootstrap, ARankThatComesAfterTheFailureLearnsWhatHappened) {
   withPatience(milliseconds(500), [&](milliseconds timeout) {
     TestJob job(3, 1, loopback(timeout));

@@ -37,6 +37,14 @@ bool isAborted(const std::atomic<bool>* abort) {
   return abort != nullptr && abort->load(std::memory_order_relaxed);
 }
 
+// Until when a message is waited for that was due within `timeout`: longer for a peer that has
+// given a sign of life within that time.
+Instant endOfWait(Instant began, std::chrono::milliseconds timeout, Nanoseconds longer,
+                  std::optional<Instant> sign) {
+  const Instant due = began + timeout;
+  return sign ? std::max(due, std::min(due + longer, *sign + timeout)) : due;
+}
+
 }  // namespace
 
 Endpoint::Endpoint(Options options) : options_(std::move(options)) {}
@@ -175,9 +183,12 @@ Result<Progress> Endpoint::tryReceive(const Slot& slot, std::vector<std::byte>& 
 }
 
 Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message) {
-  const Instant halfTime = options_.clock->now() + wait.timeout / 2;
-  const Instant deadline = options_.clock->now() + wait.timeout;
-  std::optional<Instant> asked;  // for a sign of life
+  const Instant began = options_.clock->now();
+  const Nanoseconds longer =
+      std::max<Nanoseconds>(std::min<Nanoseconds>(wait.timeout / 2, kLastWordTime),
+                            options_.patience - options_.timeout);
+  Instant nextAsk = began + wait.timeout / 2;  // for a sign of life
+  bool isLate = false;  // but lives, as the user has been told
   std::unique_lock lock(mutex_);
   Mailbox& mailbox = *mailboxes_.at(slot.self);
   for (;;) {
@@ -194,20 +205,25 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
                          name(slot.peer), wait.what);
     }
     const Instant now = options_.clock->now();
-    if (!asked && now >= halfTime) {
-      asked = now;
+    if (now >= nextAsk) {
+      nextAsk = now + wait.timeout / 2;
       [[maybe_unused]] const Result<std::optional<Instant>> answer = ask(slot);
     }
-    Nanoseconds left = deadline - now;
-    if (left.count() <= 0 && lastSign(slot) > asked) {
-      left += std::min<Nanoseconds>(wait.timeout / 2, kLastWordTime);
-    }
+    const Nanoseconds left = endOfWait(began, wait.timeout, longer, lastSign(slot)) - now;
     if (left.count() <= 0) {
-      return remoteError(
-          "{} sent nothing to rank {} within {} ms in {}{}; TUTTI_TIMEOUT_MS changes "
-          "this limit",
-          name(slot.peer), index(slot.self), wait.timeout.count(), wait.what,
-          unreachedBy(slot.self));
+      const auto waited = isLate ? std::chrono::floor<std::chrono::milliseconds>(now - began)
+                                 : wait.timeout;
+      return remoteError("{} sent nothing to rank {} within {} ms in {}{}; {} changes this limit",
+                         name(slot.peer), index(slot.self), waited.count(), wait.what,
+                         unreachedBy(slot.self),
+                         isLate ? "TUTTI_INIT_TIMEOUT_MS" : "TUTTI_TIMEOUT_MS");
+    }
+    if (!isLate && options_.patience > options_.timeout && now >= began + wait.timeout) {
+      isLate = true;
+      log::warn("{} lives, but has sent nothing to rank {} for {} ms in {}; it is waited for, {} ms "
+                "in all (TUTTI_INIT_TIMEOUT_MS)",
+                name(slot.peer), index(slot.self), wait.timeout.count(), wait.what,
+                options_.patience.count());
     }
     mailbox.changed.wait_for(lock, std::min<Nanoseconds>(left, kAbortCheck));
   }

@@ -37,6 +37,7 @@ class Endpoint {
     std::string interfaces;     // NCCL_SOCKET_IFNAME
     int family = 0;
     std::chrono::milliseconds timeout{0};
+    std::chrono::milliseconds patience{0};  // with a peer whose process answers; at least timeout
     std::chrono::milliseconds helloTimeout{5'000};
     Clock* clock = &steadyClock();
     Rng* rng = &systemRng();
@@ -83,8 +84,9 @@ class Endpoint {
   Status send(const Slot& slot, std::span<const std::byte> body);
 
   Result<Progress> tryReceive(const Slot& slot, std::vector<std::byte>& message);
-  // Waits `wait.timeout`, and up to half of it or 1 s longer for a peer whose process answers: what
-  // that waits for itself, it can name when its own time is up.
+  // Waits `wait.timeout`, and for a peer whose process answers as much longer as Options::patience
+  // exceeds Options::timeout; at least half of it or 1 s, as what that waits for itself, it can
+  // name when its own time is up.
   Status receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message);
 
   // Asks the peer's process for a sign of life, and says when the last one came, if any did. Does

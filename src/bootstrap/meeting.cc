@@ -56,6 +56,7 @@ void Meeting::arrive(const Report& report, Instant now) {
     rankCount_ = report.rankCount;
     circle_ = report.circle;
     first_ = report.rank;
+    began_ = now;
   } else if (Status status = differs(report); !status.ok()) {
     fail(std::move(status));
     return;
@@ -94,12 +95,28 @@ void Meeting::expire(Instant now, std::string_view obstacle) {
     return;
   }
   fail(
-      remoteError("job {}: {} of {} did not come within {} ms; present: {}; TUTTI_TIMEOUT_MS "
+      remoteError("job {}: {} of {} did not come within {} ms; present: {}; TUTTI_INIT_TIMEOUT_MS "
                   "changes this limit",
                   job_, describeMissing(), total(), patience_.count(), describePresent()));
 }
 
 std::optional<Instant> Meeting::deadline() const { return isOver() ? std::nullopt : deadline_; }
+
+std::optional<Instant> Meeting::noticeTime() const {
+  if (isOver() || present_.empty() || noticeAfter_ == Nanoseconds::max()) return std::nullopt;
+  return began_ + noticeAfter_;
+}
+
+std::string Meeting::notice(Instant now) {
+  const std::optional<Instant> due = noticeTime();
+  if (!due || now < *due) return "";
+  noticeAfter_ = 2 * (now - began_);
+  return fmt::format(
+      "job {}: {} of {} did not come for {:.1f} s; present: {}; they wait {:.0f} s more "
+      "(TUTTI_INIT_TIMEOUT_MS)",
+      job_, describeMissing(), total(), std::chrono::duration<double>(now - began_).count(),
+      describePresent(), std::chrono::duration<double>(*deadline_ - now).count());
+}
 
 void Meeting::fail(Status why) {
   if (state_ == State::kFailed) return;

@@ -18,8 +18,10 @@ class Meeting {
  public:
   enum class State : uint8_t { kGathering, kMet, kFailed };
 
-  // epoch: random, so that a later meeting under the same id differs. Must not be 0.
-  Meeting(std::string jobText, uint64_t epoch) : job_(std::move(jobText)), epoch_(epoch) {}
+  // epoch: random, so that a later meeting under the same id differs. Must not be 0. noticeAfter:
+  // how long ranks wait before the user hears who is missing.
+  Meeting(std::string jobText, uint64_t epoch, Nanoseconds noticeAfter = Nanoseconds::max())
+      : job_(std::move(jobText)), epoch_(epoch), noticeAfter_(noticeAfter) {}
 
   State state() const { return state_; }
   bool isOver() const { return state_ != State::kGathering; }
@@ -37,6 +39,11 @@ class Meeting {
   // why the root could let nobody in.
   void expire(Instant now, std::string_view obstacle = {});
   std::optional<Instant> deadline() const;
+
+  // For the user who wonders: who is missing, each time the wait has grown twice as long; empty:
+  // nothing new.
+  std::string notice(Instant now);
+  std::optional<Instant> noticeTime() const;
 
   // Ends the meeting with this error, also after kMet: then nobody may have been answered yet. The
   // first error stays.
@@ -64,6 +71,8 @@ class Meeting {
 
   std::string job_;
   uint64_t epoch_;
+  Nanoseconds noticeAfter_;
+  Instant began_{};  // the first one came
   State state_ = State::kGathering;
   int32_t rankCount_ = 0;  // these two: the first one's
   Circle circle_;

@@ -73,7 +73,23 @@ TEST(Meeting, ListsTheMissingWhenPatienceRunsOut) {
   EXPECT_EQ(meeting.failure().code(), Code::kRemoteError);
   EXPECT_THAT(messageOf(meeting), HasSubstr("ranks 3, 5-7 of 8 did not come within 300 ms"));
   EXPECT_THAT(messageOf(meeting), HasSubstr("0 (node0:42), 1 (node1:42)"));
-  EXPECT_THAT(messageOf(meeting), HasSubstr("TUTTI_TIMEOUT_MS"));
+  EXPECT_THAT(messageOf(meeting), HasSubstr("TUTTI_INIT_TIMEOUT_MS"));
+}
+
+TEST(Meeting, TellsWhoIsMissingEachTimeTheWaitHasDoubled) {
+  Meeting meeting("job", 9, milliseconds(10));
+  EXPECT_FALSE(meeting.noticeTime());
+  meeting.arrive(reportOf(1, 3), kStart);
+  EXPECT_EQ(meeting.notice(kStart + milliseconds(9)), "");
+  EXPECT_EQ(*meeting.noticeTime(), kStart + milliseconds(10));
+  const std::string first = meeting.notice(kStart + milliseconds(100));
+  EXPECT_THAT(first, HasSubstr("ranks 0, 2 of 3 did not come for 0.1 s"));
+  EXPECT_THAT(first, HasSubstr("present: 1 (node1:42)"));
+  EXPECT_EQ(meeting.notice(kStart + milliseconds(199)), "");
+  EXPECT_NE(meeting.notice(kStart + milliseconds(200)), "");
+  meeting.expire(*meeting.deadline());
+  EXPECT_EQ(meeting.notice(kStart + milliseconds(1'000)), "");
+  EXPECT_FALSE(meeting.noticeTime());
 }
 
 TEST(Meeting, SaysWhyTheRootLetNobodyIn) {

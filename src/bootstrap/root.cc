@@ -23,7 +23,8 @@ uint64_t makeEpoch(Rng& rng) {
 }  // namespace
 
 Root::Root(Options options)
-    : options_(std::move(options)), meeting_(options_.job, makeEpoch(*options_.rng)) {}
+    : options_(std::move(options)),
+      meeting_(options_.job, makeEpoch(*options_.rng), options_.timeout) {}
 
 std::shared_ptr<Root> Root::makeLocal(Options options) {
   return std::shared_ptr<Root>(new Root(std::move(options)));
@@ -74,7 +75,7 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
     const Status* elsewhere =
         wait.failure == nullptr ? nullptr : wait.failure->load(std::memory_order_acquire);
     if (elsewhere != nullptr && !meeting_.isOver()) meeting_.fail(elsewhere->clone());
-    meeting_.expire(options_.clock->now(), obstacle());
+    expire(options_.clock->now());
     settle();
   }
   // Now, not by the thread later: this process may end as soon as it learns of a failure.
@@ -120,6 +121,11 @@ bool Root::isFinished() const {
 Acceptor::Counters Root::counters() const {
   std::lock_guard lock(mutex_);
   return acceptor_ ? acceptor_->counters() : Acceptor::Counters();
+}
+
+void Root::expire(Instant now) {
+  meeting_.expire(now, obstacle());
+  if (const std::string notice = meeting_.notice(now); !notice.empty()) log::warn("{}", notice);
 }
 
 // Called whenever the meeting may have ended: makes that known to all who wait.
@@ -174,7 +180,7 @@ bool Root::serveOnce(std::span<const Poller::Event> events) {
   admit(accepted);
   const Instant now = options_.clock->now();
   dropSilent(now);
-  meeting_.expire(now, obstacle());
+  expire(now);
   if (isStopping_ && !meeting_.isOver()) {
     meeting_.fail(remoteError("job {}: the process of its root ended", options_.job));
   }
@@ -309,6 +315,7 @@ bool Root::mayEnd(Instant now) const {
 
 std::optional<Instant> Root::nextTime() const {
   std::optional<Instant> next = earlier(meeting_.deadline(), acceptor_->nextTime());
+  next = earlier(next, meeting_.noticeTime());
   for (const auto& [key, connection] : connections_) {
     if (!connection.hasReported) next = earlier(next, connection.reportDeadline);
   }

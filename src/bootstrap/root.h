@@ -31,7 +31,7 @@ class Root {
     Key key;
     std::string job;                       // its public name, for messages
     std::chrono::milliseconds timeout{0};  // how long to stay for late-comers when nobody here uses
-                                           // the job
+                                           // the job; and before the user hears who is missing
     std::chrono::milliseconds helloTimeout{5'000};
     bool isReusable = false;  // NCCL_COMM_ID: the address must be free for the next job at once
     Clock* clock = &steadyClock();
@@ -100,6 +100,7 @@ class Root {
   void dropSilent(Instant now);
   bool takeReport(Connection& connection, const Frame& frame);
   void drop(Connections::iterator which, std::string_view why);
+  void expire(Instant now);
   void settle();
   void openLocalListener();
   void answerAll();

@@ -47,7 +47,11 @@ enum class Outcome : uint8_t {
 class RootClient {
  public:
   explicit RootClient(const RootCall& call)
-      : call_(call), deadline_(call.clock->now() + call.report.timeout) {}
+      : call_(call),
+        reaching_(call.isReusable ? call.report.timeout
+                                  : std::min(call.timeout, call.report.timeout)),
+        reachDeadline_(call.clock->now() + reaching_),
+        deadline_(call.clock->now() + call.report.timeout) {}
 
   Result<Answer> run();
 
@@ -68,7 +72,10 @@ class RootClient {
   std::string age() const;
 
   const RootCall& call_;
-  const Instant deadline_;
+  const std::chrono::milliseconds reaching_;  // who made an id runs its root before others have it
+  const Instant reachDeadline_;
+  const Instant deadline_;  // for the others
+  bool isWaiting_ = false;  // has reported
   int turnedAway_ = 0;
   int lastErrno_ = 0;
   bool isLeaving_ = false;  // heeds nobody's wish to stop any more
@@ -87,7 +94,7 @@ Result<Answer> RootClient::run() {
     if (!mayRetry(outcome)) return explain(outcome);
     const Outcome paused = pause(backoff(attempts));
     if (paused == Outcome::kAborted) return explain(paused);
-    if (call_.clock->now() >= deadline_) return explain(outcome);
+    if (call_.clock->now() >= reachDeadline_) return explain(outcome);
   }
 }
 
@@ -119,8 +126,8 @@ Outcome RootClient::connect() {
   lastErrno_ = connecting.errnoValue;
   if (!connecting.fd) return Outcome::kNobody;
   fd_ = std::move(connecting.fd);
-  setTcpOptions(fd_.get(), call_.report.timeout);
-  const Outcome ready = wait(POLLOUT, deadline_);
+  setTcpOptions(fd_.get(), call_.timeout);
+  const Outcome ready = wait(POLLOUT, reachDeadline_);
   if (ready == Outcome::kTimeout) lastErrno_ = ETIMEDOUT;
   if (ready != Outcome::kDone) return ready == Outcome::kTimeout ? Outcome::kNobody : ready;
   lastErrno_ = connectError(fd_.get());
@@ -132,7 +139,7 @@ Outcome RootClient::shakeHands() {
   if (const Outcome sent = write(handshake.hello()); sent != Outcome::kDone) return sent;
   std::array<std::byte, kReplyBytes> buffer;
   while (!handshake.isDone()) {
-    if (const Outcome ready = wait(POLLIN, deadline_); ready != Outcome::kDone) return ready;
+    if (const Outcome ready = wait(POLLIN, reachDeadline_); ready != Outcome::kDone) return ready;
     const auto wanted = std::span(buffer).first(handshake.wantedBytes());
     const IoResult read = readSome(fd_.get(), wanted);
     if (read.state == IoState::kClosed) return Outcome::kTurnedAway;
@@ -159,6 +166,7 @@ Outcome RootClient::report() {
 // others go on and wait for this rank, which knows now whom it must tell (Impl::bidFarewell);
 // without, they waited until their patience ended.
 Outcome RootClient::awaitAnswer() {
+  isWaiting_ = true;
   FrameDecoder decoder(keys_.serverToClient);
   const Outcome outcome = readAnswer(decoder, deadline_ + kAnswerGrace);
   if (outcome != Outcome::kAborted) return outcome;
@@ -245,12 +253,12 @@ Status RootClient::explain(Outcome outcome) const {
       if (lastErrno_ == ENETUNREACH || lastErrno_ == EHOSTUNREACH || lastErrno_ == EADDRNOTAVAIL) {
         return remoteError(
             "rank {} cannot connect to {}, where job {} should meet, within {} ms: {}", rank, where,
-            call_.job, call_.report.timeout.count(), connectTrouble(lastErrno_));
+            call_.job, reaching_.count(), connectTrouble(lastErrno_));
       }
       return remoteError(
           "rank {} reached nobody at {}, where job {} should meet, within {} ms ({}): the process "
           "that made the id{} has ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
-          rank, where, call_.job, call_.report.timeout.count(), connectTrouble(lastErrno_), age());
+          rank, where, call_.job, reaching_.count(), connectTrouble(lastErrno_), age());
     }
     case Outcome::kTurnedAway:
       return remoteError(
@@ -272,9 +280,9 @@ Status RootClient::explain(Outcome outcome) const {
       return remoteError("the root at {} of job {} broke the protocol", where, call_.job);
     case Outcome::kTimeout:
       return remoteError(
-          "the root at {} of job {} did not answer rank {} within {} ms; TUTTI_TIMEOUT_MS changes "
-          "this limit",
-          where, call_.job, rank, call_.report.timeout.count());
+          "the root at {} of job {} did not answer rank {} within {} ms; {} changes this limit",
+          where, call_.job, rank, (isWaiting_ ? call_.report.timeout : reaching_).count(),
+          isWaiting_ ? "TUTTI_INIT_TIMEOUT_MS" : "TUTTI_TIMEOUT_MS");
     case Outcome::kAborted:
       return remoteError("rank {} was aborted while it waited for the ranks of job {}", rank,
                          call_.job);

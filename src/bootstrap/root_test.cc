@@ -48,7 +48,8 @@ class RootTest : public ::testing::Test {
             .report = {.rank = Rank{rank},
                        .rankCount = rankCount,
                        .timeout = std::chrono::seconds(60),
-                       .contact = {.processHash = static_cast<uint64_t>(rank) + 1, .who = "t:1"}}};
+                       .contact = {.processHash = static_cast<uint64_t>(rank) + 1, .who = "t:1"}},
+            .timeout = std::chrono::seconds(60)};
   }
 
   // Whatever happened before, the ranks meet.

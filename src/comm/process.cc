@@ -28,8 +28,18 @@ namespace {
 // How much longer a process lives to write what its last moments looked like.
 constexpr std::chrono::seconds kBundlePatience{3};
 
+constexpr std::chrono::minutes kPatience{10};
+
 std::chrono::milliseconds timeoutOf(const Settings& settings) {
   return std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"));
+}
+
+// As long as PyTorch's process groups wait: a rank that loads data or compiles before its first
+// collective is not gone. Who shortened the one time-out means this one, too.
+std::chrono::milliseconds patienceOf(const Settings& settings) {
+  const std::chrono::milliseconds own(settings.integer("TUTTI_INIT_TIMEOUT_MS"));
+  if (own.count() > 0) return own;
+  return settings.get("TUTTI_TIMEOUT_MS").isSet() ? timeoutOf(settings) : kPatience;
 }
 
 // A page that forked children find wiped (Linux 4.14): no handler to run at fork, no call to ask
@@ -206,6 +216,7 @@ bootstrap::NetworkOptions Process::networkOptions() const {
   options.commId = settings_.text("NCCL_COMM_ID");
   options.secretFile = settings_.text("TUTTI_SECRET_FILE");
   options.timeout = timeoutOf(settings_);
+  options.patience = patienceOf(settings_);
   return options;
 }
 

@@ -17,6 +17,15 @@ class Delay(FaultCase):
             rank.reader.join()
             self.assertEqual(len(re.findall("rank 1 .* has not called AllReduce #1", rank.log)), 1, rank.log)
 
+    def test_at_the_beginning_is_waited_for_and_told(self):
+        late = f"sleep:{int(self.own_T * 2500)}"
+        ranks = self.launch("init split:0:0 allreduce:8", f"{late} init {late} split:0:0 allreduce:8",
+                            expect_init=False, TUTTI_INIT_TIMEOUT_MS="60000")
+        for step in ("init", "split", "allreduce"):
+            self.expect_success(ranks, step)
+        self.assertRegex(ranks[0].log, "rank 1 of 2 did not come for")
+        self.assertRegex(ranks[0].log, "rank 1 .* lives, but has sent nothing to rank 0 .* ncclCommSplit")
+
     def test_that_leaves_a_rank_behind_is_counted(self):
         steps = "times:40:allreduce:8 allreduce:9"
         ranks = self.launch(steps, f"times:40:allreduce:8 sleep:{int(self.own_T * 2000)} allreduce:9")

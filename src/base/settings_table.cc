@@ -96,7 +96,8 @@ constexpr SettingInfo kTable[] = {
      "How long a rank may stay silent before every call that waits for it ends with an error."},
     {"TUTTI_INIT_TIMEOUT_MS", kInteger, "ms", "auto", "auto|200..86400000",
      "How long ranks that begin a communicator wait for those that have not come yet, or that live "
-     "and are busy elsewhere; who is missing is logged meanwhile. auto: TUTTI_TIMEOUT_MS where that "
+     "and are busy elsewhere; who is missing is logged meanwhile. auto: TUTTI_TIMEOUT_MS where "
+     "that "
      "is set, else 600000, as PyTorch waits."},
 
     {"TUTTI_BUNDLE_DIR", kPath, "", "", "",

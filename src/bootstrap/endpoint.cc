@@ -184,11 +184,10 @@ Result<Progress> Endpoint::tryReceive(const Slot& slot, std::vector<std::byte>& 
 
 Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message) {
   const Instant began = options_.clock->now();
-  const Nanoseconds longer =
-      std::max<Nanoseconds>(std::min<Nanoseconds>(wait.timeout / 2, kLastWordTime),
-                            options_.patience - options_.timeout);
+  const Nanoseconds longer = std::max<Nanoseconds>(
+      std::min<Nanoseconds>(wait.timeout / 2, kLastWordTime), options_.patience - options_.timeout);
   Instant nextAsk = began + wait.timeout / 2;  // for a sign of life
-  bool isLate = false;  // but lives, as the user has been told
+  bool isLate = false;                         // but lives, as the user has been told
   std::unique_lock lock(mutex_);
   Mailbox& mailbox = *mailboxes_.at(slot.self);
   for (;;) {
@@ -211,8 +210,8 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
     }
     const Nanoseconds left = endOfWait(began, wait.timeout, longer, lastSign(slot)) - now;
     if (left.count() <= 0) {
-      const auto waited = isLate ? std::chrono::floor<std::chrono::milliseconds>(now - began)
-                                 : wait.timeout;
+      const auto waited =
+          isLate ? std::chrono::floor<std::chrono::milliseconds>(now - began) : wait.timeout;
       return remoteError("{} sent nothing to rank {} within {} ms in {}{}; {} changes this limit",
                          name(slot.peer), index(slot.self), waited.count(), wait.what,
                          unreachedBy(slot.self),
@@ -220,10 +219,11 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
     }
     if (!isLate && options_.patience > options_.timeout && now >= began + wait.timeout) {
       isLate = true;
-      log::warn("{} lives, but has sent nothing to rank {} for {} ms in {}; it is waited for, {} ms "
-                "in all (TUTTI_INIT_TIMEOUT_MS)",
-                name(slot.peer), index(slot.self), wait.timeout.count(), wait.what,
-                options_.patience.count());
+      log::warn(
+          "{} lives, but has sent nothing to rank {} for {} ms in {}; it is waited for, {} ms "
+          "in all (TUTTI_INIT_TIMEOUT_MS)",
+          name(slot.peer), index(slot.self), wait.timeout.count(), wait.what,
+          options_.patience.count());
     }
     mailbox.changed.wait_for(lock, std::min<Nanoseconds>(left, kAbortCheck));
   }

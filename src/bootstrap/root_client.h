@@ -18,10 +18,10 @@ namespace tutti::bootstrap {
 struct RootCall {
   SocketAddress address;
   const Key* key = nullptr;
-  std::string job;              // its public name, for messages
-  Report report;                // report.timeout: how long to wait for the others
+  std::string job;                       // its public name, for messages
+  Report report;                         // report.timeout: how long to wait for the others
   std::chrono::milliseconds timeout{0};  // to reach the root; with isReusable report.timeout is
-  uint64_t createdSeconds = 0;  // when the id was made, by its maker's clock; 0: unknown
+  uint64_t createdSeconds = 0;           // when the id was made, by its maker's clock; 0: unknown
   bool isReusable = false;  // NCCL_COMM_ID: a closed door may belong to the previous job, so try
                             // again
   const std::atomic<bool>* abort = nullptr;  // may be null

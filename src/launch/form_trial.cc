@@ -24,6 +24,7 @@ void FormTrial::Shortest::add(Nanoseconds spent) {
 FormTrial::Turn FormTrial::next() const {
   switch (phase_) {
     case Phase::kWatch: return {.form = Form::kReference, .agrees = couldRefer_};
+    case Phase::kSettle: return {.form = Form::kCopy, .agrees = false, .isMeasured = true};
     case Phase::kTrial: return {.form = formOf(call_), .agrees = false, .isMeasured = true};
     case Phase::kVerdict: return {.form = own_, .agrees = wantsOther_};
     case Phase::kKept: return {.form = kept_, .agrees = kept_ == Form::kOther && couldRefer_};
@@ -35,12 +36,19 @@ void FormTrial::ended(const Outcome& outcome) {
   switch (phase_) {
     case Phase::kWatch:
       couldRefer_ = outcome.couldRefer;
-      if (hasOther_ ? outcome.isAgreed : outcome.couldRefer) startTrial();
+      if (hasOther_ ? outcome.isAgreed : outcome.couldRefer)
+        start(isSettled_ ? Phase::kTrial : Phase::kSettle);
+      return;
+    case Phase::kSettle:
+      count(outcome.spent);
+      isSettled_ = ++call_ == kSettlingCalls || (!hasOther_ && tried_ >= kLong);
+      if (isSettled_) start(Phase::kTrial);
       return;
     case Phase::kTrial:
       if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(outcome.spent);
       ++call_;
-      if (!hasOther_ && outcome.spent >= kLong) hurry();
+      count(outcome.spent);
+      if (!hasOther_ && tried_ >= kLong) hurry();
       if (call_ >= kRounds * formCount() * kWindow) endTrial();
       return;
     case Phase::kVerdict: keep(outcome.isAgreed ? Form::kOther : own_); return;
@@ -52,9 +60,15 @@ void FormTrial::ended(const Outcome& outcome) {
   }
 }
 
-void FormTrial::startTrial() {
-  phase_ = Phase::kTrial;
+// The first call's time may reach back to the trial before.
+void FormTrial::count(Nanoseconds spent) {
+  if (call_ > 0) tried_ += spent;
+}
+
+void FormTrial::start(Phase phase) {
+  phase_ = phase;
   call_ = 0;
+  tried_ = {};
   shortest_ = {};
 }
 

@@ -222,7 +222,7 @@ class Launcher final : public Runner {
   device::Task* runAtOnce(Operation& operation, uint32_t looks);
   Recalled findRecall(const Call& call, BoundPlan& plan) const;
   void endedAtOnce(BoundPlan& plan, const Recalled& recalled, const kernels::Execution& execution);
-  Nanoseconds measured(BoundPlan& plan, const FormTrial::Turn& turn, Instant start) const;
+  Nanoseconds measured(BoundPlan& plan, Instant start) const;
   bool endsInTurns(kernels::Execution& execution, Collective collective);
   static bool endsLook(const kernels::Execution& execution);
   uint64_t record(const BoundPlan& plan, uint64_t sequence) {

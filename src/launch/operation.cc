@@ -376,7 +376,7 @@ FormTrial::Outcome Operation::endTurn(Run& run) {
     const bool isInPlace = run.call.input == run.call.output;
     outcome.couldRefer = run.execution.hasMappedOutput() && (outcome.couldRefer || isInPlace);
   }
-  if (run.turn.isMeasured) outcome.spent = launcher_.measured(plan, run.turn, run.start);
+  if (run.turn.isMeasured) outcome.spent = launcher_.measured(plan, run.start);
   if (!outcome.couldRefer && !run.mapsOutput && isOwn && plan.other && plan.other->plan.mayRefer)
     outcome.couldRefer = refersByKernel(run, *plan.other);
   plan.forms.ended(outcome);

@@ -4,13 +4,7 @@
 #include "launch/launcher.h"
 
 namespace tutti::launch {
-namespace {
-
-// A send's copy, with what its sender does not see: the receiver's, out of the sender's cache,
-// which takes longer. While a reference is read, the sender waits.
-constexpr int kCopyWithItsReceipt = 3;
-
-}  // namespace
+namespace {}  // namespace
 
 bool isAmongAll(Collective collective) {
   switch (collective) {
@@ -53,28 +47,26 @@ void Launcher::endedAtOnce(BoundPlan& plan, const Recalled& recalled,
   const bool isSame = execution.hasReferred() == recall->hasReferred;
   if (recall->isTried) {
     const FormTrial::Turn& turn = recalled.turn;
-    plan.forms.ended(
-        {.couldRefer = isSame && recall->couldRefer,
-         .isAgreed = execution.isAgreed(),
-         .spent = turn.isMeasured ? measured(plan, turn, recalled.start) : Nanoseconds()});
+    plan.forms.ended({.couldRefer = isSame && recall->couldRefer,
+                      .isAgreed = execution.isAgreed(),
+                      .spent = turn.isMeasured ? measured(plan, recalled.start) : Nanoseconds()});
   }
   if (!isSame) recall->variant = nullptr;
 }
 
 // What one call took. A rank that comes last finds its messages there, call after call, and its
 // peer waits as much longer: where calls follow each other at once, what counts is their distance,
-// which both see; but not where a rank has other calls in between, as a sender may. By their own
-// times ranks kept copies for an all-gather of 4 KiB, 0.80 us where references take 0.65 (2 ranks,
-// Intel Xeon VM, 2026-11-23).
-Nanoseconds Launcher::measured(BoundPlan& plan, const FormTrial::Turn& turn, Instant start) const {
+// which both see; but not where a rank has other calls in between. By their own times ranks kept
+// copies for an all-gather of 4 KiB, 0.80 us where references take 0.65 (2 ranks, Intel Xeon VM,
+// 2026-11-23). Of a send always the distance, whatever comes between: a copy's sender does not see
+// the receiver's half, which is a third of the time or most of it (AMD EPYC, Intel Xeon VM).
+Nanoseconds Launcher::measured(BoundPlan& plan, Instant start) const {
   const Instant end = parts_.clock.now();
   const Nanoseconds own = end - start;
   const Instant before = std::exchange(plan.lastEnd, end);
   if (isAmongAll(plan.shape.collective)) return start - before <= own ? end - before : own;
   const bool isSend = plan.shape.collective == Collective::kSend;
-  const bool isCopy = turn.form == FormTrial::Form::kCopy;
-  return isSend && isCopy && !parts_.planner.agreement().isCrowded() ? own * kCopyWithItsReceipt
-                                                                     : own;
+  return isSend && before != Instant() ? end - before : own;
 }
 
 // Of a call that could have run at once.

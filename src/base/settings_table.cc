@@ -97,8 +97,7 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_INIT_TIMEOUT_MS", kInteger, "ms", "auto", "auto|200..86400000",
      "How long ranks that begin a communicator wait for those that have not come yet, or that live "
      "and are busy elsewhere; who is missing is logged meanwhile. auto: TUTTI_TIMEOUT_MS where "
-     "that "
-     "is set, else 600000, as PyTorch waits."},
+     "that is set, else 600000, as PyTorch waits."},
 
     {"TUTTI_BUNDLE_DIR", kPath, "", "", "",
      "Folder for bundles: on a signal, and when ranks find another dead or stuck, a tar with all "

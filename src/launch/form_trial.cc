@@ -46,8 +46,8 @@ void FormTrial::ended(const Outcome& outcome) {
       return;
     case Phase::kTrial:
       if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(outcome.spent);
-      ++call_;
       count(outcome.spent);
+      ++call_;
       if (!hasOther_ && tried_ >= kLong) hurry();
       if (call_ >= kRounds * formCount() * kWindow) endTrial();
       return;
@@ -60,7 +60,7 @@ void FormTrial::ended(const Outcome& outcome) {
   }
 }
 
-// The first call's time may reach back to the trial before.
+// The first call's time may reach back to the last one that was measured.
 void FormTrial::count(Nanoseconds spent) {
   if (call_ > 0) tried_ += spent;
 }

@@ -163,6 +163,18 @@ TEST(FormTrial, CopiesIntoNewSlotsDecideNothing) {
   EXPECT_TRUE(trial.keepsCopies());
 }
 
+// A send's time is its distance from the last one that was measured: in the trial before.
+TEST(FormTrial, TheFirstCallsTimeCutsNoTrialShort) {
+  FormTrial trial;
+  const Prices prices{.copy = 15, .reference = 10};
+  settle(trial, prices);
+  for (int i = 0; i < 2000 && !trial.next().isMeasured; ++i) makeCall(trial, prices);
+  trial.ended({.couldRefer = true, .spent = std::chrono::seconds(1)});
+  int calls = 1;
+  for (; trial.next().isMeasured; ++calls) makeCall(trial, prices);
+  EXPECT_EQ(calls, 16);
+}
+
 TEST(FormTrial, LongCallsAreTriedLess) {
   for (const bool isCopyBetter : {true, false}) {
     FormTrial trial;

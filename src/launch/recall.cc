@@ -4,7 +4,6 @@
 #include "launch/launcher.h"
 
 namespace tutti::launch {
-namespace {}  // namespace
 
 bool isAmongAll(Collective collective) {
   switch (collective) {

@@ -20,9 +20,9 @@ inline constexpr size_t kKernelMinBytes = 12 * 1024;
 inline constexpr size_t kKernelCrowdedMinBytes = 512 * 1024;
 inline constexpr int32_t kLargeExchangeRanks = 5;
 
-// And from this on it does, where that takes one hop and ranks have a CPU each: of the time with
-// pieces of 64 KiB, which are tried against copies, all-gather and all-to-all of 256 KiB to 16 MiB
-// take 0.81 to 0.93, broadcasts and sends of 128 KiB to 16 MiB 0.73 to 0.87 (2 ranks, 2026-11-22).
+// And from this on it does, of broadcasts, scatters and gathers that take one hop and whose ranks
+// have a CPU each: broadcasts of 128 KiB to 16 MiB take 0.73 to 0.87 of the time with pieces of 64
+// KiB, which are tried against copies (2 ranks, 2026-11-22).
 inline constexpr size_t kKernelLongMinBytes = 128 * 1024;
 // Up to so long vectors: what no cache holds goes faster as copies that are stored past the caches
 // (64 MiB: references 1.3 to 1.7).

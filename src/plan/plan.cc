@@ -30,9 +30,10 @@ int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
 }
 
 // Where the kernel copies what one rank moves to or from others, over one hop, by ranks with a CPU
-// each, messages need not fit a slot, since copies would not be the better form. Where all send and
-// receive it depends on the machine: references of 64 KiB to 8 MiB take 0.8 of the time of copies
-// on an Intel Xeon VM (2026-11-22), 1.25 to 2.2 on an AMD EPYC VM (2026-11-25).
+// each, messages need not fit a slot, since copies would not be the better form. Of exchanges, and
+// of sends, whose callers often receive as well, it depends on the machine, and trials tell:
+// references of 64 KiB to 8 MiB take 0.8 of the time of copies on an Intel Xeon VM
+// (2026-11-22), 1.25 to 2.2 on an AMD EPYC VM (2026-11-25).
 bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
                 size_t chunkBytes) {
   const bool isOneSided = shape.collective == Collective::kBroadcast ||

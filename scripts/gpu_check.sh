@@ -78,7 +78,7 @@ behaviour() {
 
 # Algorithms that no kernel has by hand, and more ranks than those know.
 programs() {
-  local algorithm ranks=$((gpus > 1 ? gpus : 4))
+  local algorithm protocol ranks=$((gpus > 1 ? gpus : 4))
   perf "12 ranks, threads" -t 12
   types "12 ranks, threads" -t 12
   step "11 ranks, processes all_reduce" 90 "$build/bin/tutti" perf all_reduce -n 11 -b 8 -e 1M -f 64 --min-time 0.002 -w 1 -T 80
@@ -90,6 +90,11 @@ programs() {
   for algorithm in ring pat; do
     NCCL_ALGO=$algorithm step "$algorithm, $ranks ranks all_gather" 60 "$build/bin/tutti" perf all_gather -t $ranks -b 8 -e 128M -f 16 --min-time 0.002 -T 50
     NCCL_ALGO=$algorithm step "$algorithm, $ranks ranks reduce_scatter" 60 "$build/bin/tutti" perf reduce_scatter -t $ranks -b 8 -e 128M -f 16 --min-time 0.002 -T 50
+  done
+  for protocol in LL LL128 Simple; do
+    NCCL_PROTO=$protocol step "12 ranks, $protocol all_reduce" 60 "$build/bin/tutti" perf all_reduce -t 12 -b 8 -e 4M -f 8 --min-time 0.002 -T 50
+    NCCL_PROTO=$protocol step "12 ranks, $protocol alltoall" 60 "$build/bin/tutti" perf alltoall -t 12 -b 96 -e 6M -f 8 --min-time 0.002 -T 50
+    NCCL_ALGO=ring NCCL_PROTO=$protocol types "ring, $protocol, $ranks ranks" -t $ranks
   done
   NCCL_ALGO=ring,tree step "tree, $ranks ranks broadcast" 60 "$build/bin/tutti" perf broadcast -t $ranks -b 8 -e 32M -f 16 -r all --min-time 0.002 -T 50
 }
@@ -128,6 +133,8 @@ sanitize() {
       # Of two ranks two-shot is a program, too.
       NCCL_ALGO=$algorithm TUTTI_GPU_WAIT_MS=60000 step "$tool, 2 ranks by the program of $algorithm" 300 "$sanitizer" --tool $tool \
         --error-exitcode 1 "$build/bin/tutti" perf all_reduce -t 2 -b 8 -e 1M -f 64 --iters 1 -w 0 -d half -T 250
+      NCCL_PROTO=LL128 NCCL_ALGO=$algorithm TUTTI_GPU_WAIT_MS=60000 step "$tool, 2 ranks by $algorithm, LL128" 300 "$sanitizer" --tool $tool \
+        --error-exitcode 1 "$build/bin/tutti" perf all_reduce -t 2 -b 8 -e 1M -f 16 --iters 1 -w 0 -d half -T 250
     done
   done
 }

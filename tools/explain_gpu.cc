@@ -64,9 +64,10 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
           ? asTransfers(request, call.bytes / blocks)
           : kernels::cuda::choose(request);
   if (!allReachEachOther(machine)) return std::nullopt;
+  const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
+  request.keepsLines = isSwitched;
   if (call.rankCount > wire::kGpuMaxRanks) return asProgram(request);
   if (!choice) return std::nullopt;
-  const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
   return OwnGpuWay{.algorithm = choice->algorithm,
                    .protocol = choice->protocol,
                    .kernel = choice->kernel,

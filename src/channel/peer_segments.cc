@@ -14,6 +14,12 @@ constexpr size_t kCheckOffset = wire::kGpuControlBytes - 1024;
 static_assert(sizeof(wire::GpuControl) <= kCheckOffset);
 static_assert((1 + wire::kGpuProgramRanks) * sizeof(uint64_t) <= 1024);
 
+// What all hear of each rank in the end.
+struct Outcome {
+  uint32_t code = 0;
+  uint32_t keepsLines = 0;
+};
+
 constexpr size_t checkOffset(size_t place) { return kCheckOffset + place * sizeof(uint64_t); }
 
 template <typename T>
@@ -44,18 +50,21 @@ Result<PeerSegments::Shared> PeerSegments::connect(const Parts& parts) {
   Status status = made.ok() ? segments->mapAll(announcements) : made.takeStatus();
 
   // Also a barrier: no kernel of a rank starts, and then waits, while another still maps memory.
-  std::vector<uint32_t> codes(rankCount);
-  codes[rank] = static_cast<uint32_t>(status.code());
-  TUTTI_TRY(parts.bootstrap.allGather(bytesOf(codes), sizeof(uint32_t)));
+  std::vector<Outcome> outcomes(rankCount);
+  outcomes[rank] = {.code = static_cast<uint32_t>(status.code()),
+                    .keepsLines = parts.keepsLines ? 1u : 0u};
+  TUTTI_TRY(parts.bootstrap.allGather(bytesOf(outcomes), sizeof(Outcome)));
   if (!status.ok()) return Shared{.segments = nullptr, .obstacle = std::string(status.message())};
   for (size_t peer = 0; peer < rankCount; ++peer) {
-    if (codes[peer] == 0) continue;
+    if (outcomes[peer].code == 0) continue;
     return Shared{.segments = nullptr,
                   .obstacle = fmt::format("rank {} ({}) could not share device memory with the "
                                           "others; its own log says why",
                                           peer, textOf(parts.peers[peer].hostName))};
   }
-  return Shared{.segments = std::move(segments), .obstacle = {}};
+  const bool keepsLines =
+      std::ranges::all_of(outcomes, [](const Outcome& outcome) { return outcome.keepsLines != 0; });
+  return Shared{.segments = std::move(segments), .obstacle = {}, .keepsLines = keepsLines};
 }
 
 Result<PeerSegments::Announcement> PeerSegments::announce() {

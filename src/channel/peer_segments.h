@@ -33,6 +33,7 @@ class PeerSegments {
     device::Accelerator& accelerator;
     std::chrono::milliseconds timeout;
     bool hasPrograms = false;  // wire::gpuSegmentBytes(); the same on all ranks
+    bool keepsLines = false;   // Accelerator::keepsLinesTo() all peers
     Rng& rng = systemRng();
   };
 
@@ -41,7 +42,8 @@ class PeerSegments {
   // any two ranks, all get no segments, and each is told of a pair.
   struct Shared {
     std::unique_ptr<PeerSegments> segments;
-    std::string obstacle;  // where there are none
+    std::string obstacle;     // where there are none
+    bool keepsLines = false;  // on all ranks
   };
   static Result<Shared> connect(const Parts& parts);
   ~PeerSegments();

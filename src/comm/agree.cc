@@ -123,6 +123,13 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   return limits;
 }
 
+// As far as this rank sees; what all say comes with their segments.
+bool keepsLines(const device::Accelerator& accelerator, const std::vector<InitRecord>& records) {
+  return std::ranges::all_of(records, [&accelerator](const InitRecord& record) {
+    return accelerator.keepsLinesTo(textOf(record.gpuBusId));
+  });
+}
+
 // What users have to say of kernels.
 struct GpuWishes {
   const std::string& algorithms;
@@ -335,6 +342,7 @@ Status Communicator::agree() {
   if (own.gpuHash != 0) {
     noPeersReason_ = obstacleToPeers(records);
     gpuLimits_ = limitsOf(records);
+    gpuLimits_.keepsLines = keepsLines(*device_.accelerator(), records);
     stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
   }
   std::vector<Reading> readings(records.size());

@@ -241,8 +241,10 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
                                                    .peers = peers_,
                                                    .accelerator = *device_.accelerator(),
                                                    .timeout = process_.networkOptions().timeout,
-                                                   .hasPrograms = gpuLimits_.hasPrograms}));
+                                                   .hasPrograms = gpuLimits_.hasPrograms,
+                                                   .keepsLines = gpuLimits_.keepsLines}));
   noPeersReason_ = std::move(shared.obstacle);
+  gpuLimits_.keepsLines = shared.keepsLines;
   return std::move(shared.segments);
 }
 

@@ -78,6 +78,10 @@ class Accelerator {
   // Where the device sits in its host, "0000:3b:00.0": equal in all processes, whatever their
   // numbering.
   virtual std::string_view busId() const = 0;
+  // Whether 128 aligned bytes that threads of one warp store at once reach the memory of that
+  // device, in the same host, in one piece: over NVLink they do, over PCIe they may not. False,
+  // too, where this process cannot see the device.
+  virtual bool keepsLinesTo(std::string_view busId) const = 0;
 
   // Zeroed when it returns. Waits for no kernel of any stream.
   virtual Result<std::unique_ptr<DeviceMemory>> makeMemory(size_t bytes) = 0;

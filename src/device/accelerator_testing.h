@@ -12,6 +12,7 @@ namespace tutti::device {
 class EmptyAccelerator : public Accelerator {
  public:
   std::string_view busId() const override { return "0000:01:00.0"; }
+  bool keepsLinesTo(std::string_view) const override { return false; }
   Result<std::unique_ptr<DeviceMemory>> makeMemory(size_t) override { return none(); }
   Result<std::unique_ptr<DeviceMemory>> importMemory(UniqueFd, size_t) override { return none(); }
   Result<std::unique_ptr<SharedWords>> makeWords(size_t) override { return none(); }

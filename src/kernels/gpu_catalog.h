@@ -25,6 +25,7 @@ struct GpuRequest {
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
   bool prefersEngines = false;              // to its thread blocks, at any length
+  bool keepsLines = false;                  // device::Accelerator::keepsLinesTo() all of all ranks
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
   int64_t transferBytes = -1;               // from here on as transfers; -1: the same
@@ -34,7 +35,7 @@ inline constexpr int32_t kCollectiveThreads = 512;  // of a block of a collectiv
 
 struct GpuChoice {
   std::string_view algorithm;  // schedule's name: "oneshot", "twoshot", "direct", "pairwise"
-  std::string_view protocol;   // "lines" or "slots"
+  std::string_view protocol;   // "lines", "wide lines" or "slots"
   const char* kernel;          // its name in the image
   int32_t image;               // which image holds it
   int32_t threads;             // of a block

@@ -13,6 +13,7 @@ namespace {
 using schedule::Operand;
 using schedule::Place;
 using schedule::Step;
+using wire::GpuMessages;
 
 constexpr int32_t kProgramThreads = 512;
 constexpr int32_t kTransferThreads = 256;
@@ -23,11 +24,28 @@ constexpr int32_t kResidentTransferBlocks = 4 * kResidentBlocks;
 // A block of which less is not worth another.
 constexpr size_t kLeastBytes = 16_KiB;
 
-// Estimates of a call: a launch, a message that waits for another, a step, and the wire.
+// Estimates of a call: a launch, a message that waits for another (ring of 2 ranks, 64 to 256 KB on
+// 2 H100: 9.4, 11.2 and 13.0 µs; 2026-11-25), a step, and the wire.
 constexpr double kLaunchUs = 5;
-constexpr double kHopUs = 3;
 constexpr double kStepUs = 1;
 constexpr double kBytesAUs = 250e3;
+double hopUs(GpuMessages messages) {
+  switch (messages) {
+    case GpuMessages::kLines: return 2;
+    case GpuMessages::kWideLines: return 2.9;
+    case GpuMessages::kSlots: break;
+  }
+  return 3.8;
+}
+// Of what the wire carries, the payload's part.
+double wireFactor(GpuMessages messages) {
+  switch (messages) {
+    case GpuMessages::kLines: return 2;
+    case GpuMessages::kWideLines: return 16.0 / wire::kGpuWideLineWords;
+    case GpuMessages::kSlots: break;
+  }
+  return 1;
+}
 
 // Ranks that share a GPU leave room for a second communicator of theirs, if they can.
 int32_t residentBlocks(const GpuRequest& request, int32_t ofAll) {
@@ -61,7 +79,15 @@ bool foldsOnce(const schedule::Algorithm& algorithm, int32_t rankCount) {
   });
 }
 
-GpuProgramWay wayOf(const GpuRequest& request, const schedule::Algorithm& algorithm) {
+// Whether a block's part of a chunk goes as one message; through slots it may be any number.
+bool fits(GpuMessages messages, const GpuRequest& request, size_t blockBytes) {
+  if (messages == GpuMessages::kSlots) return true;
+  if (messages == GpuMessages::kWideLines && !request.keepsLines) return false;
+  return blockBytes <= wire::gpuMessageBytes(messages, request.rankCount);
+}
+
+void addWays(const GpuRequest& request, const schedule::Algorithm& algorithm,
+             std::vector<GpuProgramWay>& ways) {
   const schedule::Layout layout = layoutOf(request, algorithm, Rank{0});
   const size_t bytes = layout.chunkElements * sizeOf(request.type);
   const int32_t most =
@@ -71,17 +97,30 @@ GpuProgramWay wayOf(const GpuRequest& request, const schedule::Algorithm& algori
     const auto wanted = static_cast<int32_t>(std::min<size_t>(divideUp(bytes, least), INT16_MAX));
     return std::clamp(wanted, 1, most);
   };
-  GpuProgramWay way{.algorithm = &algorithm};
-  way.byLines = divideUp(bytes, static_cast<size_t>(most)) <= wire::kGpuProgramLinePayload;
-  way.blocks = blocksOf(way.byLines ? wire::kGpuProgramLinePayload : kLeastBytes);
   const schedule::Cost cost = algorithm.cost(request.rankCount);
   const double factor = std::max(schedule::sentFactor(algorithm, request.rankCount),
                                  schedule::receivedFactor(algorithm, request.rankCount));
-  const double wireBytes =
-      factor * static_cast<double>(vectorBytes(request)) * (way.byLines ? 2 : 1);
-  way.foldsOnce = foldsOnce(algorithm, request.rankCount);
-  way.us = kLaunchUs + kHopUs * cost.hops + kStepUs * cost.steps + wireBytes / kBytesAUs;
-  return way;
+  const double wireUs = factor * static_cast<double>(vectorBytes(request)) / kBytesAUs;
+  const bool isFoldedOnce = foldsOnce(algorithm, request.rankCount);
+  for (const auto messages : {GpuMessages::kLines, GpuMessages::kWideLines, GpuMessages::kSlots}) {
+    if (!fits(messages, request, divideUp(bytes, static_cast<size_t>(most)))) continue;
+    const bool isSlots = messages == GpuMessages::kSlots;
+    ways.push_back({.algorithm = &algorithm,
+                    .messages = messages,
+                    .blocks = blocksOf(isSlots ? kLeastBytes : wire::kGpuProgramLinePayload),
+                    .us = kLaunchUs + hopUs(messages) * cost.hops + kStepUs * cost.steps +
+                          wireFactor(messages) * wireUs,
+                    .foldsOnce = isFoldedOnce});
+  }
+}
+
+std::string_view nameOf(GpuMessages messages) {
+  switch (messages) {
+    case GpuMessages::kLines: return "lines";
+    case GpuMessages::kWideLines: return "wide lines";
+    case GpuMessages::kSlots: break;
+  }
+  return "slots";
 }
 
 uint16_t wordOf(const Operand& operand, const std::vector<Rank>& peers) {
@@ -155,7 +194,7 @@ std::vector<GpuProgramWay> programWays(const GpuRequest& request) {
   std::vector<GpuProgramWay> ways;
   if (request.rankCount > wire::kGpuProgramRanks || isPointToPoint(request.collective)) return ways;
   for (const schedule::Algorithm& algorithm : schedule::algorithms(request.collective)) {
-    if (algorithm.isOfItsOwn(request.rankCount, 1)) ways.push_back(wayOf(request, algorithm));
+    if (algorithm.isOfItsOwn(request.rankCount, 1)) addWays(request, algorithm, ways);
   }
   std::ranges::stable_sort(
       ways, {}, [](const GpuProgramWay& way) { return std::pair(!way.foldsOnce, way.us); });
@@ -168,9 +207,9 @@ void fillProgram(const GpuRequest& request, const GpuProgramWay& way, const GpuP
       *way.algorithm, {.rankCount = request.rankCount, .root = place.root}, place.rank);
   const schedule::Layout layout = layoutOf(request, *way.algorithm, place.rank);
   const auto elementBytes = static_cast<uint32_t>(sizeOf(request.type));
-  const wire::GpuProgramCut cut = wire::cutForGpu(
-      layout.chunkElements, elementBytes, way.blocks,
-      way.byLines ? wire::kGpuProgramLinePayload : wire::gpuProgramSlotBytes(request.rankCount));
+  const wire::GpuProgramCut cut =
+      wire::cutForGpu(layout.chunkElements, elementBytes, way.blocks,
+                      wire::gpuMessageBytes(way.messages, request.rankCount));
   wire::GpuProgramCall& call = launch.call;
   call = {};
   call.blockElements = layout.blockElements;
@@ -184,7 +223,7 @@ void fillProgram(const GpuRequest& request, const GpuProgramWay& way, const GpuP
   call.elementBytes = static_cast<uint16_t>(elementBytes);
   call.collective = request.collective;
   call.op = request.op;
-  call.byLines = way.byLines;
+  call.messages = way.messages;
   call.wordCount = static_cast<uint32_t>(
       Writer(program, place, request.rankCount).write(std::span(launch.words)));
 }
@@ -192,7 +231,7 @@ void fillProgram(const GpuRequest& request, const GpuProgramWay& way, const GpuP
 GpuChoice programKernel(const GpuRequest& request, const GpuProgramWay& way) {
   const bool folds = isReduction(request.collective);
   return {.algorithm = way.algorithm->name,
-          .protocol = way.byLines ? "lines" : "slots",
+          .protocol = nameOf(way.messages),
           .kernel = folds ? "tuttiFoldProgram" : "tuttiMoveProgram",
           .image = kProgramImages + (folds ? static_cast<int32_t>(request.type) : kMoveImage),
           .threads = kProgramThreads,

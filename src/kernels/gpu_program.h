@@ -16,14 +16,15 @@ namespace tutti::kernels::cuda {
 // One that a call could take.
 struct GpuProgramWay {
   const schedule::Algorithm* algorithm = nullptr;
-  bool byLines = false;
+  wire::GpuMessages messages = wire::GpuMessages::kSlots;
   int32_t blocks = 1;
   double us = 0;          // estimated
   bool foldsOnce = true;  // all contributions in one step, if it folds any: one rounding
 };
 
-// All: first those that fold once, whose results are the same by any of them, each kind the
-// cheapest first; empty for more than kGpuProgramRanks ranks, sends and receives.
+// All, each algorithm with the messages that the call's length allows: first those that fold once,
+// whose results are the same by any of them, each kind the cheapest first; empty for more than
+// kGpuProgramRanks ranks, sends and receives.
 std::vector<GpuProgramWay> programWays(const GpuRequest& request);
 
 // What the way decides; the caller adds view, buffers, scalar and signature.

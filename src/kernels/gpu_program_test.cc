@@ -25,7 +25,8 @@ GpuRequest requestOf(Collective collective, int32_t ranks, uint64_t count) {
           .type = DataType::kInt64,
           .count = count,
           .rankCount = ranks,
-          .ranksPerDevice = 1};
+          .ranksPerDevice = 1,
+          .keepsLines = true};
 }
 
 const GpuProgramWay* find(const std::vector<GpuProgramWay>& ways, std::string_view name) {
@@ -196,7 +197,8 @@ std::optional<int64_t> wanted(const GpuRequest& request, size_t rank, size_t roo
 void checkRun(const GpuRequest& request, const GpuProgramWay& way, int32_t root) {
   SCOPED_TRACE(testing::Message() << name(request.collective) << " by " << way.algorithm->name
                                   << ", " << request.rankCount << " ranks, count " << request.count
-                                  << ", root " << root << (way.byLines ? ", lines" : ", slots"));
+                                  << ", root " << root << ", "
+                                  << programKernel(request, way).protocol);
   Machine machine(request, way, Rank{root});
   ASSERT_TRUE(machine.run()) << "all wait";
   EXPECT_FALSE(machine.hasLeftOver());
@@ -233,6 +235,7 @@ TEST(GpuProgram, LongChunksGoPieceByPiece) {
   request.maxBlocks = 2;
   for (const GpuProgramWay& way : programWays(request)) {
     wire::GpuProgramLaunch launch{};
+    EXPECT_EQ(way.messages, wire::GpuMessages::kSlots);
     fillProgram(request, way, {.rank = Rank{1}, .root = Rank{0}}, launch);
     EXPECT_GT(launch.call.pieceCount, 4u) << way.algorithm->name;
     EXPECT_LE(launch.call.pieceElements * 8, wire::gpuProgramSlotBytes(3));
@@ -316,12 +319,50 @@ TEST(GpuProgram, WhatFoldsOnceComesFirst) {
 TEST(GpuProgram, ShortCallsTakeLinesAndOneHop) {
   const auto ways = programWays(requestOf(Collective::kAllReduce, 12, 16));
   EXPECT_EQ(ways.front().algorithm->name, "oneshot");
-  EXPECT_TRUE(ways.front().byLines);
+  EXPECT_EQ(ways.front().messages, wire::GpuMessages::kLines);
   EXPECT_EQ(ways.front().blocks, 1);
   const auto longWays = programWays(requestOf(Collective::kAllReduce, 12, 16_MiB));
   EXPECT_EQ(longWays.front().algorithm->name, "twoshot");
-  EXPECT_FALSE(longWays.front().byLines);
+  EXPECT_EQ(longWays.front().messages, wire::GpuMessages::kSlots);
   EXPECT_EQ(longWays.front().blocks, wire::kGpuProgramBlocks);
+}
+
+// One message a block, and only where nothing takes lines apart.
+TEST(GpuProgram, CallsOfMiddleLengthTakeWideLines) {
+  GpuRequest request = requestOf(Collective::kAllReduce, 12, 8_KiB);
+  const auto wideOf = [&] {
+    std::vector<GpuProgramWay> ways = programWays(request);
+    std::erase_if(ways, [](const GpuProgramWay& way) {
+      return way.messages != wire::GpuMessages::kWideLines;
+    });
+    return ways;
+  };
+  const auto ways = wideOf();
+  ASSERT_FALSE(ways.empty());
+  EXPECT_EQ(programWays(request).front().messages, wire::GpuMessages::kWideLines);
+  for (const GpuProgramWay& way : ways) {
+    wire::GpuProgramLaunch launch{};
+    fillProgram(request, way, {.rank = Rank{1}, .root = Rank{0}}, launch);
+    EXPECT_EQ(launch.call.pieceCount, 1u) << way.algorithm->name;
+    EXPECT_LE(launch.call.sliceElements * 8, wire::gpuProgramWidePayload(12));
+  }
+  request.keepsLines = false;
+  EXPECT_TRUE(wideOf().empty());
+  request.keepsLines = true;
+  request.count = 16_MiB;
+  EXPECT_TRUE(wideOf().empty());
+}
+
+TEST(GpuProgram, EachKindOfMessageHasItsRoom) {
+  for (int32_t ranks = 1; ranks <= wire::kGpuProgramRanks; ++ranks) {
+    const size_t wide = wire::gpuProgramWideBytes(ranks);
+    EXPECT_EQ(wide % wire::kGpuWideGroupBytes, 0u);
+    EXPECT_EQ(wire::gpuProgramWideOffset(ranks) % wire::kGpuWideLineBytes, 0u);
+    EXPECT_EQ(wire::gpuProgramSlotsOffset(ranks) % wire::kGpuWideLineBytes, 0u);
+    if (wide == 0) continue;
+    EXPECT_GT(wire::gpuProgramWidePayload(ranks), wire::kGpuProgramLinePayload);
+  }
+  EXPECT_EQ(wire::gpuProgramWideBytes(wire::kGpuProgramRanks), 0u) << "too many rings";
 }
 
 // All blocks of all ranks of a GPU must be there at once.

@@ -548,11 +548,11 @@ TEST_F(GpuProgramBatchTest, CallsOfManyRanksAreALaunchEach) {
   ASSERT_TRUE(emitted[0].program.has_value());
   EXPECT_EQ(emitted[0].program->call.input, reinterpret_cast<std::byte*>(in_));
   EXPECT_EQ(emitted[0].program->call.elementBytes, 2u);
-  EXPECT_TRUE(emitted[0].program->call.byLines);
+  EXPECT_EQ(emitted[0].program->call.messages, wire::GpuMessages::kLines);
   EXPECT_EQ(emitted[0].program->view.rank, kRank);
   EXPECT_EQ(emitted[0].blocks, 1);
   EXPECT_EQ(emitted[1].kernel, "tuttiMoveProgram");
-  EXPECT_FALSE(emitted[1].program->call.byLines);
+  EXPECT_EQ(emitted[1].program->call.messages, wire::GpuMessages::kSlots);
   EXPECT_EQ(emitted[1].blocks, wire::kGpuProgramBlocks);
   EXPECT_TRUE(asked_.empty()) << "programs use no registered buffers";
 }

@@ -42,6 +42,15 @@ void keepAllowed(Ways& ways, const IsAllowed& isAllowed) {
     std::erase_if(ways, [&](const auto& way) { return !isAllowed(way); });
 }
 
+Protocol protocolBy(wire::GpuMessages messages) {
+  switch (messages) {
+    case wire::GpuMessages::kLines: return Protocol::kLl;
+    case wire::GpuMessages::kWideLines: return Protocol::kLl128;
+    case wire::GpuMessages::kSlots: break;
+  }
+  return Protocol::kSimple;
+}
+
 bool isSame(const plan::AlgorithmCost& cost, const GpuChoice& choice) {
   return cost.algorithm == choice.algorithm && cost.protocol == protocolOf(choice);
 }
@@ -89,7 +98,8 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
           .maxBlocks = limits_.maxBlocks,
-          .prefersEngines = limits_.prefersEngines};
+          .prefersEngines = limits_.prefersEngines,
+          .keepsLines = limits_.keepsLines};
 }
 
 GpuChooser::Decision GpuChooser::decisionFor(const plan::CallShape& shape) {
@@ -134,7 +144,7 @@ std::vector<GpuChooser::Way> GpuChooser::programWays(const plan::CallShape& shap
     ways.push_back({.decision = {.request = request, .program = way},
                     .cost = {.algorithm = way.algorithm->name,
                              .us = way.us,
-                             .protocol = way.byLines ? Protocol::kLl : Protocol::kSimple}});
+                             .protocol = protocolBy(way.messages)}});
   }
   return ways;
 }

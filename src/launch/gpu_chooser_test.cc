@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <string_view>
 
 #include "base/units.h"
@@ -73,6 +74,18 @@ TEST(GpuChooser, RunsAsAProgramWhatNoKernelIsNamedFor) {
           .program);
   EXPECT_FALSE(decisionOf({.rankCount = 4, .algorithms = "ring,twoshot"}, kLong).program);
   EXPECT_FALSE(decisionOf({.rankCount = 4, .algorithms = "^oneshot"}, kShort).program);
+}
+
+TEST(GpuChooser, ProgramsTakeTheProtocolsThatAreAllowed) {
+  const auto messagesBy = [](std::string_view protocols, bool keepsLines) {
+    const GpuLimits limits{
+        .rankCount = 12, .keepsLines = keepsLines, .protocols = std::string(protocols)};
+    return decisionOf(limits, kShort).program->messages;
+  };
+  EXPECT_EQ(messagesBy("", true), wire::GpuMessages::kLines);
+  EXPECT_EQ(messagesBy("LL128", true), wire::GpuMessages::kWideLines);
+  EXPECT_EQ(messagesBy("LL128", false), wire::GpuMessages::kLines) << "nothing is left of it";
+  EXPECT_EQ(messagesBy("Simple", true), wire::GpuMessages::kSlots);
 }
 
 TEST(GpuChooser, SegmentsHaveRoomForProgramsOnlyWhereSomeCallIsOne) {

@@ -5,7 +5,8 @@
 // Every pair of ranks has a ring for each block of a call, in the receiver's segment: block i of a
 // rank talks to block i of the others only. A block takes its own slice of every chunk through the
 // whole program, piece by piece. Messages go through slots (data, then a mark), or, where they are
-// short, by lines (16 bytes: two words, each beside the message's number).
+// short, by lines (16 bytes: two words, each beside the message's number), or by wide ones (128
+// bytes: 15 words and the number).
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,16 @@ inline constexpr int32_t kGpuProgramBlocks = 32;  // of a call or a transfer, at
 inline constexpr uint32_t kGpuProgramSlots = 2;
 inline constexpr size_t kGpuProgramLinePayload = size_t{2} << 10;  // of a message by lines, at most
 
+// How a call's messages go.
+enum class GpuMessages : uint8_t { kSlots, kLines, kWideLines };
+
+// Eight threads store a wide line at once, and nothing between two GPUs of NVLink takes it apart,
+// so that its last word says that all are there.
+inline constexpr size_t kGpuWideLineBytes = 128;
+inline constexpr size_t kGpuWideLineWords = 15;
+// A warp's. Messages take whole groups.
+inline constexpr size_t kGpuWideGroupBytes = 4 * kGpuWideLineBytes;
+
 // ---- the area in a rank's segment
 // ----------------------------------------------------------------
 
@@ -33,7 +44,7 @@ struct alignas(128) GpuProgramRing {
   // Written by the peer's block after a message's data and a fence: its number + 1, and above it
   // the signature of its call.
   uint64_t mark[kGpuProgramSlots];
-  // The same of the first message by lines of a call, before its data.
+  // The same of the first message by lines, of either width, of a call, before its data.
   uint64_t opened;
   // Written by the peer: how many of this rank's messages it has read (32 bits).
   uint64_t credit;
@@ -63,13 +74,40 @@ constexpr size_t gpuProgramSlotBytes(int32_t rankCount) {
 }
 static_assert(gpuProgramSlotBytes(kGpuProgramRanks) >= 4096);
 
+// Of a message by wide lines, with their flags; 0: there is no room for longer ones than by lines.
+constexpr size_t gpuProgramWideBytes(int32_t rankCount) {
+  constexpr size_t kMost = size_t{8} << 10;  // from there on slots are as fast
+  constexpr size_t kAll = size_t{4} << 20;
+  const size_t each = kAll / (gpuProgramRingCount(rankCount) * kGpuProgramSlots);
+  const size_t bytes = (each < kMost ? each : kMost) / kGpuWideGroupBytes * kGpuWideGroupBytes;
+  return bytes > 2 * kGpuProgramLinePayload ? bytes : 0;
+}
+// Whole cache lines, as slices are.
+constexpr size_t gpuProgramWidePayload(int32_t rankCount) {
+  constexpr size_t kLinePayload = kGpuWideLineWords * sizeof(uint64_t);
+  return gpuProgramWideBytes(rankCount) / kGpuWideLineBytes * kLinePayload / 128 * 128;
+}
+// Of a message of a call, at most.
+constexpr size_t gpuMessageBytes(GpuMessages messages, int32_t rankCount) {
+  switch (messages) {
+    case GpuMessages::kLines: return kGpuProgramLinePayload;
+    case GpuMessages::kWideLines: return gpuProgramWidePayload(rankCount);
+    case GpuMessages::kSlots: break;
+  }
+  return gpuProgramSlotBytes(rankCount);
+}
+
 constexpr size_t gpuProgramLinesOffset(int32_t rankCount) {
   return kGpuProgramTableBytes + gpuProgramRingCount(rankCount) * sizeof(GpuProgramRing);
 }
 // Lines take twice their payload.
-constexpr size_t gpuProgramSlotsOffset(int32_t rankCount) {
+constexpr size_t gpuProgramWideOffset(int32_t rankCount) {
   return gpuProgramLinesOffset(rankCount) +
          gpuProgramRingCount(rankCount) * kGpuProgramSlots * 2 * kGpuProgramLinePayload;
+}
+constexpr size_t gpuProgramSlotsOffset(int32_t rankCount) {
+  return gpuProgramWideOffset(rankCount) +
+         gpuProgramRingCount(rankCount) * kGpuProgramSlots * gpuProgramWideBytes(rankCount);
 }
 constexpr size_t gpuProgramAreaBytes(int32_t rankCount) {
   return gpuProgramSlotsOffset(rankCount) +
@@ -85,6 +123,7 @@ constexpr size_t gpuSegmentBytes(int32_t rankCount, bool hasPrograms) {
   return hasPrograms ? gpuProgramOffset(rankCount) + gpuProgramAreaBytes(rankCount)
                      : kGpuSegmentBytes;
 }
+static_assert(gpuSegmentBytes(16, true) <= size_t{28} << 20);
 static_assert(gpuSegmentBytes(kGpuProgramRanks, true) <= size_t{28} << 20);
 
 // ---- a program
@@ -122,7 +161,7 @@ struct GpuProgramCall {
   uint16_t elementBytes;
   Collective collective;
   ReduceOp op;
-  bool byLines;
+  GpuMessages messages;
 };
 
 // How a chunk is cut up. On cache lines of the chunk, so that blocks never share one.

@@ -200,6 +200,14 @@ FAKE_CUDA cuDeviceGetPCIBusId(char* id, int bytes, int device) {
   std::strncpy(id, device == 0 ? "0000:01:00.0" : "0000:02:00.0", static_cast<size_t>(bytes));
   return kSuccess;
 }
+FAKE_CUDA cuDeviceGetByPCIBusId(int* device, const char* id) {
+  *device = std::strcmp(id, "0000:01:00.0") == 0 ? 0 : 1;
+  return kSuccess;
+}
+FAKE_CUDA cuDeviceGetP2PAttribute(int* value, int, int, int) {
+  *value = 0;
+  return kSuccess;
+}
 FAKE_CUDA cuDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
   return kSuccess;

@@ -91,6 +91,16 @@ CudaDevice::~CudaDevice() {
   driver_.streamDestroy(ownStream_);
 }
 
+// The driver has no word for it, but atomics of a peer work over NVLink alone.
+bool CudaDevice::keepsLinesTo(std::string_view busId) const {
+  if (busId == busId_) return true;
+  DeviceNumber other = 0;
+  int hasAtomics = 0;
+  return driver_.deviceByBusId(&other, std::string(busId).c_str()) == kSuccess &&
+         driver_.peerAttribute(&hasAtomics, kPeerHasAtomics, number_, other) == kSuccess &&
+         hasAtomics != 0;
+}
+
 Status CudaDevice::makeAccessible(DeviceMemory& memory) {
   TUTTI_TRY_ASSIGN(const int32_t count, deviceCount(driver_));
   for (int32_t index = 0; index < count; ++index) {

@@ -32,6 +32,7 @@ class CudaDevice final : public Device, public Accelerator {
   Accelerator* accelerator() override { return this; }
 
   std::string_view busId() const override { return busId_; }
+  bool keepsLinesTo(std::string_view busId) const override;
 
   Result<std::unique_ptr<DeviceMemory>> makeMemory(size_t bytes) override;
   Result<std::unique_ptr<DeviceMemory>> importMemory(UniqueFd handle, size_t bytes) override;

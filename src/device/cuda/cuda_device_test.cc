@@ -192,6 +192,19 @@ TEST_F(CudaDeviceTest, FreesWhatItAllocatedAndNothingElse) {
   EXPECT_EQ(device->free(*memory).code(), Code::kInvalidArgument);
 }
 
+TEST_F(CudaDeviceTest, KeepsLinesToItselfAndToPeersWithAtomics) {
+  auto device = open(0);
+  EXPECT_TRUE(device->keepsLinesTo("0000:01:00.0"));
+  EXPECT_TRUE(device->keepsLinesTo("0000:02:00.0"));
+  EXPECT_FALSE(device->keepsLinesTo("0000:03:00.0")) << "not to be seen";
+  driver_.peerAttribute = [](int* value, int attribute, DeviceNumber, DeviceNumber) {
+    *value = attribute == kPeerHasAtomics ? 0 : 1;
+    return kSuccess;
+  };
+  EXPECT_FALSE(device->keepsLinesTo("0000:02:00.0"));
+  EXPECT_TRUE(device->keepsLinesTo("0000:01:00.0"));
+}
+
 TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
   driver_.deviceAttribute = [](int* value, int attribute, DeviceNumber) {
     *value = attribute == kAttributePosixHandles ? 0 : 1;

@@ -62,6 +62,7 @@ inline constexpr int kGranularityRecommended = 1;
 inline constexpr unsigned kWaitValueEqual = 1;
 inline constexpr int kAttributeMappedForDevices = 110;  // cuMemCreate's memory, for RDMA
 inline constexpr int kRangeHandleDmaBuf = 1;
+inline constexpr int kPeerHasAtomics = 3;
 inline constexpr int kMostUrgent = -1000;     // the driver takes the highest priority that there is
 inline constexpr int kLaunchStartsEarly = 6;  // programmatic stream serialization
 
@@ -114,7 +115,9 @@ struct AccessDescription {
   X(deviceName, cuDeviceGetName, (char*, int, DeviceNumber))                                      \
   X(deviceAttribute, cuDeviceGetAttribute, (int*, int, DeviceNumber))                             \
   X(devicePciBusId, cuDeviceGetPCIBusId, (char*, int, DeviceNumber))                              \
+  X(deviceByBusId, cuDeviceGetByPCIBusId, (DeviceNumber*, const char*))                           \
   X(canAccessPeer, cuDeviceCanAccessPeer, (int*, DeviceNumber, DeviceNumber))                     \
+  X(peerAttribute, cuDeviceGetP2PAttribute, (int*, int, DeviceNumber, DeviceNumber))              \
   X(primaryRetain, cuDevicePrimaryCtxRetain, (Context*, DeviceNumber))                            \
   X(contextGet, cuCtxGetCurrent, (Context*))                                                      \
   X(contextDevice, cuCtxGetDevice, (DeviceNumber*))                                               \

@@ -284,6 +284,23 @@ inline void fakeStreams(Driver& driver) {
   };
 }
 
+// Two devices that reach each other.
+inline void addFakePeers(Driver& driver) {
+  driver.deviceByBusId = [](DeviceNumber* device, const char* id) {
+    const std::string_view wanted = id;
+    *device = wanted == "0000:01:00.0" ? 0 : 1;
+    return *device == 0 || wanted == "0000:02:00.0" ? kSuccess : 101;
+  };
+  driver.peerAttribute = [](int* value, int, DeviceNumber, DeviceNumber) {
+    *value = 1;
+    return fakeResult("cuDeviceGetP2PAttribute");
+  };
+  driver.canAccessPeer = [](int* can, DeviceNumber, DeviceNumber) {
+    *can = 1;
+    return kSuccess;
+  };
+}
+
 inline Driver makeFakeDriver(int gpuCount = 2) {
   FakeGpus& gpus = FakeGpus::get();
   {
@@ -321,10 +338,7 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     std::strncpy(id, device == 0 ? "0000:01:00.0" : "0000:02:00.0", static_cast<size_t>(bytes));
     return kSuccess;
   };
-  driver.canAccessPeer = [](int* can, DeviceNumber, DeviceNumber) {
-    *can = 1;
-    return kSuccess;
-  };
+  addFakePeers(driver);
   driver.primaryRetain = [](Context* context, DeviceNumber device) {
     *context = fakeContextOf(device);
     return fakeResult("cuDevicePrimaryCtxRetain");

@@ -55,6 +55,20 @@ __device__ __forceinline__ uint4 loadLine(const uint4* from) {
   return line;
 }
 
+// A thread's 16 bytes of a wide line (wire/gpu_program.h). All threads of a warp at once: one that
+// came later would find, or leave, another state of the line than the others.
+__device__ __forceinline__ void storePart(uint4* to, const uint4& part) {
+  __syncwarp();
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(part.x),
+               "r"(part.y), "r"(part.z), "r"(part.w)
+               : "memory");
+}
+
+__device__ __forceinline__ uint4 loadPart(const uint4* from) {
+  __syncwarp();
+  return loadLine(from);
+}
+
 // One of two, by their words: a conditional between two elements of an array would be one between
 // their addresses, and keep the array in local memory.
 __device__ __forceinline__ uint4 pick(bool isFirst, const uint4 a, const uint4 b) {

@@ -14,6 +14,10 @@
 // lines: each half (a word, the low half of the number + 1) is one 8-byte store; the thread that
 //   takes the word polls it. 32 bits, compared for equality: a line holds older numbers only, and a
 //   stale one would have to be 2^32 messages old.
+// wide lines: eight threads of a warp store one, with the number + 1 in its last 8 bytes, and eight
+//   load it, each time in one instruction. No memory model says that it stays whole; NVLink and
+//   the caches behind it keep 128 aligned bytes of one store together (NCCL's LL128 relies on it,
+//   too), so they are for such GPUs alone.
 // opened: written with the call's signature and first number before its first lines, relaxed;
 //   polled by the receiving block, which compares it: lines have no room for a signature.
 // sent, received …: this rank's block only, at the ends of a call; so a replayed graph goes on
@@ -25,6 +29,7 @@
 
 namespace tutti::kernels::cuda {
 
+using wire::GpuMessages;
 using wire::GpuProgramCall;
 using wire::GpuProgramRing;
 using wire::GpuProgramView;
@@ -36,12 +41,12 @@ inline constexpr int kProgramOperands = 2 * (wire::kGpuProgramRanks + 1);  // of
 
 struct ProgramShared {
   std::byte* areas[wire::kGpuProgramRanks];
-  // Messages of the ring with each rank, as the call goes: through slots or by lines.
+  // Messages of the ring with each rank, as the call goes: through slots or by lines of any width.
   uint64_t sent[wire::kGpuProgramRanks];
   uint64_t received[wire::kGpuProgramRanks];
   // The step's operands.
   std::byte* places[kProgramOperands];
-  uint32_t flags[kProgramOperands];  // by lines: of a link's message
+  uint32_t flags[kProgramOperands];  // by lines, of either width: of a link's message
   bool isScaled[kProgramOperands];   // an input of a pre-multiplied sum
 };
 
@@ -107,10 +112,16 @@ class ProgramRun {
     const int32_t n = view_.rankCount;
     const size_t ring = static_cast<size_t>(from * wire::gpuProgramBlocks(n) + block_);
     const size_t slot = ring * wire::kGpuProgramSlots + number % wire::kGpuProgramSlots;
-    return call_.byLines ? shared_.areas[at] + wire::gpuProgramLinesOffset(n) +
-                               slot * 2 * wire::kGpuProgramLinePayload
-                         : shared_.areas[at] + wire::gpuProgramSlotsOffset(n) +
-                               slot * wire::gpuProgramSlotBytes(n);
+    switch (call_.messages) {
+      case GpuMessages::kLines:
+        return shared_.areas[at] + wire::gpuProgramLinesOffset(n) +
+               slot * 2 * wire::kGpuProgramLinePayload;
+      case GpuMessages::kWideLines:
+        return shared_.areas[at] + wire::gpuProgramWideOffset(n) +
+               slot * wire::gpuProgramWideBytes(n);
+      case GpuMessages::kSlots: break;
+    }
+    return shared_.areas[at] + wire::gpuProgramSlotsOffset(n) + slot * wire::gpuProgramSlotBytes(n);
   }
 
   // Whether all that the call touches begins on vectors.
@@ -129,8 +140,8 @@ class ProgramRun {
       const auto* rings =
           reinterpret_cast<const GpuProgramRing*>(area + wire::kGpuProgramTableBytes);
       const GpuProgramRing& ring = rings[t * wire::gpuProgramBlocks(view_.rankCount) + block_];
-      sentBefore_ = loadRelaxed(call_.byLines ? &ring.linesSent : &ring.sent);
-      receivedBefore_ = loadRelaxed(call_.byLines ? &ring.linesReceived : &ring.received);
+      sentBefore_ = loadRelaxed(byLines() ? &ring.linesSent : &ring.sent);
+      receivedBefore_ = loadRelaxed(byLines() ? &ring.linesReceived : &ring.received);
       shared_.sent[t] = sentBefore_;
       shared_.received[t] = receivedBefore_;
     }
@@ -145,9 +156,9 @@ class ProgramRun {
     if (t >= view_.rankCount) return;
     GpuProgramRing* ring = ringOf(view_.rank, t);
     if (shared_.sent[t] != sentBefore_)
-      storeRelaxed(call_.byLines ? &ring->linesSent : &ring->sent, shared_.sent[t]);
+      storeRelaxed(byLines() ? &ring->linesSent : &ring->sent, shared_.sent[t]);
     if (shared_.received[t] != receivedBefore_)
-      storeRelaxed(call_.byLines ? &ring->linesReceived : &ring->received, shared_.received[t]);
+      storeRelaxed(byLines() ? &ring->linesReceived : &ring->received, shared_.received[t]);
   }
 
   __device__ Step readStep(uint32_t at, uint32_t piece) const {
@@ -185,10 +196,10 @@ class ProgramRun {
     if (t < step.sources + step.destinations) isReady = prepare(step, t, told);
     if (!__syncthreads_and(isReady)) return false;
     bool isWhole = true;
-    if (call_.byLines) {
-      isWhole = foldLines(step);
-    } else {
-      foldSlots(step);
+    switch (call_.messages) {
+      case GpuMessages::kSlots: foldSlots(step); break;
+      case GpuMessages::kLines: isWhole = foldLines(step); break;
+      case GpuMessages::kWideLines: isWhole = foldWideLines(step); break;
     }
     if (!__syncthreads_and(isWhole)) return false;
     tell(told);
@@ -216,20 +227,20 @@ class ProgramRun {
     told = {.ring = ringOf(index, view_.rank), .number = number, .isSender = isSender};
     shared_.places[operand] =
         isSender ? slotOf(index, view_.rank, number) : slotOf(view_.rank, index, number);
-    if (call_.byLines) shared_.flags[operand] = static_cast<uint32_t>(number) + 1;
+    if (byLines()) shared_.flags[operand] = static_cast<uint32_t>(number) + 1;
     if (isSender) return awaitRoom(index, told);
-    return call_.byLines ? awaitOpening(index, number) : awaitMark(index, number);
+    return byLines() ? awaitOpening(index, number) : awaitMark(index, number);
   }
 
   __device__ bool awaitRoom(int peer, const Told& told) const {
     const GpuProgramRing* own = ringOf(view_.rank, peer);
-    const uint64_t* credit = call_.byLines ? &own->lineCredit : &own->credit;
+    const uint64_t* credit = byLines() ? &own->lineCredit : &own->credit;
     const auto least = static_cast<uint32_t>(told.number) + 1 - wire::kGpuProgramSlots;
     Patience patience;
     while (!hasReached(static_cast<uint32_t>(loadRelaxed(credit)), least)) {
       if (patience.isOver(view_, awaitedOf(peer, told.number))) return false;
     }
-    if (call_.byLines && told.number == loadRelaxed(&own->linesSent))
+    if (byLines() && told.number == loadRelaxed(&own->linesSent))
       storeRelaxed(&told.ring->opened, stamped(call_.signature, told.number + 1));
     return true;
   }
@@ -268,14 +279,14 @@ class ProgramRun {
   __device__ bool isSentOtherwise(int peer, uint64_t number) const {
     const GpuProgramRing* own = ringOf(view_.rank, peer);
     const auto wanted = static_cast<uint32_t>(number + 1);
-    const uint64_t next = loadRelaxed(call_.byLines ? &own->received : &own->linesReceived);
+    const uint64_t next = loadRelaxed(byLines() ? &own->received : &own->linesReceived);
     const uint64_t other =
-        loadAcquire(call_.byLines ? &own->mark[next % wire::kGpuProgramSlots] : &own->opened);
+        loadAcquire(byLines() ? &own->mark[next % wire::kGpuProgramSlots] : &own->opened);
     if (static_cast<uint32_t>(other) != static_cast<uint32_t>(next + 1)) return false;
     const uint64_t ours =
-        loadRelaxed(call_.byLines ? &own->opened : &own->mark[number % wire::kGpuProgramSlots]);
-    if (call_.byLines ? hasReached(static_cast<uint32_t>(ours), wanted)
-                      : static_cast<uint32_t>(ours) == wanted) {
+        loadRelaxed(byLines() ? &own->opened : &own->mark[number % wire::kGpuProgramSlots]);
+    if (byLines() ? hasReached(static_cast<uint32_t>(ours), wanted)
+                  : static_cast<uint32_t>(ours) == wanted) {
       return false;
     }
     report(view_, awaitedOf(peer, number), GpuFault::kMismatch, static_cast<uint32_t>(other >> 32));
@@ -293,14 +304,20 @@ class ProgramRun {
     if (told.ring == nullptr) return;
     const auto next = static_cast<uint32_t>(told.number + 1);
     if (!told.isSender) {
-      storeRelaxed(call_.byLines ? &told.ring->lineCredit : &told.ring->credit, uint64_t{next});
-    } else if (!call_.byLines) {
+      storeRelaxed(byLines() ? &told.ring->lineCredit : &told.ring->credit, uint64_t{next});
+    } else if (!byLines()) {
       fenceSystem();
       storeRelaxed(&told.ring->mark[told.number % wire::kGpuProgramSlots],
                    stamped(call_.signature, told.number + 1));
     }
   }
 
+  // Lines of either width have their counters in common.
+  __device__ __forceinline__ bool byLines() const { return call_.messages != GpuMessages::kSlots; }
+
+  __device__ __forceinline__ static int peerOf(const Step& step, int operand) {
+    return step.operands[operand] & ~wire::kGpuProgramPlace;
+  }
   __device__ __forceinline__ static bool isLink(const Step& step, int operand) {
     return (step.operands[operand] & wire::kGpuProgramPlace) == wire::kGpuProgramLink;
   }
@@ -365,9 +382,71 @@ class ProgramRun {
         word = make_uint2(seen.x, seen.z);
         return true;
       }
-      const int peer = step.operands[source] & ~wire::kGpuProgramPlace;
-      if (patience.isOver(view_, awaitedOf(peer, flag - 1))) return false;
+      if (patience.isOver(view_, awaitedOf(peerOf(step, source), flag - 1))) return false;
     }
+  }
+
+  // A warp takes groups of four lines, a thread two words of each: of every eighth the second is
+  // the line's flag.
+  __device__ bool foldWideLines(const Step& step) const {
+    constexpr int kGroupWords = 4 * static_cast<int>(wire::kGpuWideLineWords);
+    const int words = static_cast<int>((step.bytes + 7) / 8);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool hasFlag = lane % 8 == 7;
+    const int word = lane / 8 * static_cast<int>(wire::kGpuWideLineWords) + lane % 8 * 2;
+    bool isWhole = true;
+    for (int group = static_cast<int>(threadIdx.x) / 32; group * kGroupWords < words;
+         group += kThreads / 32) {
+      const int at = 8 * (group * kGroupWords + word);
+      const int left = static_cast<int>(step.bytes) - at;
+      const int index = group * 32 + lane;
+      const auto load = [&](int source) -> uint4 {
+        const std::byte* from = shared_.places[source];
+        if (!isLink(step, source)) return loadPair(from + at, left, hasFlag);
+        uint4 pair = make_uint4(0, 0, 0, 0);
+        if (isWhole) isWhole = awaitWideLines(step, source, index, hasFlag, pair);
+        return pair;
+      };
+      const uint4 pair = isCopy(step) ? load(0) : foldWord<uint4>(step, load);
+      if (!isWhole) return false;
+      for (int d = step.sources; d < step.sources + step.destinations; ++d) {
+        std::byte* to = shared_.places[d];
+        if (isLink(step, d)) {
+          const uint32_t flag = shared_.flags[d];
+          storePart(reinterpret_cast<uint4*>(to) + index,
+                    hasFlag ? make_uint4(pair.x, pair.y, flag, flag) : pair);
+        } else {
+          storeAny(to + at, make_uint2(pair.x, pair.y), left);
+          if (!hasFlag) storeAny(to + at + 8, make_uint2(pair.z, pair.w), left - 8);
+        }
+      }
+    }
+    return true;
+  }
+
+  // Two words, of which `left` bytes are there; one where the line's flag comes next.
+  __device__ __forceinline__ static uint4 loadPair(const std::byte* from, int left, bool hasFlag) {
+    const auto first = loadAny<uint2>(from, left);
+    uint2 second = make_uint2(0, 0);
+    if (!hasFlag) second = loadAny<uint2>(from + 8, left - 8);
+    return make_uint4(first.x, first.y, second.x, second.y);
+  }
+
+  // All threads of the warp.
+  __device__ bool awaitWideLines(const Step& step, int source, int index, bool hasFlag,
+                                 uint4& pair) const {
+    constexpr uint32_t kWarp = 0xffffffffu;
+    const auto* line = reinterpret_cast<const uint4*>(shared_.places[source]) + index;
+    const uint32_t flag = shared_.flags[source];
+    Patience patience;
+    for (;;) {
+      pair = loadPart(line);
+      if (__all_sync(kWarp, !hasFlag || (pair.z == flag && pair.w == flag))) break;
+      const bool isOver = patience.isOver(view_, awaitedOf(peerOf(step, source), flag - 1));
+      if (__any_sync(kWarp, isOver)) return false;
+    }
+    if (hasFlag) pair.z = pair.w = 0;
+    return true;
   }
 
   __device__ void foldSlots(const Step& step) const {
@@ -510,10 +589,10 @@ __device__ inline void makeTransfer(const wire::GpuProgramTransfers& launch,
   const size_t byLines = wire::kGpuProgramLinePayload;
   GpuProgramCall& call = program.call;
   call = {};
-  call.byLines = !isLocal && transfer.bytes <= byLines * transfer.blocks;
-  const auto cut =
-      wire::cutForGpu(transfer.bytes, 1, transfer.blocks,
-                      call.byLines ? byLines : wire::gpuProgramSlotBytes(launch.view.rankCount));
+  call.messages = !isLocal && transfer.bytes <= byLines * transfer.blocks ? GpuMessages::kLines
+                                                                          : GpuMessages::kSlots;
+  const auto cut = wire::cutForGpu(transfer.bytes, 1, transfer.blocks,
+                                   wire::gpuMessageBytes(call.messages, launch.view.rankCount));
   call.input = isLocal ? launch.source : transfer.buffer;
   call.output = transfer.buffer;
   call.blockElements = call.chunkElements = transfer.bytes;

@@ -113,6 +113,8 @@ class Execution {
   // Once done. Whoever this rank sends to can write to its output, where the buffers say that it
   // is to be mapped.
   bool hasMappedOutput() const { return hasForms_ && !isOutputUnmapped_; }
+  // Once done. Some message could have named memory that its receiver has yet to map.
+  bool isUnmapped() const { return isUnmapped_; }
   // Once done. All ranks agreed, where each rank's result depends on every other's input: each
   // message says whether all agreed that its sender had heard of, and so the answer has come
   // everywhere with the data. REQUIRES: messages between the ranks of one host only, none empty.
@@ -145,6 +147,7 @@ class Execution {
     hasOffered_ = false;
     hasForms_ = false;
     isOutputUnmapped_ = false;
+    isUnmapped_ = false;
     isOnGpu_ = false;
   }
   // kEnd: the peer has failed, and what its message names is gone. It comes for sure: the slow path
@@ -285,6 +288,7 @@ class Execution {
   bool hasOffered_ = false;
   bool hasForms_ = false;  // messages have gone by forms of their own
   bool isOutputUnmapped_ = false;
+  bool isUnmapped_ = false;
   bool isOnGpu_ = false;         // the step's fold is
   GpuFolder::Ticket ticket_{0};  // then
   JointReceive joint_;           // open while a step's message is copied by both ends

@@ -38,6 +38,7 @@ MessageForm Execution::chooseForm(wire::LinkPort& port, const wire::SharedSegmen
   if (segment->serial == 0) return MessageForm::kPayload;
   if (port.isReceiverHere) return MessageForm::kReference;
   if (wire::isMappedByReceiver(port, *segment)) return MessageForm::kShared;
+  isUnmapped_ = true;
   const bool announces = wire::tryAnnounce(port, *segment, data.bytes);
   if (data.refers) return announces ? MessageForm::kReferenceAnnouncing : MessageForm::kReference;
   return announces ? MessageForm::kPayloadAnnouncing : MessageForm::kPayload;

@@ -1,8 +1,5 @@
 #include "launch/form_trial.h"
 
-#include <algorithm>
-#include <span>
-
 namespace tutti::launch {
 namespace {
 
@@ -24,8 +21,8 @@ void FormTrial::Shortest::add(Nanoseconds spent) {
 FormTrial::Turn FormTrial::next() const {
   switch (phase_) {
     case Phase::kWatch: return {.form = Form::kReference, .agrees = couldRefer_};
-    case Phase::kSettle: return {.form = Form::kCopy, .agrees = false, .isMeasured = true};
-    case Phase::kTrial: return {.form = formOf(call_), .agrees = false, .isMeasured = true};
+    case Phase::kSettle: return {.form = Form::kCopy, .agrees = saysLong(), .isMeasured = true};
+    case Phase::kTrial: return {.form = formOf(call_), .agrees = saysLong(), .isMeasured = true};
     case Phase::kVerdict: return {.form = own_, .agrees = wantsOther_};
     case Phase::kKept: return {.form = kept_, .agrees = kept_ == Form::kOther && couldRefer_};
   }
@@ -34,30 +31,33 @@ FormTrial::Turn FormTrial::next() const {
 
 void FormTrial::ended(const Outcome& outcome) {
   switch (phase_) {
-    case Phase::kWatch:
-      couldRefer_ = outcome.couldRefer;
-      if (hasOther_ ? outcome.isAgreed : outcome.couldRefer)
-        start(isSettled_ ? Phase::kTrial : Phase::kSettle);
-      return;
+    case Phase::kWatch: watch(outcome); return;
     case Phase::kSettle:
       count(outcome.spent);
-      isSettled_ = ++call_ == kSettlingCalls || (!hasOther_ && tried_ >= kLong);
+      isSettled_ = ++call_ == kSettlingCalls || isLongEnough(outcome);
       if (isSettled_) start(Phase::kTrial);
       return;
     case Phase::kTrial:
       if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(outcome.spent);
       count(outcome.spent);
       ++call_;
-      if (!hasOther_ && tried_ >= kLong) hurry();
-      if (call_ >= kRounds * formCount() * kWindow) endTrial();
+      if (call_ >= formCount() * kWindow * (isLongEnough(outcome) ? 1 : kRounds)) endTrial();
       return;
     case Phase::kVerdict: keep(outcome.isAgreed ? Form::kOther : own_); return;
     case Phase::kKept:
       couldRefer_ = outcome.couldRefer;
       const bool isRefused = kept_ == Form::kOther && !outcome.isAgreed;
-      if (++call_ == kKeptCalls || isRefused) phase_ = Phase::kWatch;
+      if (++call_ == kKeptCalls || isRefused) start(Phase::kWatch);
       return;
   }
+}
+
+void FormTrial::watch(const Outcome& outcome) {
+  couldRefer_ = outcome.couldRefer && outcome.isMapped;
+  if (outcome.couldRefer) ++call_;
+  const bool isAlone = !hasOther_ && call_ == kSettlingCalls;
+  if (isAlone || (canAgree_ ? outcome.isAgreed : couldRefer_))
+    start(isSettled_ ? Phase::kTrial : Phase::kSettle);
 }
 
 // The first call's time may reach back to the last one that was measured.
@@ -70,14 +70,6 @@ void FormTrial::start(Phase phase) {
   call_ = 0;
   tried_ = {};
   shortest_ = {};
-}
-
-void FormTrial::hurry() {
-  if (call_ % kWindow == kLongWindow) call_ += kWindow - kLongWindow;
-  const bool isMeasured =
-      std::ranges::all_of(std::span(shortest_).first(formCount()),
-                          [](const Shortest& form) { return form.second != Nanoseconds::max(); });
-  if (call_ % kWindow == 0 && isMeasured) call_ = kRounds * formCount() * kWindow;
 }
 
 void FormTrial::endTrial() {

@@ -20,12 +20,13 @@ namespace tutti::launch {
 
 // Used by the thread that drives the communicator's operations.
 //
-// Each rank chooses between copies and references for itself. The other algorithm must be all
-// ranks' choice, at the same call. So everything that leads to it is counted in calls of the plan,
-// which are the same on all ranks, and decided by what calls have brought with their messages:
-// whether all ranks agreed. A rank agrees, while nothing is tried, when it could refer; after a
-// trial, when the other algorithm was the fastest by its clock; and while that is used, as long as
-// it can refer.
+// Each rank chooses between copies and references for itself, but they try them at the same calls,
+// or each would time a mixture. The other algorithm must be all ranks' choice, at the same call. So
+// everything that leads there is counted in calls of the plan, which are the same on all ranks, and
+// decided by what calls have brought with their messages: whether all ranks agreed. A rank agrees,
+// while nothing is tried, when it could refer; in a trial, when that has taken long enough; after
+// it, when the other algorithm was the fastest by its clock; and while that is used, as long as it
+// can refer. Where calls do not tell (a send's), each rank goes by its own clock.
 class FormTrial {
  public:
   enum class Form : uint8_t { kCopy, kReference, kOther };
@@ -39,12 +40,14 @@ class FormTrial {
   // What came of it.
   struct Outcome {
     bool couldRefer = false;  // all messages that it might be good for
+    bool isMapped = true;     // and they name what peers have mapped, where they can
     bool isAgreed = false;    // kernels::Execution::isAgreed()
     Nanoseconds spent{};      // if it was measured
   };
 
   FormTrial() = default;
-  explicit FormTrial(bool hasOther) : hasOther_(hasOther) {}
+  // REQUIRES: calls tell whether all ranks agree, if there is another algorithm.
+  FormTrial(bool hasOther, bool canAgree) : hasOther_(hasOther), canAgree_(canAgree) {}
 
   Turn next() const;
   // REQUIRES: a call ends before the next begins, as those of one plan do.
@@ -63,13 +66,12 @@ class FormTrial {
   // other ranks, as the form before left them.
   static constexpr uint32_t kWindow = 4;
   static constexpr uint32_t kRounds = 2;
-  // After this time each form has had one window, and a shorter one, and that is it: a program may
-  // make few calls that take so long. Not where ranks must choose together, by the number of calls.
+  // After this time one window of each form is enough: a program may make few calls that take so
+  // long.
   static constexpr Nanoseconds kLong = std::chrono::milliseconds(20);
-  static constexpr uint32_t kLongWindow = 3;
   // The first copies find slots that nobody has touched: of 4 ranks on 2 CPUs, all-gather of 256
   // KiB, the first eight took 300 us each, and 14 later. Before the first trial, and no longer than
-  // kLong.
+  // kLong. So many calls, too, a rank that could refer waits for others that cannot.
   static constexpr uint32_t kSettlingCalls = 24;
   // The trial's eight calls in a slower form, up to twice as long, are then 1 % of the time.
   static constexpr uint32_t kKeptCalls = 1000;
@@ -89,12 +91,19 @@ class FormTrial {
   uint32_t formCount() const { return hasOther_ ? 3 : 2; }
   Form formOf(uint32_t call) const { return static_cast<Form>(call / kWindow % formCount()); }
   void start(Phase phase);
+  void watch(const Outcome& outcome);
   void count(Nanoseconds spent);
-  void hurry();
+  bool isLong() const { return tried_ >= kLong; }
+  // For all ranks, where they can tell each other.
+  bool saysLong() const { return canAgree_ && isLong(); }
+  bool isLongEnough(const Outcome& outcome) const {
+    return canAgree_ ? outcome.isAgreed : isLong();
+  }
   void endTrial();
   void keep(Form form);
 
   bool hasOther_ = false;
+  bool canAgree_ = false;
   bool isSettled_ = false;
   Phase phase_ = Phase::kWatch;
   bool couldRefer_ = false;             // in the last call

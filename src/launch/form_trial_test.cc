@@ -56,14 +56,14 @@ void settle(FormTrial& trial, const Prices& prices) {
 
 TEST(FormTrial, KeepsTheFasterForm) {
   for (const bool hasOther : {false, true}) {
-    FormTrial trial(hasOther);
+    FormTrial trial(hasOther, true);
     settle(trial, {.copy = 10, .reference = 6, .other = 20});
     EXPECT_EQ(countOf(trial, Form::kReference, 100, {}), 100);
-    FormTrial second(hasOther);
+    FormTrial second(hasOther, true);
     settle(second, {.copy = 10, .reference = 15, .other = 20});
     EXPECT_EQ(countOf(second, Form::kCopy, 100, {}), 100);
   }
-  FormTrial third(true);
+  FormTrial third(true, true);
   settle(third, {.copy = 10, .reference = 6, .other = 4});
   EXPECT_EQ(countOf(third, Form::kOther, 100, {}), 100);
 }
@@ -118,7 +118,8 @@ TEST(FormTrial, AllRanksTakeTheOtherAlgorithmAtTheSameCalls) {
   SeededRng rng(20261121);
   int others = 0;
   for (int round = 0; round < 20; ++round) {
-    std::array<FormTrial, 3> ranks = {FormTrial(true), FormTrial(true), FormTrial(true)};
+    std::array<FormTrial, 3> ranks = {FormTrial(true, true), FormTrial(true, true),
+                                      FormTrial(true, true)};
     for (int call = 0; call < 3000; ++call) {
       std::array<FormTrial::Turn, 3> turns;
       bool isAgreed = true;
@@ -137,6 +138,49 @@ TEST(FormTrial, AllRanksTakeTheOtherAlgorithmAtTheSameCalls) {
     }
   }
   EXPECT_GT(others, 20 * 3000 / 4);
+}
+
+// Where some send copies while others read, each would time a mixture.
+TEST(FormTrial, RanksTryFormsAtTheSameCallsWhateverTheirClocksSay) {
+  SeededRng rng(20261125);
+  for (int round = 0; round < 50; ++round) {
+    std::array<FormTrial, 4> ranks;
+    ranks.fill(FormTrial(false, true));
+    int tried = 0;
+    for (int call = 0; call < 60; ++call) {
+      std::array<FormTrial::Turn, 4> turns;
+      bool isAgreed = true;
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        turns[rank] = ranks[rank].next();
+        isAgreed = isAgreed && turns[rank].agrees;
+        ASSERT_EQ(turns[rank].isMeasured, turns[0].isMeasured) << "call " << call;
+        ASSERT_TRUE(!turns[0].isMeasured || turns[rank].form == turns[0].form) << "call " << call;
+      }
+      tried += turns[0].isMeasured ? 1 : 0;
+      for (FormTrial& rank : ranks) {
+        rank.ended({.couldRefer = true,
+                    .isMapped = call > 5 || rng.below(3) > 0,
+                    .isAgreed = isAgreed,
+                    .spent = microseconds(500 + rng.below(3000))});
+      }
+    }
+    EXPECT_GT(tried, 8);
+    EXPECT_LT(tried, 45) << "long calls are tried less";
+  }
+}
+
+TEST(FormTrial, WaitsForMemoryToBeMappedAndNotForEver) {
+  for (const bool isMapped : {true, false}) {
+    FormTrial trial(false, true);
+    int calls = 0;
+    for (; calls < 100 && !trial.next().isMeasured; ++calls) {
+      const FormTrial::Turn turn = trial.next();
+      trial.ended(
+          {.couldRefer = true, .isMapped = isMapped && calls >= 5, .isAgreed = turn.agrees});
+    }
+    // A call that could, and one in which all say so.
+    EXPECT_EQ(calls, isMapped ? 7 : 24);
+  }
 }
 
 // What runs at once counts as well, or a form would be kept for ever.
@@ -185,8 +229,8 @@ TEST(FormTrial, LongCallsAreTriedLess) {
       ++calls[isCopy ? 0 : 1];
       trial.ended({.couldRefer = !isCopy, .spent = milliseconds(isCopy == isCopyBetter ? 10 : 15)});
     }
-    EXPECT_EQ(calls[0], 3 + 3);  // until slots are warm, too
-    EXPECT_EQ(calls[1], 3);
+    EXPECT_EQ(calls[0], 3 + 4);  // until slots are warm, too
+    EXPECT_EQ(calls[1], 4);
     EXPECT_EQ(trial.keepsCopies(), isCopyBetter);
   }
 }

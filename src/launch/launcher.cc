@@ -77,7 +77,8 @@ Result<BoundPlan*> Launcher::findOrMakePlan(const plan::CallShape& shape) {
   if (other) bound->other.emplace().plan = std::move(*other);
   const plan::BufferBytes buffers = plan::bufferBytes(shape, parts_.planner.agreement());
   bound->streams = buffers.input + buffers.output >= parts_.streamFromBytes;
-  bound->forms = FormTrial(bound->other.has_value());
+  const bool canAgree = isAmongAll(shape.collective) && parts_.planner.agreement().isOneHost;
+  bound->forms = FormTrial(bound->other.has_value(), canAgree);
   bound->lane = laneOf(shape);
   log::info(log::Subsystem::kTuning, "{}: {} elements of {} -> {} ({})", name(shape.collective),
             shape.count, name(shape.type), bound->own.plan.algorithm, bound->own.plan.reason);

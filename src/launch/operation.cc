@@ -369,6 +369,7 @@ bool Operation::refersByKernel(const Run& run, BoundVariant& variant) {
 FormTrial::Outcome Operation::endTurn(Run& run) {
   BoundPlan& plan = *run.plan;
   FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
+                             .isMapped = !run.execution.isUnmapped(),
                              .isAgreed = run.execution.isAgreed()};
   const bool isOwn = run.variant == &plan.own;
   // The trial begins when both buffers are mapped: it is about what can be done then.

@@ -24,7 +24,7 @@ void read(const Offer& offer) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tutti::transport::Offer offer{};
-  std::memcpy(offer.data(), data, std::min(size, offer.size()));
+  if (size > 0) std::memcpy(offer.data(), data, std::min(size, offer.size()));
   tutti::transport::read(offer);
   return 0;
 }

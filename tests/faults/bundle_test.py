@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import LIMIT, REMOTE, TUTTI, FaultCase
+from harness import IS_SANITIZED, LIMIT, REMOTE, TUTTI, FaultCase
 
 LIBRARY = os.environ["FAULT_LIBRARY"]
 BOUND = 4.0  # from the signal to the bundle: several looks, and a margin
@@ -55,6 +55,8 @@ class BundleCase(FaultCase):
             return {each.name: archive.extractfile(each).read().decode() for each in archive}
 
     def run_program(self, before="", after="", **settings):
+        if IS_SANITIZED:
+            self.skipTest("a sanitizer's library is for sanitized programs, which Python is not")
         child = subprocess.Popen(
             [sys.executable, "-c", PROGRAM.format(before=before, after=after, library=LIBRARY)],
             stdin=subprocess.PIPE,

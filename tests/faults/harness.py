@@ -18,6 +18,7 @@ import unittest
 
 RANK = os.environ["FAULT_RANK"]
 INJECT = os.environ.get("FAULT_INJECT")
+IS_SANITIZED = not INJECT  # the only build without it
 TUTTI = os.environ.get("FAULT_TUTTI")
 
 T = 0.5  # seconds: TUTTI_TIMEOUT_MS of the ranks unless a test says otherwise

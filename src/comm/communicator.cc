@@ -169,6 +169,7 @@ Code Communicator::asyncError() {
     case State::kReady:
     case State::kFinalized:
       if (runner_->hasFailed()) return runner_->failure().code();
+      if (const Status verdict = runner_->verdict(); !verdict.ok()) return verdict.code();
       break;
     case State::kRevoked:
       if (codeBeforeRevoke_ != Code::kOk) return codeBeforeRevoke_;
@@ -177,7 +178,13 @@ Code Communicator::asyncError() {
   }
   if (isBlocking()) return Code::kOk;
   const bool isDone = state == State::kFinalized ? runner_->isIdle() : runner_->isSettled();
+  if (isDone && state == State::kFinalized) return outcome().code();
   return !isDone || hasFormingChild() ? Code::kInProgress : Code::kOk;
+}
+
+// Of all that was called. REQUIRES: the runner is idle.
+Status Communicator::outcome() {
+  return runner_->hasFailed() ? runner_->failure() : runner_->compareCalls();
 }
 
 Status Communicator::finalize() {
@@ -190,13 +197,14 @@ Status Communicator::finalize() {
     become(State::kFinalized);
     if (!runner_->isIdle())
       return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
-    return runner_->failure();
+    return outcome();
   }
   while (!runner_->waitIdle(kIdleCheck, process_.clock())) {
   }
+  Status status = outcome();
   runner_->retire(observe::Life::kFinalized);
   become(State::kFinalized);
-  return runner_->failure();
+  return status;
 }
 
 Status Communicator::revoke() {
@@ -223,6 +231,13 @@ Status Communicator::revoke() {
       index(rank()), std::chrono::duration_cast<std::chrono::milliseconds>(patience).count());
 }
 
+// Nobody expects an error of an end that has worked.
+void Communicator::warnOfDifferentCalls() {
+  if (const Status status = runner_->compareCalls(); !status.ok())
+    log::warn("comm {} rank {}: {}", static_cast<const void*>(this), index(rank()),
+              status.message());
+}
+
 void Communicator::shutDown() {
   if (state_.load(std::memory_order_acquire) == State::kNew) requestAbort();
   [[maybe_unused]] const Status initialised = joinInitialise();
@@ -231,6 +246,7 @@ void Communicator::shutDown() {
   if (runner_ != nullptr) {
     while (!runner_->waitIdle(kIdleCheck, process_.clock())) {
     }
+    if (!runner_->hasFailed()) warnOfDifferentCalls();
     runner_->fail(Status(Code::kInvalidUsage, "the communicator is destroyed"));
     if (links_ != nullptr) links_->markFault(wire::LinkFault::kDestroyed);
     runner_->retire(observe::Life::kDestroyed);

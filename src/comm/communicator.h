@@ -218,6 +218,8 @@ class Communicator {
   bool waitInitialised(Nanoseconds bound);
   bool hasFormingChild();
   bool leaveChildren(Nanoseconds bound);
+  Status outcome();
+  void warnOfDifferentCalls();
 
   Process& process_;
   device::Device& device_;

@@ -61,7 +61,7 @@ BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
   const bool isFree =
       spare_.load(std::memory_order_acquire) != nullptr || freeOperations_ != nullptr;
   const bool isNext = completed_.load(std::memory_order_acquire) == preparedCount();
-  if (!isFree || !isNext || !failure_.ok()) return nullptr;
+  if (!isFree || !isNext || !failure_.ok() || watch_.hasVerdict()) return nullptr;
   const uint64_t kind = kindOf(call.shape);
   BoundPlan* plan = recentPlan(kind, call.shape.count);
   if (!isOf(plan, kind, call.shape.count) || !plan->mayRunAtOnce) return nullptr;

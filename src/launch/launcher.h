@@ -184,6 +184,8 @@ class Launcher final : public Runner {
   // The first failure of any operation; ok while there is none.
   Status failure() const override;
   bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
+  Status verdict() const override { return watch_.verdict(); }
+  Status compareCalls() override { return watch_.compareCalls(); }
 
   // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.
   void retire(observe::Life how) override { parts_.recorder->setLife(how); }

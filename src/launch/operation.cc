@@ -171,6 +171,7 @@ Result<Progress> Operation::pollRun(Run& run) {
     if (run.after >= 0 && runs_[static_cast<size_t>(run.after)].stage != Stage::kDone)
       return Progress::kIdle;
     run.number = launcher_.record(*run.plan, run.sequence);
+    TUTTI_TRY(launcher_.watch_.verdict());
     // Nothing to move: no links either. A rank that is through with it may leave, and a peer would
     // find the link that it was offered withdrawn.
     if (run.plan->own.plan.layout.pieceCount == 0) return finishRun(run);

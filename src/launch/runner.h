@@ -24,6 +24,11 @@ class Runner {
   // The first failure; ok while there is none.
   virtual Status failure() const = 0;
   virtual bool hasFailed() const = 0;
+  // The ranks' common error, which no call of this rank has come upon yet; ok while there is none.
+  virtual Status verdict() const { return {}; }
+  // Whether the ranks have called the same so far, as far as it can be seen here: what no message
+  // has told, as where two ranks broadcast and none of them receives. Once idle.
+  virtual Status compareCalls() { return {}; }
   // Records a failure from outside (the first one wins), ends what runs, and lets the peers know.
   virtual void fail(const Status& status) = 0;
   // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.

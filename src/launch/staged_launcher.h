@@ -105,6 +105,8 @@ class StagedLauncher final : public StreamRunner {
   bool waitIdle(Nanoseconds bound, Clock& clock) override;
   Status failure() const override { return parts_.launcher.failure(); }
   bool hasFailed() const override { return parts_.launcher.hasFailed(); }
+  Status verdict() const override { return parts_.launcher.verdict(); }
+  Status compareCalls() override { return parts_.launcher.compareCalls(); }
   void fail(const Status& status) override { parts_.launcher.fail(status); }
   void retire(observe::Life how) override { parts_.launcher.retire(how); }
 

@@ -51,9 +51,8 @@ Verdict stopVerdict(const RankView& peer, Nanoseconds span) {
 }  // namespace
 
 Status Watch::verdict() const {
-  observe::Board& board = parts_.recorder.board();
-  if (!board.hasVerdict()) return {};
-  const Verdict verdict = board.verdict();
+  if (!hasVerdict()) return {};
+  const Verdict verdict = parts_.recorder.board().verdict();
   const bool isUs = verdict.guilty == parts_.recorder.rank() && verdict.code == Code::kRemoteError;
   return Status(verdict.code,
                 isUs ? "this rank was given up by the others: " + verdict.text : verdict.text);
@@ -80,6 +79,15 @@ Status Watch::give(Verdict verdict) {
     if (Status first = this->verdict(); !first.ok()) return first;
   }
   return makeError(verdict.code, std::move(verdict.text));
+}
+
+Status Watch::compareCalls() {
+  if (Status known = verdict(); !known.ok())
+    return known.code() == Code::kInvalidUsage ? std::move(known) : Status();
+  const auto ranks = observe::readBoard(parts_.recorder.board());
+  if (auto verdict = observe::findMismatch(ranks, observe::kHistory))
+    return give(std::move(*verdict));
+  return {};
 }
 
 Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
@@ -240,7 +248,8 @@ Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t>
     if (auto verdict = observe::compareTransfer(ranks, self.rank, own->peer, *own))
       return give(std::move(*verdict));
   }
-  if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
+  if (auto verdict = observe::findMismatch(ranks, observe::kHistory))
+    return give(std::move(*verdict));
   return tell(std::move(error), self, own);
 }
 

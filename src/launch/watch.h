@@ -40,6 +40,8 @@ class Watch {
     if (!silent_.empty()) silent_.clear();
   }
 
+  bool hasVerdict() const { return parts_.recorder.board().hasVerdict(); }
+
   // The verdict as this rank's error; ok while there is none. One load.
   Status verdict() const;
 
@@ -57,6 +59,10 @@ class Watch {
 
   // The verdict for all ranks, or the one that another rank gave first; as this rank's error.
   Status give(observe::Verdict verdict);
+
+  // Whether the ranks have called the same so far, as far as their pages go back. An error is the
+  // verdict for all ranks. Any thread, while the rank is idle.
+  Status compareCalls();
 
   // A better word for an error of a link: one of `peers` died, or ranks called different things.
   // The error itself when there is none; the others are told of it. `operation` as the recorder

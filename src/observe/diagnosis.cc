@@ -234,15 +234,20 @@ std::string waitText(const RankView& waiter, const WaitNote& wait) {
                      operation == nullptr ? "" : " in " + what(*operation));
 }
 
-std::optional<Verdict> findMismatch(const std::vector<RankView>& ranks) {
+std::optional<Verdict> findMismatch(const std::vector<RankView>& ranks, uint64_t before) {
+  uint64_t oldest = UINT64_MAX;
+  for (const RankView& rank : ranks) {
+    if (const OperationNote* note = rank.newestCollective())
+      oldest = std::min(oldest, note->sequence);
+  }
+  // Some before, too: who only sends goes on, and learns of it from a later call's messages.
   std::set<uint64_t> sequences;
   for (const RankView& rank : ranks) {
-    if (const OperationNote* note = rank.newestCollective()) sequences.insert(note->sequence);
+    for (const OperationNote& note : rank.history) {
+      if (!isPointToPoint(note.collective) && note.sequence + before >= oldest)
+        sequences.insert(note.sequence);
+    }
   }
-  // Some before: who only sends goes on, and learns of it from a later call's messages.
-  constexpr uint64_t kBefore = 8;
-  const uint64_t oldest = sequences.empty() ? 0 : *sequences.begin();
-  for (uint64_t i = 1; i <= kBefore && i < oldest; ++i) sequences.insert(oldest - i);
   for (const uint64_t sequence : sequences) {
     if (auto verdict = mismatchAt(ranks, sequence)) return verdict;
   }

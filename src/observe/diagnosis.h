@@ -50,9 +50,10 @@ std::string lastCall(const RankView& rank);
 // "rank 0 waits for a message from rank 1 in AllReduce #41 (1024 of float, sum)"
 std::string waitText(const RankView& waiter, const WaitNote& wait);
 
-// Ranks that called different things where all must call the same. kInvalidUsage with a table of
-// who called what, at most 16 lines; `guilty` is the one rank that differs from all others, if so.
-std::optional<Verdict> findMismatch(const std::vector<RankView>& ranks);
+// Ranks that called different things where all must call the same: in their newest collectives and
+// up to `before` of those that came before. kInvalidUsage with a table of who called what, at most
+// 16 lines; `guilty` is the one rank that differs from all others, if so.
+std::optional<Verdict> findMismatch(const std::vector<RankView>& ranks, uint64_t before = 8);
 
 // A receive whose message says it belongs to another call: names both sizes, if the sender's page
 // tells its. `receiver` and `sender` are ranks of the board.

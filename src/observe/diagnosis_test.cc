@@ -76,6 +76,25 @@ TEST(FindMismatch, ComparesWithWhatOthersHaveLeftBehind) {
                     rankView(1, {note(Collective::kAllReduce, 4)})}));
 }
 
+TEST(FindMismatch, ComparesWhatSomeHaveDoneWhileAnotherIsFarBehind) {
+  const auto found =
+      findMismatch({rankView(0, {note(Collective::kAllReduce, 4), note(Collective::kBroadcast, 3)}),
+                    rankView(1, {note(Collective::kAllReduce, 4), note(Collective::kAllReduce, 3)}),
+                    rankView(2, {note(Collective::kAllReduce, 2)})});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->text, HasSubstr("collective #3"));
+}
+
+TEST(FindMismatch, LooksAsFarBackAsItIsTold) {
+  std::vector<OperationNote> first, second;
+  for (uint64_t sequence = 40; sequence > 0; --sequence) {
+    first.push_back(note(Collective::kAllReduce, sequence));
+    second.push_back(note(Collective::kAllReduce, sequence, sequence == 20 ? 9 : 8));
+  }
+  EXPECT_FALSE(findMismatch({rankView(0, first), rankView(1, second)}));
+  EXPECT_TRUE(findMismatch({rankView(0, first), rankView(1, second)}, kHistory));
+}
+
 TEST(FindMismatch, CutsTheTableAndCountsTheRest) {
   std::vector<RankView> ranks;
   for (int32_t rank = 0; rank < 40; ++rank)

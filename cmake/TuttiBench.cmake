@@ -13,5 +13,3 @@ if(bench_sources)
 else()
   add_custom_target(run_bench COMMAND ${CMAKE_COMMAND} -E echo "There are no micro benchmarks yet")
 endif()
-
-include(TuttiPeers)   # ours against other libraries

@@ -85,6 +85,21 @@ def find_openmpi_ucx(work, over_tcp):
     )
 
 
+# Settings of Open MPI that are faster than what it takes by itself, in some cells.
+OPENMPI_SETTINGS = {
+    "openmpi-sm": ("Open MPI, coll sm", ("--mca", "coll_sm_priority", "100")),
+    "openmpi-han": ("Open MPI, coll han", ("--mca", "coll_han_priority", "100")),
+    "openmpi-adapt": ("Open MPI, coll adapt", ("--mca", "coll_adapt_priority", "100")),
+    "openmpi-nocma": ("Open MPI, no CMA", ("--mca", "btl_vader_single_copy_mechanism", "none")),
+}
+
+
+def find_openmpi_with(work, key):
+    plain = find_openmpi(work)
+    title, words = OPENMPI_SETTINGS[key]
+    return dataclasses.replace(plain, key=key, title=title, launcher=(*plain.launcher[:-2], *words, "-np", "{n}"))
+
+
 def find_mpich(work, over_tcp):
     program = build("mpicc.mpich", "mpi_collectives.c", work / "mpich")
     launcher = ["mpirun.mpich"]
@@ -131,6 +146,7 @@ def find_peers(wanted, work, library, over_tcp):
             find_tutti(work, library, ("shared", *hosts)), key="tutti-shared", title="tutti, ncclMemAlloc"
         ),
     }
+    finders |= {key: functools.partial(find_openmpi_with, work, key) for key in OPENMPI_SETTINGS}
     finders |= {f"bare-{form}": functools.partial(find_bare, work, form) for form in BARE_FORMS}
     peers, skipped = {}, {}
     for key in wanted:
@@ -142,6 +158,7 @@ def find_peers(wanted, work, library, over_tcp):
 
 
 ALL_PEERS = ["openmpi", "openmpi-ucx", "mpich", "gloo", "tutti", "tutti-shared"]
+SETTINGS = list(OPENMPI_SETTINGS)  # of the host's memory
 BARE = [f"bare-{form}" for form in BARE_FORMS]
 
 Timing = collections.namedtuple("Timing", "us fastest_us iterations wrong")

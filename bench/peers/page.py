@@ -15,6 +15,10 @@ STYLES = {
     "openmpi-ucx": ("#e0a100", "5 2", 1.4),
     "mpich": ("#9556d6", "2 2", 1.4),
     "gloo": ("#8a8f98", "7 2 1 2", 1.4),
+    "openmpi-sm": ("#c9a227", "2 3", 1.4),
+    "openmpi-han": ("#8d6e63", "2 3", 1.4),
+    "openmpi-adapt": ("#7e57c2", "2 3", 1.4),
+    "openmpi-nocma": ("#78909c", "2 3", 1.4),
     "bare": ("#4a6fa5", "1 3", 1.8),
     "bare-shared": ("#3f8f78", "1 3", 1.8),
 }

@@ -28,7 +28,7 @@ import time
 import figures
 import page
 import report
-from jobs import ALL_PEERS, BARE, ROOT, Failed, Job, find_peers, machine_ticks, ticks_of
+from jobs import ALL_PEERS, BARE, ROOT, SETTINGS, Failed, Job, find_peers, machine_ticks, ticks_of
 
 KIB, MIB = 1 << 10, 1 << 20
 FULL = [8, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -70,7 +70,8 @@ def parse_arguments(words):
     add = parser.add_argument
     add("--quick", action="store_true", help="six sizes, 3 rounds, 0.05 s a cell: minutes")
     add("--tcp", action="store_true", help="two ranks as two hosts, by TCP on loopback, instead of the host's memory")
-    add("--peers", type=list_of(str, ALL_PEERS + BARE), help="default: " + ",".join(ALL_PEERS))
+    add("--peers", type=list_of(str, ALL_PEERS + SETTINGS + BARE), help="default: " + ",".join(ALL_PEERS))
+    add("--settings", action="store_true", help="other settings of the peers beside them: " + ",".join(SETTINGS))
     add("--floor", action="store_true", help="the transfer alone beside them, in all its forms: " + ",".join(BARE))
     add("--ranks", type=list_of(int), help="default: 2,4,8; with --tcp 2")
     add("--collectives", type=list_of(str, figures.COLLECTIVES), default=figures.COLLECTIVES)
@@ -87,6 +88,10 @@ def parse_arguments(words):
     options.ranks = options.ranks or ([2] if options.tcp else [2, 4, 8])
     if options.tcp and (options.floor or set(options.peers) & set(BARE)):
         parser.error("the floor is of the host's memory, not of TCP")
+    if options.tcp and (options.settings or set(options.peers) & set(SETTINGS)):
+        parser.error("the settings are of the host's memory, not of TCP")
+    if options.settings:
+        options.peers = options.peers + [key for key in SETTINGS if key not in options.peers]
     if options.floor:
         options.peers = options.peers + [key for key in BARE if key not in options.peers]
     options.rounds = options.rounds or (3 if options.quick else 5)

@@ -74,7 +74,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   // Waits until the peers have what was added, for as long as peers that do the same now need.
   void settleBuffers();
 
-  bool look() override;
+  Nanoseconds look() override;
 
  private:
   // What host and kernels of this rank share, in pinned memory; a cache line each.
@@ -116,7 +116,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   void finishUpTo(const Pending& done);
   Status judgeAbandoned();
   Status judge(const Pending& pending);
-  Status judgeReplays(uint64_t newest);
+  Result<bool> judgeReplays(uint64_t newest);
   DeathTest deathTest() const;
 
   Parts parts_;

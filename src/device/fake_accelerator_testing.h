@@ -44,6 +44,8 @@ class FakeAccelerator : public EmptyAccelerator {
   size_t shortBy = 0;  // what makeMemory() gives less than was asked for
   std::function<size_t(std::string_view kernel)> argumentBytes;  // of a launch, to keep
 
+  std::function<void(const KernelLaunch&)> onLaunch;  // in the call, which may take long
+
   // From its `number`-th call on, counted from 1 and from now, `call` fails: once, or for good as
   // with an error of a context that stays.
   void failAt(std::string_view call, int number = 1, bool isSticky = false) {
@@ -122,6 +124,7 @@ class FakeAccelerator : public EmptyAccelerator {
     return reinterpret_cast<const Kernel*>(&*kernels_.insert(name).first);
   }
   Status launch(const KernelLaunch& launch, void* stream) override {
+    if (onLaunch) onLaunch(launch);
     TUTTI_TRY(enter("launch", stream));
     const std::lock_guard lock(mutex_);
     Stream& on = streams_[stream];

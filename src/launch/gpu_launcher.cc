@@ -144,6 +144,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   TUTTI_TRY(checkSelfTransfers(calls, Rank{parts_.recorder->rank()}));
   void* stream = calls.front().stream;
   const device::Capture capture = parts_.accelerator.captureOf(stream);
+  TUTTI_TRY(checkCaptures(calls, capture));
   if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
   TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
   record(calls, capture);
@@ -169,6 +170,23 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
     return status;
   }
   return order_.join(calls, stream, capture);
+}
+
+// A stream that is not captured and waits for one that is would become part of its graph unnoticed.
+Status GpuLauncher::checkCaptures(std::span<const StreamCall> calls,
+                                  const device::Capture& capture) {
+  const void* seen = calls.front().stream;
+  for (const StreamCall& item : calls) {
+    if (item.stream == seen) continue;
+    seen = item.stream;
+    const device::Capture other = parts_.accelerator.captureOf(item.stream);
+    if (other.isActive == capture.isActive && (!other.isActive || other.id == capture.id)) continue;
+    return invalidUsage(
+        "rank {}: of the streams of a group all are captured into one graph, or none; {} and {} "
+        "are not alike",
+        parts_.recorder->rank(), calls.front().stream, item.stream);
+  }
+  return {};
 }
 
 // Captured calls run whenever the graph does; what is recorded of them is that they were called.

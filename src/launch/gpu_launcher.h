@@ -103,6 +103,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status tryKernel(const device::Kernel& kernel);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
+  Status checkCaptures(std::span<const StreamCall> calls, const device::Capture& capture);
   Status emit(const GpuBatch& batch, void* stream);
   void pollBuffers();
   bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,

@@ -123,11 +123,13 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   return limits;
 }
 
-// As far as this rank sees; what all say comes with their segments.
-bool keepsLines(const device::Accelerator& accelerator, const std::vector<InitRecord>& records) {
-  return std::ranges::all_of(records, [&accelerator](const InitRecord& record) {
-    return accelerator.keepsLinesTo(textOf(record.gpuBusId));
-  });
+// As far as this rank sees; what all say comes with their segments. Only programs
+// use it.
+bool keepsLines(const device::Accelerator* accelerator, const std::vector<InitRecord>& records) {
+  return accelerator != nullptr &&
+         std::ranges::all_of(records, [accelerator](const InitRecord& record) {
+           return accelerator->keepsLinesTo(textOf(record.gpuBusId));
+         });
 }
 
 // What users have to say of kernels.
@@ -342,7 +344,6 @@ Status Communicator::agree() {
   if (own.gpuHash != 0) {
     noPeersReason_ = obstacleToPeers(records);
     gpuLimits_ = limitsOf(records);
-    gpuLimits_.keepsLines = keepsLines(*device_.accelerator(), records);
     stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
   }
   std::vector<Reading> readings(records.size());
@@ -372,6 +373,7 @@ Status Communicator::agree() {
   }
   agreement.tuner = tunerOf(process_, id_, graph_);
   addWishes(gpuLimits_, {algorithms, protocols, agreement.tuner});
+  gpuLimits_.keepsLines = gpuLimits_.hasPrograms && keepsLines(device_.accelerator(), records);
   TUTTI_TRY(agreeOnNetwork(offersOf(records), agreement));
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);

@@ -18,6 +18,8 @@ using observe::RankView;
 
 // Below this a launch that goes on is nothing to ask about.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(100);
+// Looks within T, at least, while only replays may run: a death is certain at the second.
+constexpr int kReplayLooks = 8;
 // Peers that register at the same time, or capture the same call, answer within 1 ms or so.
 constexpr Nanoseconds kSettlingTime = std::chrono::milliseconds(20);
 
@@ -142,6 +144,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   TUTTI_TRY(checkSelfTransfers(calls, Rank{parts_.recorder->rank()}));
   void* stream = calls.front().stream;
   const device::Capture capture = parts_.accelerator.captureOf(stream);
+  TUTTI_TRY(checkCaptures(calls, capture));
   if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
   TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
   record(calls, capture);
@@ -167,6 +170,23 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
     return status;
   }
   return order_.join(calls, stream, capture);
+}
+
+// A stream that is not captured and waits for one that is would become part of its graph unnoticed.
+Status GpuLauncher::checkCaptures(std::span<const StreamCall> calls,
+                                  const device::Capture& capture) {
+  const void* seen = calls.front().stream;
+  for (const StreamCall& item : calls) {
+    if (item.stream == seen) continue;
+    seen = item.stream;
+    const device::Capture other = parts_.accelerator.captureOf(item.stream);
+    if (other.isActive == capture.isActive && (!other.isActive || other.id == capture.id)) continue;
+    return invalidUsage(
+        "rank {}: of the streams of a group all are captured into one graph, or none; {} and {} "
+        "are not alike",
+        parts_.recorder->rank(), calls.front().stream, item.stream);
+  }
+  return {};
 }
 
 // Captured calls run whenever the graph does; what is recorded of them is that they were called.
@@ -350,11 +370,11 @@ Status GpuLauncher::faultOfKernels() {
 // kernels that run there, and launches and records wait for that thread (H200, driver 580,
 // 2026-11-22: docs/results/2026-11-22-gpu4.md). If our kernel waits for that rank, only the abort
 // word ends this. So what the board alone can tell is judged first, without mutex and driver.
-bool GpuLauncher::look() {
-  if (hasFailed()) return false;
+Nanoseconds GpuLauncher::look() {
+  if (hasFailed()) return kUntilWoken;
   if (const Status abandoned = judgeAbandoned(); !abandoned.ok()) {
     fail(abandoned);
-    return false;
+    return kUntilWoken;
   }
   parts_.accelerator.relaxCapture();  // of the watcher's own thread, for good
   Pending pending;
@@ -362,7 +382,7 @@ bool GpuLauncher::look() {
   uint64_t newest = 0;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return true;
+    if (!lock.owns_lock()) return kSoon;
     pending = findPending();
     mayReplay = order_.hasCaptured();
     newest = last_.entry;
@@ -372,11 +392,17 @@ bool GpuLauncher::look() {
     status = faultOfKernels();
     if (!status.ok()) status = watch_.explain(std::move(status), pending.entry, {});
   }
-  if (status.ok())
-    status = pending.launch == 0 && mayReplay ? judgeReplays(newest) : judge(pending);
-  if (status.ok()) return pending.launch != 0 || mayReplay;
+  Nanoseconds pause = pending.launch != 0 ? kSoon : kUntilWoken;
+  if (status.ok() && pending.launch == 0 && mayReplay) {
+    Result<bool> isSuspicious = judgeReplays(newest);
+    status = isSuspicious.takeStatus();
+    pause = status.ok() && *isSuspicious ? kSoon : parts_.options.timeout / kReplayLooks;
+  } else if (status.ok()) {
+    status = judge(pending);
+  }
+  if (status.ok()) return pause;
   fail(status);
-  return false;
+  return kUntilWoken;
 }
 
 Status GpuLauncher::judgeAbandoned() {
@@ -400,15 +426,17 @@ Status GpuLauncher::judge(const Pending& pending) {
                      idle.count());
 }
 
-// Nobody tells when a graph runs. One that does would wait for good for a rank that has died.
-Status GpuLauncher::judgeReplays(uint64_t newest) {
+// Nobody tells when a graph runs. One that does would wait for good for a rank that has died. True:
+// one seems to have, which another look will tell.
+Result<bool> GpuLauncher::judgeReplays(uint64_t newest) {
   const auto ranks = observe::readBoard(parts_.recorder->board());
   const auto waits = findDeaths(ranks, parts_.recorder->rank(), newest, deathTest());
   if (waits.empty()) {
     watch_.advanced();
-    return {};
+    return false;
   }
-  return watch_.look(waits, kPatience.count());
+  TUTTI_TRY(watch_.look(waits, kPatience.count()));
+  return true;
 }
 
 DeathTest GpuLauncher::deathTest() const {

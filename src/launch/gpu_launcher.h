@@ -76,7 +76,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   // Waits until the peers have what was added, for as long as peers that do the same now need.
   void settleBuffers();
 
-  bool look() override;
+  Nanoseconds look() override;
 
  private:
   // What host and kernels of this rank share, in pinned memory; a cache line each.
@@ -105,6 +105,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status tryKernel(const device::Kernel& kernel);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
+  Status checkCaptures(std::span<const StreamCall> calls, const device::Capture& capture);
   Status emit(const GpuBatch& batch, void* stream);
   void pollBuffers();
   bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
@@ -118,7 +119,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   void finishUpTo(const Pending& done);
   Status judgeAbandoned();
   Status judge(const Pending& pending);
-  Status judgeReplays(uint64_t newest);
+  Result<bool> judgeReplays(uint64_t newest);
   DeathTest deathTest() const;
 
   Parts parts_;

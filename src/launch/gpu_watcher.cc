@@ -3,14 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <chrono>
 
 namespace tutti::launch {
-namespace {
-
-constexpr auto kInterval = std::chrono::milliseconds(100);
-
-}  // namespace
 
 GpuWatcher::~GpuWatcher() {
   {
@@ -42,26 +36,37 @@ void GpuWatcher::wakeSleeper() {
   changed_.notify_all();
 }
 
-bool GpuWatcher::lookAtAll() {
-  bool isBusy = false;
-  for (Watched* watched : watched_) isBusy |= watched->look();
-  return isBusy;
+// The longest pause that all agree to.
+Nanoseconds GpuWatcher::lookAtAll() {
+  Nanoseconds pause = Watched::kUntilWoken;
+  for (Watched* watched : watched_) pause = std::min(pause, watched->look());
+  return pause;
 }
 
 void GpuWatcher::run() {
   std::unique_lock lock(mutex_);
+  Nanoseconds pause = interval_;
   while (!isEnding_) {
-    if (!lookAtAll()) {
-      isAsleep_.store(true, std::memory_order_seq_cst);
-      if (lookAtAll()) isAsleep_.store(false, std::memory_order_seq_cst);
+    Nanoseconds longest = lookAtAll();
+    if (longest > interval_ && !isAsleep_.exchange(true, std::memory_order_seq_cst))
+      longest = lookAtAll();
+    if (longest > interval_) {
+      pause = std::min(longest, 2 * pause);
+      if (!sleep(lock, longest == Watched::kUntilWoken ? longest : pause)) continue;
     }
-    if (isAsleep_.load(std::memory_order_relaxed)) {
-      changed_.wait(lock,
-                    [this] { return isEnding_ || !isAsleep_.load(std::memory_order_relaxed); });
-    }
-    // Whoever woke us has only just begun.
-    changed_.wait_for(lock, kInterval, [this] { return isEnding_; });
+    isAsleep_.store(false, std::memory_order_relaxed);
+    pause = interval_;
+    // Something runs, or whoever woke us has only just begun.
+    changed_.wait_for(lock, interval_, [this] { return isEnding_; });
   }
+}
+
+// False: nobody woke us.
+bool GpuWatcher::sleep(std::unique_lock<std::mutex>& lock, Nanoseconds pause) {
+  const auto isWoken = [this] { return isEnding_ || !isAsleep_.load(std::memory_order_relaxed); };
+  if (pause != Watched::kUntilWoken) return changed_.wait_for(lock, pause, isWoken);
+  changed_.wait(lock, isWoken);
+  return true;
 }
 
 }  // namespace tutti::launch

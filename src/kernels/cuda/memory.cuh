@@ -40,10 +40,14 @@ __device__ __forceinline__ void fenceSystem() { asm volatile("fence.acq_rel.sys;
 
 // A line: each half (payload, flag) is one 8-byte store to the memory system, whatever becomes of
 // the 16 bytes.
-__device__ __forceinline__ void storeLine(uint4* to, uint2 payload, uint32_t flag) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(payload.x),
-               "r"(flag), "r"(payload.y)
+__device__ __forceinline__ void storeLine(uint4* to, const uint4& line) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(line.x),
+               "r"(line.y), "r"(line.z), "r"(line.w)
                : "memory");
+}
+
+__device__ __forceinline__ void storeLine(uint4* to, uint2 payload, uint32_t flag) {
+  storeLine(to, make_uint4(payload.x, flag, payload.y, flag));
 }
 
 __device__ __forceinline__ uint4 loadLine(const uint4* from) {
@@ -59,9 +63,7 @@ __device__ __forceinline__ uint4 loadLine(const uint4* from) {
 // came later would find, or leave, another state of the line than the others.
 __device__ __forceinline__ void storePart(uint4* to, const uint4& part) {
   __syncwarp();
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(part.x),
-               "r"(part.y), "r"(part.z), "r"(part.w)
-               : "memory");
+  storeLine(to, part);
 }
 
 __device__ __forceinline__ uint4 loadPart(const uint4* from) {

@@ -1,0 +1,160 @@
+// What comes before what, on a device that knows: groups, streams and captures as a seed says.
+#include "launch/stream_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "launch/gpu_rank_testing.h"
+
+namespace tutti::launch {
+namespace {
+
+using device::NotedLaunch;
+
+void* streamAt(uint64_t which) { return reinterpret_cast<void*>(0x10 * (which + 1)); }
+
+// Streams of the user's: some run, two are captured now and then.
+constexpr uint64_t kStreams = 4;
+const std::array<void*, 2> kCapturing = {streamAt(kStreams), streamAt(kStreams + 1)};
+
+class Play {
+ public:
+  Play(uint64_t seed, int32_t ranksPerDevice)
+      : rng_(seed), rank_({.limits = {.rankCount = 4, .ranksPerDevice = ranksPerDevice}}) {
+    const Status status = rank_.open();
+    EXPECT_TRUE(status.ok()) << status.message();
+    before_ = gpu().launches().size();  // the trials of kernels
+    ended_ = before_;
+    gpu().finish(ended_);
+    user_ = gpu().findKernel({}, "user").value();
+  }
+
+  void step() {
+    switch (draw(8)) {
+      case 0: return work(streamAt(draw(kStreams)));
+      case 1: return work(kCapturing[draw(2)]);
+      case 2: return finishSome();
+      case 3: return turnCapture();
+      case 4:
+      case 5: return isCapturing_ ? group(true) : group(false);
+      default: return group(false);
+    }
+  }
+
+ private:
+  device::FakeAccelerator& gpu() { return rank_.gpu(); }
+  uint64_t draw(uint64_t below) { return rng_.below(below); }
+
+  // Something of the user's. Streams to be captured have none outside of captures.
+  void work(void* stream) {
+    if (!isCapturing_ && std::ranges::count(kCapturing, stream)) return;
+    const wire::GpuLaunch argument{};
+    EXPECT_TRUE(gpu().launch({.kernel = user_, .argument = &argument}, stream).ok());
+    work_[stream].insert(gpu().launches().size());
+  }
+  void finishSome() {
+    ended_ += draw(gpu().launches().size() - ended_ + 1);
+    gpu().finish(ended_);
+    if (draw(2) == 0) rank_.launcher().isIdle();
+  }
+  void turnCapture() {
+    isCapturing_ = !isCapturing_;
+    if (isCapturing_) ++capture_;
+    for (void* stream : kCapturing) {
+      if (isCapturing_) gpu().beginCapture(stream, capture_);
+      work_[stream].clear();
+    }
+    captured_.clear();
+    if (!isCapturing_) gpu().endCapture(capture_);
+  }
+
+  void group(bool isCaptured) {
+    std::vector<Call> calls(1 + draw(5));
+    std::vector<StreamCall> items;
+    for (Call& call : calls) {
+      call.shape = {.count = 1 + draw(uint64_t{1} << draw(22))};
+      call.shape.type = draw(2) == 0 ? DataType::kFloat32 : DataType::kInt8;
+      items.push_back(
+          {.call = &call, .stream = isCaptured ? kCapturing[draw(2)] : streamAt(draw(kStreams))});
+    }
+    const size_t first = gpu().launches().size();
+    const Status status = rank_.launcher().launch(items);
+    ASSERT_TRUE(status.ok()) << status.message();
+    check(items, first, isCaptured);
+  }
+
+  void check(const std::vector<StreamCall>& items, size_t first, bool isCaptured) {
+    const auto launches = gpu().launches();
+    ASSERT_GT(launches.size(), first);
+    std::set<uint64_t>& earlier = isCaptured ? captured_ : called_;
+    for (size_t i = first; i < launches.size(); ++i) {
+      const NotedLaunch& launch = launches[i];
+      EXPECT_EQ(launch.capture, isCaptured ? capture_ : 0);
+      for (const uint64_t number : earlier) {
+        if (!isCaptured && number <= ended_) continue;
+        EXPECT_TRUE(launch.after.contains(number))
+            << "launch " << i + 1 << " of the communicator may overlap " << number;
+      }
+      for (const StreamCall& item : items) {
+        for (const uint64_t number : work_[item.stream])
+          EXPECT_TRUE(launch.after.contains(number)) << "before the user's " << number;
+      }
+      earlier.insert(i + 1);
+    }
+    for (const StreamCall& item : items) {
+      const auto before = gpu().before(item.stream);
+      for (size_t i = first; i < launches.size(); ++i)
+        EXPECT_TRUE(before.contains(i + 1)) << "a stream of the group goes on before its calls";
+    }
+  }
+
+  SeededRng rng_;
+  GpuRank rank_;
+  const device::Kernel* user_ = nullptr;
+  uint64_t before_ = 0;
+  uint64_t ended_ = 0;
+  uint64_t capture_ = 0;
+  bool isCapturing_ = false;
+  std::set<uint64_t> called_, captured_;  // the communicator's, numbered as the device does
+  std::map<void*, std::set<uint64_t>> work_;
+};
+
+class StreamOrderTest : public testing::TestWithParam<int32_t> {};
+
+// Calls of a communicator never overlap; a group's come after all that its streams had before, and
+// all of them go on after it.
+TEST_P(StreamOrderTest, HoldsForGroupsOnAnyStreamsInAndOutOfCaptures) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Play play(seed, GetParam());
+    for (int step = 0; step < 60 && !HasFailure(); ++step) play.step();
+    if (HasFailure()) return;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(RanksOnAGpu, StreamOrderTest, testing::Values(1, 2));
+
+// The one call that a stream needs is the record of its end.
+TEST(StreamOrder, CallsOnOneStreamWaitForNothing) {
+  GpuRank rank({.limits = {.rankCount = 4}});
+  ASSERT_TRUE(rank.open().ok());
+  rank.gpu().hold();
+  rank.gpu().failAt("wait", 1, true);
+  Call call;
+  call.shape.count = 100;
+  const StreamCall item{.call = &call, .stream = streamAt(0)};
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(rank.launcher().launch({&item, 1}).ok());
+  rank.gpu().finish();
+  EXPECT_TRUE(rank.launcher().isIdle());
+  const StreamCall other{.call = &call, .stream = streamAt(1)};
+  EXPECT_TRUE(rank.launcher().launch({&other, 1}).ok()) << "nor on another when nothing runs";
+  EXPECT_FALSE(rank.gpu().hasFailed());
+}
+
+}  // namespace
+}  // namespace tutti::launch

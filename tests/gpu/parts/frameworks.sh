@@ -1,0 +1,30 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Parts torch, cupy: what frameworks do with NCCL, with ours in its place.
+
+has_module() {
+  python3 -c "import $1" 2>/dev/null
+}
+
+# torch OPTIONS...: torch_check.py with NCCL, then with ours, whose losses have to be the same.
+torch() {
+  local run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_check.py")
+  step "PyTorch, NCCL${*:+ $*}" 120 "${run[@]}" "$@" --losses "$logs/nccl$*.json"
+  LD_PRELOAD=$library step "PyTorch, tutti${*:+ $*}" 120 "${run[@]}" "$@" --losses "$logs/tutti$*.json" --against "$logs/nccl$*.json"
+}
+
+part_torch() {
+  if ! has_module torch; then
+    skip "PyTorch" "it is not installed"
+    return
+  fi
+  torch
+  torch --hosts
+}
+
+part_cupy() {
+  if ! has_module cupy; then
+    skip "CuPy" "it is not installed"
+    return
+  fi
+  LD_PRELOAD=$library step "CuPy, tutti" 60 python3 "$here/tests/gpu/cupy_check.py"
+}

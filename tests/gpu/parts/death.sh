@@ -2,6 +2,16 @@
 # Part death: ranks that die, stop or never come.
 
 part_death() {
-  step "a killed rank" 60 python3 "$here/tests/gpu/death_check.py" "$build"
-  step "a killed rank, copy engines" 60 python3 "$here/tests/gpu/death_check.py" "$build" 2 engines
+  local what ranks
+  for what in killed engines replays; do
+    for ranks in 2 4; do
+      step "$what, $ranks ranks" 70 python3 "$here/tests/gpu/death_check.py" "$build" $ranks $what
+    done
+  done
+  for what in stopped paused late; do
+    step "$what, 4 ranks" 70 python3 "$here/tests/gpu/death_check.py" "$build" 4 $what
+  done
+  step "killed amid a full stream" 70 python3 "$here/tests/gpu/killed_check.py" "$build" 1
+  local wanted='\[  PASSED  \] 1 test' refused='\[  SKIPPED \]'
+  TUTTI_TEST_RANKS=$gpus step "no memory at init" 60 "$build/bin/test_gpu" --gtest_filter='Memory.*'
 }

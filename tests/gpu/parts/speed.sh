@@ -38,6 +38,7 @@ part_lifecycle() {
   peer=$(peer_library)
   for ranks in 2 4; do
     [ "$gpus" -ge $ranks ] || continue
-    step "lifecycle of $ranks ranks" 120 python3 "$here/scripts/gpu_lifecycle.py" --lib "$library" ${peer:+--lib "$peer"} --ranks $ranks
+    step "lifecycle of $ranks ranks" 120 python3 "$here/scripts/gpu_lifecycle.py" --lib "$library" ${peer:+--lib "$peer"} --ranks $ranks \
+      --enqueue "$build/bin/gpu_enqueue" --json "$logs/lifecycle-$ranks.json"
   done
 }

@@ -36,6 +36,9 @@ part_sanitize() {
     sanitized_perf $tool "graphs" all_reduce -t 2 -G 1 -b 8 -e 1M -f 64
     sanitized_perf $tool "windows" all_gather -t 2 -R 2 -b 64K -e 4M -f 8
   done
+  # A capture that is broken off on purpose, and such calls, fail in the driver.
+  TUTTI_TEST_RANKS=2 step "memcheck, behaviour" 300 "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 1 \
+    "$build/bin/test_gpu" '--gtest_filter=Order.*:Registration.ResultsAreTheSame*:Endings.Split*:Endings.*Memory*Buffer:Endings.APreMul*:Faults.AStream*'
   sanitized_perf memcheck "registered" alltoall -t 2 -R 1 -b 64K -e 4M -f 8
   finish_lanes
   if [ "$gpus" -gt 1 ]; then

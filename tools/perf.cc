@@ -85,6 +85,7 @@ struct Numbers {
   int blocking = 0;
   int timeChoice = 1;
   int registration = 0;
+  std::optional<int> peerRegistration = {};
 };
 
 void addHow(CLI::App& command, PerfOptions& options, Numbers& numbers) {
@@ -131,6 +132,10 @@ void addHow(CLI::App& command, PerfOptions& options, Numbers& numbers) {
                   "Another libnccl.so.2, timed in turn with this one; its times and the ratio "
                   "(above 1: this one is faster) are two more columns")
       ->check(readableFile);
+  command
+      .add_option("--lib-register", numbers.peerRegistration,
+                  "-R of the buffers of --lib's library (default: as -R)")
+      ->check(CLI::Range(0, 2));
   command.add_flag("--stream", options.hostStream, "Use a host stream instead of the NULL stream");
   command.add_flag_callback(
       "--no-pin", [&options] { options.pin = false; },
@@ -176,6 +181,8 @@ void addPerf(CLI::App& app, int& exitCode) {
     options->blocking = static_cast<Blocking>(numbers->blocking);
     options->timeChoice = static_cast<TimeChoice>(numbers->timeChoice);
     options->registration = static_cast<Registration>(numbers->registration);
+    if (numbers->peerRegistration)
+      options->peerRegistration = static_cast<Registration>(*numbers->peerRegistration);
     exitCode = launchPerf(*options);
   });
 }

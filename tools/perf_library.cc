@@ -6,6 +6,7 @@
 #include <cstring>
 
 // Not every library that this command is run with has our additions.
+#pragma weak ncclTuttiCommDump
 #pragma weak ncclTuttiStreamCreate
 #pragma weak ncclTuttiStreamDestroy
 #pragma weak ncclTuttiStreamSynchronize

@@ -14,6 +14,7 @@
 #endif
 #include "nccl.h"
 #include "tutti/host.h"
+#include "tutti/inspect.h"
 
 namespace tutti::tools {
 
@@ -49,6 +50,7 @@ namespace tutti::tools {
   X(allToAll, ncclAlltoAll)                         \
   X(gather, ncclGather)                             \
   X(scatter, ncclScatter)                           \
+  X(commDump, ncclTuttiCommDump)                    \
   X(streamCreate, ncclTuttiStreamCreate)            \
   X(streamDestroy, ncclTuttiStreamDestroy)          \
   X(streamSynchronize, ncclTuttiStreamSynchronize)

@@ -117,6 +117,15 @@ Result<std::vector<T>> parseNames(const Table& table, std::string_view text,
 
 std::string_view name(Operation operation) { return firstName(kOperations, operation); }
 
+std::string_view name(GpuPath path) {
+  switch (path) {
+    case GpuPath::kUnknown: return "";
+    case GpuPath::kDirect: return "from GPU to GPU";
+    case GpuPath::kThroughHost: return "through the host";
+  }
+  return "";
+}
+
 bool isReduction(Operation operation) {
   return operation == Operation::kAllReduce || operation == Operation::kReduceScatter ||
          operation == Operation::kReduce;

@@ -41,6 +41,11 @@ enum class Blocking : uint8_t { kNone = 0, kEachCall = 1, kNoBarrier = 2, kEachI
 // How buffers are made known to the library; the numbers are those of -R.
 enum class Registration : uint8_t { kNone = 0, kRegister = 1, kWindow = 2 };
 
+// How the calls of GPU ranks go.
+enum class GpuPath : uint8_t { kUnknown, kDirect, kThroughHost };
+
+std::string_view name(GpuPath path);  // "" when unknown
+
 inline constexpr int kAllRoots = -1;
 
 struct PerfOptions {
@@ -76,6 +81,7 @@ struct PerfOptions {
   uint64_t seed = 1;
 
   std::string peerLibrary = {};  // another libnccl.so.2, timed in turn with this one
+  std::optional<Registration> peerRegistration = {};  // of its buffers; none: as this one's
 
   int timeoutSeconds = 0;                   // 0: none
   std::optional<double> minBandwidth = {};  // GB/s of bus bandwidth

@@ -90,7 +90,8 @@ void RankRun::pin() const {
   ::sched_setaffinity(0, sizeof own, &own);  // this thread; without it the run is only noisier
 }
 
-Result<std::unique_ptr<Session>> RankRun::openSession(const Library& library) {
+Result<std::unique_ptr<Session>> RankRun::openSession(const Library& library,
+                                                      const PerfOptions& options) {
   const Session::Place place{.rank = rank_, .rankCount = context_.rankCount};
   IdBytes id{};
   if (context_.board == nullptr) {
@@ -103,11 +104,11 @@ Result<std::unique_ptr<Session>> RankRun::openSession(const Library& library) {
     TUTTI_TRY(context_.board->barrier(rank_));
     id = context_.board->id();
   }
-  return Session::open(library, context_.options, place, id);
+  return Session::open(library, options, place, id);
 }
 
 Status RankRun::join() {
-  TUTTI_TRY_ASSIGN(session_, openSession(library_));
+  TUTTI_TRY_ASSIGN(session_, openSession(library_, context_.options));
   team_ = context_.board;
   if (team_ == nullptr) {
     libraryTeam_ = std::make_unique<LibraryTeam>(*session_);
@@ -119,7 +120,7 @@ Status RankRun::join() {
     return invalidUsage("--lib is for ranks of one host: the libraries need an id each");
   TUTTI_TRY_ASSIGN(peerLibrary_, Library::open(peer));
   TUTTI_TRY(team_->barrier(rank_));  // all have read the first id
-  TUTTI_TRY_ASSIGN(peer_, openSession(peerLibrary_));
+  TUTTI_TRY_ASSIGN(peer_, openSession(peerLibrary_, peerOptions_));
   if (peer_->gpu() == session_->gpu()) return {};
   return invalidUsage("{} runs rank {} on {}, this library on {}: see TUTTI_DEVICE and -g", peer,
                       rank_, peer_->gpu() < 0 ? "the CPU" : "a GPU",
@@ -164,6 +165,7 @@ Status RankRun::openReport() {
   TUTTI_TRY_ASSIGN(const int version, versionOf(library_));
   RunInfo info{
       .rankCount = context_.rankCount, .libraryVersion = version, .places = std::move(places)};
+  info.path = session_->path();
   if (peer_ != nullptr) {
     TUTTI_TRY_ASSIGN(info.peerVersion, versionOf(peerLibrary_));
   }
@@ -300,10 +302,28 @@ bool RankRun::isChecked(const Side& side) const {
          !(side.isInPlace && side.invocation.operation == Operation::kSendRecv);
 }
 
+// Values of the longest row in both buffers, for all rows: where none is checked, filling 1 GB for
+// each would take longer than its calls.
+Status RankRun::fillOnce(const Call& call, Side side, PatternCache& patterns) {
+  if (std::ranges::find(filled_, &side.session) != filled_.end()) return {};
+  filled_.push_back(&side.session);
+  Call longest = call;
+  longest.shape = shapeOf(call.operation, largestBytes_, sizeOf(side.invocation.type),
+                          context_.rankCount, rank_);
+  side.isInPlace = false;
+  TUTTI_TRY(prepare(longest, side, expect(longest, patterns, 0)));
+  side.isInPlace = true;
+  return prepare(longest, side, expectInPlace(longest, patterns, 0));
+}
+
 Status RankRun::warmUp(const Call& call, const Side& side, PatternCache& patterns) {
-  const Expectation first =
-      side.isInPlace ? expectInPlace(call, patterns, 0) : expect(call, patterns, 0);
-  TUTTI_TRY(prepare(call, side, first));
+  if (context_.options.checks == 0) {
+    TUTTI_TRY(fillOnce(call, side, patterns));
+  } else {
+    const Expectation first =
+        side.isInPlace ? expectInPlace(call, patterns, 0) : expect(call, patterns, 0);
+    TUTTI_TRY(prepare(call, side, first));
+  }
   for (int i = 0; i < context_.options.warmups; ++i)
     TUTTI_TRY(side.session.start(side.invocation, 1));
   return side.session.finish();

@@ -30,7 +30,10 @@ struct RankContext {
 // Used by the rank's thread; progress() by any.
 class RankRun {
  public:
-  RankRun(const RankContext& context, int rank) : context_(context), rank_(rank) {}
+  RankRun(const RankContext& context, int rank)
+      : context_(context), rank_(rank), peerOptions_(context.options) {
+    peerOptions_.registration = peerOptions_.peerRegistration.value_or(peerOptions_.registration);
+  }
 
   // Measures everything. True: all elements right and fast enough.
   Result<bool> run();
@@ -61,7 +64,7 @@ class RankRun {
   };
 
   Status join();
-  Result<std::unique_ptr<Session>> openSession(const Library& library);
+  Result<std::unique_ptr<Session>> openSession(const Library& library, const PerfOptions& options);
   Result<std::vector<RankPlace>> gatherPlaces();
   Status openReport();
   Status runCycle();
@@ -71,6 +74,7 @@ class RankRun {
   Result<Measurement> measureSide(const Call& call, const Side& side, const Side* peer,
                                   PatternCache& patterns);
   Status warmUp(const Call& call, const Side& side, PatternCache& patterns);
+  Status fillOnce(const Call& call, Side side, PatternCache& patterns);
   Result<int> iterationsFor(const Side& side);
   Result<Timing> timeSide(const Side& side, int iterations);
   Status timeRounds(const Side& side, const Side* peer, Measurement& measurement);
@@ -89,6 +93,7 @@ class RankRun {
 
   RankContext context_;
   int rank_;
+  PerfOptions peerOptions_;  // as the other library sees them
   Library library_ = Library::linked();
   Library peerLibrary_;  // empty without --lib
   std::atomic<int64_t> progress_{-1};
@@ -98,7 +103,8 @@ class RankRun {
   Team* team_ = nullptr;
   std::unique_ptr<Report> report_;  // rank 0
   size_t largestBytes_ = 0;
-  uint64_t checkNumber_ = 0;  // shifts the values of each check
+  std::vector<const Session*> filled_;  // by fillOnce()
+  uint64_t checkNumber_ = 0;            // shifts the values of each check
 };
 
 }  // namespace tutti::tools

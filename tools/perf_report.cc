@@ -102,14 +102,19 @@ std::string headerOf(const PerfOptions& options, const RunInfo& info) {
       options.iterations == 0 ? "auto" : fmt::format("{}", options.iterations), options.aggregate,
       options.checks, options.graphLaunches);
   if (info.peerVersion != 0) {
-    text += fmt::format("# peer (in turn, medians of rounds): {} nccl-library={}\n",
-                        options.peerLibrary, info.peerVersion);
+    text += fmt::format("# peer (in turn, medians of rounds): {} nccl-library={}{}\n",
+                        options.peerLibrary, info.peerVersion,
+                        options.peerRegistration
+                            ? fmt::format(" -R {}", static_cast<int>(*options.peerRegistration))
+                            : "");
   }
   text += "#\n# Using devices\n";
   for (const RankPlace& place : info.places) {
-    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", place.rank,
+    const std::string_view path = place.gpu < 0 ? std::string_view() : name(info.path);
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}{}{}\n", place.rank,
                         place.pid, place.host, place.gpu < 0 ? place.rank : place.gpu,
-                        place.gpu < 0 ? "[cpu] CPU rank" : "[gpu] GPU rank");
+                        place.gpu < 0 ? "[cpu] CPU rank" : "[gpu] GPU rank",
+                        path.empty() ? "" : ", ", path);
   }
   text += "#\n";
   const bool hasPeer = info.peerVersion != 0;
@@ -228,6 +233,7 @@ Status Report::writeJson(const Summary& summary) const {
   json["collective"] = name(options_.operation);
   json["ranks"] = info_.rankCount;
   json["places"] = placesToJson(info_.places);
+  if (info_.path != GpuPath::kUnknown) json["path"] = name(info_.path);
   json["results"] = nlohmann::ordered_json::array();
   for (const Row& row : rows_) json["results"].push_back(toJson(row));
   json["out_of_bounds"] = summary.wrong;

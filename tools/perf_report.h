@@ -53,6 +53,7 @@ struct RunInfo {
   int rankCount = 1;
   int libraryVersion = 0;
   int peerVersion = 0;                 // 0: there is none
+  GpuPath path = GpuPath::kUnknown;    // as the library says
   std::vector<RankPlace> places = {};  // by rank
 };
 

@@ -49,6 +49,17 @@ Result<int> versionOf(const Library& library) {
   return int{version};
 }
 
+GpuPath Session::path() const {
+  size_t length = 0;
+  if (gpu_ == nullptr || library_.commDump == nullptr) return GpuPath::kUnknown;
+  if (library_.commDump(comm_, nullptr, 0, &length) != ncclSuccess) return GpuPath::kUnknown;
+  std::string text(length + 1, '\0');
+  if (library_.commDump(comm_, text.data(), text.size(), nullptr) != ncclSuccess)
+    return GpuPath::kUnknown;
+  return text.find("\nthrough host memory\n") == std::string::npos ? GpuPath::kDirect
+                                                                   : GpuPath::kThroughHost;
+}
+
 Result<std::unique_ptr<Session>> Session::open(const Library& library, const PerfOptions& options,
                                                const Place& place, const IdBytes& id) {
   TUTTI_TRY(library.checkServes(options));

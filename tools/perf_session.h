@@ -88,6 +88,8 @@ class Session {
   // On a GPU: keeps `iterations` starts as a graph, and runs it.
   Status capture(const Invocation& invocation, int repeats, int iterations);
   Status replay();
+  // kUnknown: a CPU rank, or the library does not say.
+  GpuPath path() const;
   // The GPU's number; -1 for a CPU rank.
   int gpu() const { return gpu_ == nullptr ? -1 : gpu_->number(); }
   // The library's number for an operator; makes one for kPreMulSum with this rank's scalar.

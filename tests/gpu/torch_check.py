@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What PyTorch's NCCL backend does with whichever libnccl.so.2 is loaded: collectives against known results, then a
-small model trained with DDP and with FSDP2, its losses written down for a comparison between libraries.
+small model trained with DDP, also with gradients compressed to fp16 and bf16, and with FSDP2, its losses written down for a comparison
+between libraries.
 
     LD_PRELOAD=build/release/lib/libnccl.so.2 torchrun --nproc-per-node 2 tests/gpu/torch_check.py --losses ours.json
     torchrun --nproc-per-node 2 tests/gpu/torch_check.py --losses nccl.json --against ours.json
@@ -137,7 +138,18 @@ def main():
     result = {"library": library(), "setup_seconds": setup, "device_bytes": taken}
     result["ddp"], result["ddp_step_ms"] = train(
         rank, device, lambda model: nn.parallel.DistributedDataParallel(model, device_ids=[device.index]))
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     from torch.distributed.fsdp import fully_shard
+
+    def compressed(hook):
+        def wrap(model):
+            model = nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
+            model.register_comm_hook(None, hook)
+            return model
+        return wrap
+
+    result["ddp_fp16"], _ = train(rank, device, compressed(default_hooks.fp16_compress_hook))
+    result["ddp_bf16"], _ = train(rank, device, compressed(default_hooks.bf16_compress_hook))
     result["fsdp"], result["fsdp_step_ms"] = train(rank, device, fully_shard)
     wrong = 0
     if rank == 0:
@@ -148,10 +160,11 @@ def main():
         if options.against:
             with open(options.against) as file:
                 other = json.load(file)
-            for kind in ("ddp", "fsdp"):
+            for kind in ("ddp", "ddp_fp16", "ddp_bf16", "fsdp"):
                 worst = max(abs(a - b) / abs(b) for a, b in zip(result[kind], other[kind]))
                 print(f"{kind}: losses differ by {worst:.2e} at most")
-                wrong |= worst > 1e-4
+                # Of compressed gradients each sum is rounded.
+                wrong |= worst > (1e-3 if "16" in kind else 1e-4)
     dist.destroy_process_group()
     sys.exit(wrong)
 

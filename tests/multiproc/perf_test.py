@@ -103,6 +103,20 @@ class Perf(unittest.TestCase):
             self.assertEqual(refused.returncode, 3)
             self.assertIn("cannot load", refused.stderr)
 
+    def test_another_library_may_have_buffers_of_another_kind(self):
+        for own, theirs, windows in (("0", "2", 4), ("2", "0", 0), ("2", None, 4)):
+            kind = ["--lib-register", theirs] if theirs else []
+            result = perf("all_reduce", "-n", "2", "-b", "4K", "-e", "4K", *QUICK, "-R", own, "--lib", SABOTAGE, *kind)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            # Of each rank one for each of two buffers.
+            self.assertEqual(result.stderr.count("sabotage: a window"), windows, result.stdout + result.stderr)
+
+    def test_rows_that_nobody_checks_are_filled_once(self):
+        for collective in ("all_reduce", "reduce_scatter", "alltoall"):
+            result = perf(collective, "-n", "3", "-b", "4", "-e", "300K", "-f", "7", *QUICK, "-c", "0")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout.count("N/A"), 2 * 6, result.stdout)
+
     def test_every_collective_with_every_rank_count(self):
         for ranks in (1, 2, 3, 4, 8):
             for collective in COLLECTIVES:

@@ -1,9 +1,10 @@
 /* Preloaded by perf_test.py: an all-reduce that does wrong, so that the test sees `tutti perf`
  * notice. SABOTAGE says what: "element" (rank 1's middle element), "beyond" (a byte after the
  * buffer), "input" (the send buffer), "die", "fail" or "hang" (rank 1, when it comes to 1 KiB of
- * float). */
+ * float). As the library of --lib it says which windows it is asked for. */
 #include <nccl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,4 +32,10 @@ __attribute__((visibility("default"))) ncclResult_t ncclAllReduce(const void* se
   if (isAsked("beyond")) bytes[4 * count] ^= 1;
   if (isAsked("input")) ((char*)(size_t)send)[3] ^= 0x10;
   return result;
+}
+
+__attribute__((visibility("default"))) ncclResult_t ncclCommWindowRegister(
+    ncclComm_t comm, void* buffer, size_t size, ncclWindow_t* window, int flags) {
+  fprintf(stderr, "sabotage: a window\n");
+  return pncclCommWindowRegister(comm, buffer, size, window, flags);
 }

@@ -53,6 +53,23 @@ TEST(PerfReport, AnotherLibrarysTimesHaveTheirColumns) {
   EXPECT_EQ(names.rfind("ratio") + 5, line.size());
 }
 
+TEST(PerfReport, GpuRanksSayHowTheirCallsGo) {
+  const std::vector<RankPlace> places = {{.rank = 0, .gpu = 0}, {.rank = 1, .gpu = -1}};
+  EXPECT_THAT(headerOf({}, {.path = GpuPath::kDirect, .places = places}),
+              HasSubstr("[gpu] GPU rank, from GPU to GPU\n"));
+  const std::string header = headerOf({}, {.path = GpuPath::kThroughHost, .places = places});
+  EXPECT_THAT(header, HasSubstr("[gpu] GPU rank, through the host\n"));
+  EXPECT_THAT(header, HasSubstr("[cpu] CPU rank\n"));
+  EXPECT_THAT(headerOf({}, {.places = places}), HasSubstr("[gpu] GPU rank\n"));
+}
+
+TEST(PerfReport, AnotherLibrarysRegistrationIsNamed) {
+  PerfOptions options;
+  EXPECT_THAT(headerOf(options, {.peerVersion = 22809}), HasSubstr("nccl-library=22809\n"));
+  options.peerRegistration = Registration::kWindow;
+  EXPECT_THAT(headerOf(options, {.peerVersion = 22809}), HasSubstr("nccl-library=22809 -R 2\n"));
+}
+
 TEST(PerfReport, MovementHasNoReductionAndUncheckedIsNotZero) {
   Row row = makeRow();
   row.op.reset();

@@ -1,0 +1,44 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Parts torch, cupy: what frameworks do with NCCL, with ours in its place.
+
+has_module() {
+  python3 -c "import $1" 2>/dev/null
+}
+
+# torch OPTIONS...: torch_check.py with NCCL, then with ours, whose losses have to be the same.
+torch() {
+  local run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_check.py")
+  step "PyTorch, NCCL${*:+ $*}" 120 "${run[@]}" "$@" --losses "$logs/nccl$*.json"
+  LD_PRELOAD=$library step "PyTorch, tutti${*:+ $*}" 120 "${run[@]}" "$@" --losses "$logs/tutti$*.json" --against "$logs/nccl$*.json"
+}
+
+# torch_calls NAME: torch_calls_check.py with NCCL, then with ours, of which each result has to be NCCL's.
+torch_calls() {
+  local run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$gpus" "$here/tests/gpu/torch_calls_check.py")
+  step "PyTorch's calls, NCCL$1" 150 "${run[@]}" --keep "$logs/calls-nccl$1"
+  NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$logs/calls$1-%p.log LD_PRELOAD=$library step "PyTorch's calls, tutti$1" 150 "${run[@]}" \
+    --keep "$logs/calls-tutti$1" --against "$logs/calls-nccl$1" --split-words "by ncclCommSplit"
+}
+
+part_torch() {
+  if ! has_module torch; then
+    skip "PyTorch" "it is not installed"
+    return
+  fi
+  torch
+  torch --hosts
+  torch_calls ""
+  TORCH_NCCL_USE_COMM_NONBLOCKING=1 torch_calls ", nonblocking"
+  LD_PRELOAD=$library step "PyTorch, ranks that die or do not come" 170 python3 "$here/tests/gpu/torch_faults_check.py"
+  step "PyTorch, times of steps" 240 python3 "$here/tests/gpu/torch_steps_check.py" --lib "$library" --ranks "$gpus"
+}
+
+part_cupy() {
+  if ! has_module cupy; then
+    skip "CuPy" "it is not installed"
+    return
+  fi
+  # With NCCL, too: what the check expects is what CuPy gives there.
+  step "CuPy, NCCL" 90 python3 "$here/tests/gpu/cupy_check.py"
+  LD_PRELOAD=$library step "CuPy, tutti" 90 python3 "$here/tests/gpu/cupy_check.py"
+}

@@ -167,6 +167,8 @@ class Version(unittest.TestCase):
         self.assertEqual(version["tutti"], VERSION)
         self.assertEqual(version["nccl_interface"], "2.28.9")
         self.assertIn(version["cuda_driver_found"], (True, False))
+        self.assertIn(version["nvtx"], (True, False))
+        self.assertIn("ranges around calls" if version["nvtx"] else "built without NVTX3's headers", run("version").stdout)
 
 
 class Settings(unittest.TestCase):

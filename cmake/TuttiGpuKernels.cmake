@@ -56,6 +56,7 @@ tutti_gpu_image(program.cu program_move)
 set(gpu_shared_entries "${gpu_entries}")
 tutti_gpu_image(step.cu step)
 
+list(JOIN TUTTI_GPU_ARCHITECTURES " " gpu_architecture_list)
 string(APPEND gpu_listing "
 namespace tutti::kernels::cuda {
 
@@ -67,6 +68,8 @@ ${gpu_shared_entries}  };
 }
 
 std::span<const unsigned char> stepImage() { return {tuttiGpuImage_step, tuttiGpuImage_stepEnd}; }
+
+std::string_view architectures() { return \"${gpu_architecture_list}\"; }
 
 }  // namespace tutti::kernels::cuda
 ")

@@ -48,6 +48,8 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
   # Beside the library both in the build folder (bin/, lib/) and where it is installed.
   set_target_properties(tutti PROPERTIES BUILD_RPATH_USE_ORIGIN ON BUILD_RPATH "$ORIGIN/../lib"
                         INSTALL_RPATH "$ORIGIN/../lib")
+  # Before LD_LIBRARY_PATH, which may lead to NVIDIA's library: that lacks what the command calls, and it would not start.
+  target_link_options(tutti PRIVATE LINKER:--disable-new-dtags)
 
   find_package(Python3 QUIET COMPONENTS Interpreter)
   if(TUTTI_TESTS AND Python3_FOUND)

@@ -16,7 +16,7 @@
 namespace tutti::tools {
 namespace {
 
-Report examine() {
+Report examine(const std::string& python) {
   const Settings settings = Settings::load();
   Report report;
   examineMachine(report);
@@ -25,9 +25,16 @@ Report examine() {
   examineNetwork(report, settings);
   examineGpus(report, settings);
   examineLibraries(report);
+  examineTorch(report, python);
   examineSettings(report, settings);
   return report;
 }
+
+struct Options {
+  bool isJson = false;
+  int64_t processId = 0;  // 0: the machine
+  std::string python = "python3";
+};
 
 std::string shownValue(const Fact& fact) {
   if (const auto* text = std::get_if<std::string>(&fact.value)) return *text;
@@ -89,16 +96,28 @@ void printJson(const Report& report) {
 }  // namespace
 
 void addDoctor(CLI::App& app, int& exitCode) {
-  auto json = std::make_shared<bool>(false);  // shared by the option and the callback
+  auto options = std::make_shared<Options>();  // shared by the options and the callback
   CLI::App* command = app.add_subcommand(
       "doctor", "Look at this machine: what would be used and why, what is wrong, how to mend it");
-  command->add_flag("--json", *json, "Print JSON");
+  command
+      ->add_option("process", options->processId,
+                   "Look at this running process instead: which libnccl.so.2 it has loaded")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--python", options->python, "The Python whose torch is looked at")
+      ->capture_default_str();
+  command->add_flag("--json", options->isJson, "Print JSON");
   command->footer(
-      "Exit code: 0, or 1 when something is wrong.\n"
+      "Exit code: 0, 1 when something is wrong, or 3 when the process cannot be looked into.\n"
       "Example: tutti doctor --json | jq .findings");
-  command->callback([json, &exitCode] {
-    const Report report = examine();
-    if (*json) {
+  command->callback([options, &exitCode] {
+    Report report;
+    if (options->processId == 0) {
+      report = examine(options->python);
+    } else if (!examineProcess(report, options->processId)) {
+      exitCode = kExitEnvironment;
+      return;
+    }
+    if (options->isJson) {
       printJson(report);
     } else {
       printText(report);

@@ -1,18 +1,12 @@
-// tutti doctor: network, GPUs, the library that programs would load, settings.
-#include <dlfcn.h>
-#include <fcntl.h>
+// tutti doctor: network, the library that programs would load, settings.
 #include <fmt/core.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 
-#include "base/fd.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
 #include "net/registry.h"
@@ -21,48 +15,6 @@
 
 namespace tutti::tools {
 namespace {
-
-struct LibraryCloser {
-  void operator()(void* library) const { ::dlclose(library); }
-};
-using Library = std::unique_ptr<void, LibraryCloser>;
-
-// CUDA devices by the driver's own count; nothing without a driver.
-std::optional<int64_t> countGpus(std::string& problem) {
-  const Library driver(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL));
-  if (!driver) {
-    problem = "no CUDA driver (libcuda.so.1)";
-    return std::nullopt;
-  }
-  auto* init = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver.get(), "cuInit"));
-  auto* count = reinterpret_cast<int (*)(int*)>(::dlsym(driver.get(), "cuDeviceGetCount"));
-  if (init == nullptr || count == nullptr) {
-    problem = "libcuda.so.1 lacks cuInit or cuDeviceGetCount";
-    return std::nullopt;
-  }
-  int devices = 0;
-  int code = init(0);
-  if (code == 0) code = count(&devices);
-  if (code != 0) {
-    problem = fmt::format("the CUDA driver does not start (error {})", code);
-    return std::nullopt;
-  }
-  return devices;
-}
-
-// Ours has the calls of include/tutti/host.h. Looked for in the file, without running its code.
-bool isOurs(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_size <= 0) return false;
-  const auto bytes = static_cast<size_t>(info.st_size);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (memory == MAP_FAILED) return false;
-  constexpr std::string_view kMark = "ncclTuttiStreamCreate";
-  const bool isFound = ::memmem(memory, bytes, kMark.data(), kMark.size()) != nullptr;
-  ::munmap(memory, bytes);
-  return isFound;
-}
 
 std::optional<std::string> inList(const std::optional<std::string>& list) {
   if (!list) return std::nullopt;
@@ -150,23 +102,6 @@ void examineNetwork(Report& report, const Settings& settings) {
   }
 }
 
-void examineGpus(Report& report, const Settings& settings) {
-  Section& section = report.open("devices");
-  std::string problem;
-  const std::optional<int64_t> gpus = countGpus(problem);
-  section.add("gpus", gpus.value_or(0), problem);
-  const std::string& wanted = settings.text("TUTTI_DEVICE");
-  section.add("ranks_run_on", "CPU",
-              wanted == "host"       ? "TUTTI_DEVICE=host"
-              : gpus.value_or(0) > 0 ? "this version has no GPU ranks yet"
-                                     : "there is no GPU");
-  if (wanted == "cuda") {
-    report.find("TUTTI_DEVICE=cuda, but GPU ranks are not there" +
-                    (problem.empty() ? std::string(": this version has none yet") : ": " + problem),
-                "set TUTTI_DEVICE=host or auto");
-  }
-}
-
 void examineLibraries(Report& report) {
   Section& section = report.open("library");
   const std::optional<std::string> folder = ownLibraryFolder();
@@ -178,9 +113,9 @@ void examineLibraries(Report& report) {
   } else {
     section.add("found_by_name", found->path,
                 fmt::format("by {}; {}", found->reason,
-                            isOurs(found->path) ? "it is tutti's" : "it is not tutti's"));
+                            isTuttis(found->path) ? "it is tutti's" : "it is not tutti's"));
   }
-  if (!own.empty() && (!found || !isOurs(found->path))) {
+  if (!own.empty() && (!found || !isTuttis(found->path))) {
     section.add("to_use_tuttis", fmt::format("LD_PRELOAD={}", own),
                 "in front of the program's command");
   }

@@ -56,7 +56,12 @@ void examineSharing(Report& report, const Settings& settings);
 void examineNetwork(Report& report, const Settings& settings);
 void examineGpus(Report& report, const Settings& settings);
 void examineLibraries(Report& report);
+// The torch of this Python (a path, or a name to be found in PATH), and what it would load.
+void examineTorch(Report& report, const std::string& python);
 void examineSettings(Report& report, const Settings& settings);
+
+// What a running process has loaded. False, told on stderr, when it cannot be looked into.
+bool examineProcess(Report& report, int64_t processId);
 
 // The first line of a file of /proc or /sys, without its end; "" when it cannot be read.
 std::string firstLine(const std::string& path);

@@ -1,13 +1,18 @@
 #include "tools/own_library.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 
+#include "base/fd.h"
 #include "base/settings.h"
 
 namespace tutti::tools {
@@ -42,6 +47,19 @@ std::optional<std::string> ownLibraryFolder() {
     if (::access(library.c_str(), R_OK) == 0) return resolved;
   }
   return std::nullopt;
+}
+
+bool isTuttis(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_size <= 0) return false;
+  const auto bytes = static_cast<size_t>(info.st_size);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (memory == MAP_FAILED) return false;
+  constexpr std::string_view kMark = "ncclTuttiStreamCreate";
+  const bool isFound = ::memmem(memory, bytes, kMark.data(), kMark.size()) != nullptr;
+  ::munmap(memory, bytes);
+  return isFound;
 }
 
 void insistOnOwnLibrary(char** arguments) {

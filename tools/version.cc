@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "observe/registry.h"
 #include "tools/command.h"
 
 namespace tutti::tools {
@@ -40,6 +41,7 @@ nlohmann::ordered_json describe() {
   version["build_type"] = TUTTI_BUILD_TYPE;
   version["sanitizers"] = TUTTI_SANITIZERS;
   version["cuda_driver_found"] = isCudaDriverPresent();
+  version["nvtx"] = observe::hasCallRanges();
   return version;
 }
 
@@ -54,6 +56,9 @@ void print(const nlohmann::ordered_json& version) {
   fmt::print("build           {}{}{}\n", TUTTI_BUILD_TYPE,
              sanitizers.empty() ? "" : ", sanitizers ", sanitizers);
   fmt::print("CUDA            {}\n", cuda);
+  fmt::print("NVTX            {}\n", version["nvtx"].get<bool>()
+                                         ? "ranges around calls"
+                                         : "none: built without NVTX3's headers");
 }
 
 }  // namespace

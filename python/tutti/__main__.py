@@ -13,11 +13,13 @@ TAKE_VALUES = frozenset({"-n", "--ranks", "--timeout", "--hosts", "--hostfile", 
 
 
 def with_interpreter(arguments: list[str]) -> list[str]:
-    """For `run`: puts this interpreter before a script, and -- before the program.
+    """For `doctor`: names this interpreter. For `run`: puts it before a script, and -- before the program.
 
     Where the program is Python's, the library is preloaded, too: PyTorch's wheels have a library path of their own (RPATH),
     which goes before LD_LIBRARY_PATH and leads to NVIDIA's libnccl.so.2; CuPy loads that by its place.
     """
+    if arguments[:1] == ["doctor"] and "--python" not in arguments:
+        return [*arguments, "--python", sys.executable]
     if not arguments or arguments[0] != "run":
         return arguments
     at = 1

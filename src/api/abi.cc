@@ -28,6 +28,11 @@ Pin pinCommunicator(const ncclComm_t handle) {
   return process.isForked() ? Pin() : process.communicators().pin(handle);
 }
 
+CallNote noteOfHandle(const ncclComm_t handle) {
+  const Pin pin = pinCommunicator(handle);
+  return noteOf(pin ? &*pin : nullptr);
+}
+
 Status refuseHandle(const ncclComm_t handle) {
   if (handle == nullptr) return invalidArgument("comm is NULL: it was never initialised");
   TUTTI_TRY(comm::Process::get().checkNotForked());

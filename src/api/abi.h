@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "api/call_range.h"
 #include "base/handle_table.h"
 #include "base/status.h"
 #include "comm/communicator.h"
@@ -30,10 +31,6 @@ inline ncclResult_t finish(std::string_view function, const Status& status,
                            comm::Communicator* communicator) {
   return status.ok() ? ncclSuccess : finishFailed(function, status, communicator);
 }
-
-// Runs the body of an API function. The only place besides thread entries where exceptions stop.
-template <typename Body>
-ncclResult_t abiCall(std::string_view function, Body&& body) noexcept;
 
 // The communicator of a handle, kept alive while the result is. kInvalidArgument for null,
 // destroyed and made-up handles.
@@ -57,19 +54,31 @@ Pin pinCommunicator(const ncclComm_t handle);
 // Why it was.
 Status refuseHandle(const ncclComm_t handle);
 
+// As noteOf() its communicator.
+CallNote noteOfHandle(const ncclComm_t handle);
+
 Status checkPointer(const void* pointer, std::string_view name);
 
 // Called while an exception is handled: what the function returns for it, also when there is no
 // memory left to say more.
 ncclResult_t finishThrown(std::string_view function, comm::Communicator* communicator) noexcept;
 
-template <typename Body>
-ncclResult_t abiCall(std::string_view function, Body&& body) noexcept {
+// Runs the body of an API function. The only place besides thread entries where exceptions stop.
+// `note()` is what a tool that listens is told of the call; `function` is a literal.
+template <typename Note, typename Body>
+ncclResult_t abiCall(std::string_view function, Note&& note, Body&& body) noexcept {
   try {
+    const CallRange range(function, note);
     return finish(function, body(), nullptr);
   } catch (...) {
     return finishThrown(function, nullptr);
   }
+}
+
+template <typename Body>
+ncclResult_t abiCall(std::string_view function, Body&& body) noexcept {
+  return abiCall(
+      function, [] { return CallNote(); }, body);
 }
 
 // The same for a function of a communicator, which also keeps the text.
@@ -77,6 +86,7 @@ template <typename Body>
 ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Body&& body) noexcept {
   std::shared_ptr<comm::Communicator> communicator;
   try {
+    const CallRange range(function, [&] { return noteOfHandle(handle); });
     auto found = findCommunicator(handle);
     if (!found.ok()) return finish(function, found.status(), nullptr);
     communicator = std::move(found).value();
@@ -86,13 +96,14 @@ ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Bod
   }
 }
 
-// The same for an operation; the body gets the pin.
-template <typename Body>
-ncclResult_t abiPinnedCall(std::string_view function, const ncclComm_t handle,
+// The same for an operation; the body gets the pin, and `note` the communicator, which may be null.
+template <typename Note, typename Body>
+ncclResult_t abiPinnedCall(std::string_view function, const ncclComm_t handle, Note&& note,
                            Body&& body) noexcept {
   Pin pin;
   try {
     pin = pinCommunicator(handle);
+    const CallRange range(function, [&] { return note(pin ? &*pin : nullptr); });
     if (!pin) [[unlikely]]
       return finish(function, refuseHandle(handle), nullptr);
     return finish(function, body(pin), &*pin);

@@ -58,6 +58,17 @@ struct Wanted {
   device::Device* device = nullptr;  // null: the process's choice
 };
 
+// What a tool is told of a communicator that is yet to be; of a split it is told the parent.
+CallNote noteOfNew(const ncclUniqueId* id, int rankCount, int rank) {
+  CallNote note{.kind = observe::CallKind::kCommunicator};
+  note.payload.rank = rank;
+  note.payload.rankCount = rankCount;
+  if (id == nullptr) return note;
+  const Result<bootstrap::UniqueId> decoded = bootstrap::decode(bytesOf(*id));
+  if (decoded.ok()) note.payload.communicator = comm::hashOf(decoded.value().job);
+  return note;
+}
+
 // Where there are several ids, groups of ranks meet at one each. That all ranks hold the same list
 // is checked when they meet.
 Status initRank(ncclComm_t* comm, std::span<const ncclUniqueId> ids, const Wanted& wanted) {
@@ -210,7 +221,8 @@ TUTTI_WEAK_TWIN(ncclGetUniqueId);
 
 TUTTI_EXPORT ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId,
                                             int rank) {
-  return abiCall("ncclCommInitRank", [&] {
+  const auto note = [&] { return noteOfNew(&commId, nranks, rank); };
+  return abiCall("ncclCommInitRank", note, [&] {
     return initRank(comm, {&commId, 1}, {nranks, rank, nullptr});
   });
 }
@@ -218,7 +230,8 @@ TUTTI_WEAK_TWIN(ncclCommInitRank);
 
 TUTTI_EXPORT ncclResult_t pncclTuttiCommInitRankHost(ncclComm_t* comm, int nranks,
                                                      ncclUniqueId commId, int rank) {
-  return abiCall("ncclTuttiCommInitRankHost", [&] {
+  const auto note = [&] { return noteOfNew(&commId, nranks, rank); };
+  return abiCall("ncclTuttiCommInitRankHost", note, [&] {
     return initRank(comm, {&commId, 1}, {nranks, rank, nullptr, &Process::get().hostDevice()});
   });
 }
@@ -226,7 +239,8 @@ TUTTI_WEAK_TWIN(ncclTuttiCommInitRankHost);
 
 TUTTI_EXPORT ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId,
                                                   int rank, ncclConfig_t* config) {
-  return abiCall("ncclCommInitRankConfig", [&] {
+  const auto note = [&] { return noteOfNew(&commId, nranks, rank); };
+  return abiCall("ncclCommInitRankConfig", note, [&] {
     return initRank(comm, {&commId, 1}, {nranks, rank, config});
   });
 }
@@ -235,7 +249,8 @@ TUTTI_WEAK_TWIN(ncclCommInitRankConfig);
 TUTTI_EXPORT ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank,
                                                     int nId, ncclUniqueId* commIds,
                                                     ncclConfig_t* config) {
-  return abiCall("ncclCommInitRankScalable", [&]() -> Status {
+  const auto note = [&] { return noteOfNew(commIds, nranks, myrank); };
+  return abiCall("ncclCommInitRankScalable", note, [&]() -> Status {
     TUTTI_TRY(checkPointer(commIds, "commIds"));
     if (nId < 1 || nId > nranks)
       return invalidArgument("nId is {}; with nranks {} it must be 1 to {}", nId, nranks, nranks);
@@ -245,7 +260,8 @@ TUTTI_EXPORT ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nra
 TUTTI_WEAK_TWIN(ncclCommInitRankScalable);
 
 TUTTI_EXPORT ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
-  return abiCall("ncclCommInitAll", [&] { return initAll(comm, ndev, devlist); });
+  const auto note = [&] { return noteOfNew(nullptr, ndev, 0); };
+  return abiCall("ncclCommInitAll", note, [&] { return initAll(comm, ndev, devlist); });
 }
 TUTTI_WEAK_TWIN(ncclCommInitAll);
 
@@ -260,7 +276,8 @@ TUTTI_EXPORT ncclResult_t pncclCommFinalize(ncclComm_t comm) {
 TUTTI_WEAK_TWIN(ncclCommFinalize);
 
 TUTTI_EXPORT ncclResult_t pncclCommDestroy(ncclComm_t comm) {
-  return abiCall("ncclCommDestroy", [&]() -> Status {
+  const auto note = [&] { return noteOfHandle(comm); };
+  return abiCall("ncclCommDestroy", note, [&]() -> Status {
     if (comm == nullptr) return {};  // as free(NULL)
     group::Group& group = group::Group::current();
     if (!group.isOpen()) return destroy(comm);
@@ -274,7 +291,8 @@ TUTTI_EXPORT ncclResult_t pncclCommDestroy(ncclComm_t comm) {
 TUTTI_WEAK_TWIN(ncclCommDestroy);
 
 TUTTI_EXPORT ncclResult_t pncclCommAbort(ncclComm_t comm) {
-  return abiCall("ncclCommAbort", [&]() -> Status {
+  const auto note = [&] { return noteOfHandle(comm); };
+  return abiCall("ncclCommAbort", note, [&]() -> Status {
     if (comm == nullptr) return {};
     return abortCommunicator(comm);
   });

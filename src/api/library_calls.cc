@@ -93,7 +93,8 @@ TUTTI_EXPORT ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
 TUTTI_WEAK_TWIN(ncclGroupSimulateEnd);
 
 TUTTI_EXPORT ncclResult_t pncclMemAlloc(void** ptr, size_t size) {
-  return abiCall("ncclMemAlloc", [&]() -> Status {
+  const auto note = [&] { return tutti::api::noteOfBytes(size); };
+  return abiCall("ncclMemAlloc", note, [&]() -> Status {
     TUTTI_TRY(checkPointer(ptr, "ptr"));
     if (size == 0) return tutti::invalidArgument("size is 0");
     TUTTI_TRY(Process::get().checkNotForked());

@@ -113,8 +113,41 @@ Status resolveOperation(const Arguments& arguments, Communicator& communicator,
   return {};
 }
 
+observe::CallKind kindOf(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter: return observe::CallKind::kReduction;
+    case Collective::kReduce: return observe::CallKind::kRootedReduction;
+    case Collective::kAllGather:
+    case Collective::kAllToAll: return observe::CallKind::kMove;
+    case Collective::kBroadcast:
+    case Collective::kGather:
+    case Collective::kScatter: return observe::CallKind::kRootedMove;
+    case Collective::kSend:
+    case Collective::kRecv: return observe::CallKind::kTransfer;
+  }
+  return observe::CallKind::kMove;
+}
+
+// Before the arguments are checked.
+CallNote noteOf(const Arguments& arguments, const Communicator* communicator) {
+  CallNote note = api::noteOf(communicator);
+  note.kind = kindOf(arguments.collective);
+  const int type = rawValue(arguments.type);
+  const bool isType = type >= 0 && type < kDataTypeCount;
+  note.payload.bytes = isType ? arguments.count * sizeOf(static_cast<DataType>(type)) : 0;
+  note.payload.count = arguments.count;
+  note.payload.type = type;
+  note.payload.op = rawValue(arguments.op);
+  note.payload.peer = arguments.peer;
+  return note;
+}
+
 ncclResult_t submit(std::string_view function, ncclComm_t comm, const Arguments& arguments) {
-  return abiPinnedCall(function, comm, [&](const Pin& communicator) -> Status {
+  const auto note = [&](const Communicator* communicator) {
+    return noteOf(arguments, communicator);
+  };
+  return abiPinnedCall(function, comm, note, [&](const Pin& communicator) -> Status {
     TUTTI_TRY(communicator->checkReady());
     TUTTI_TRY(checkArguments(arguments, *communicator));
     launch::Call call{.shape = {.collective = arguments.collective,

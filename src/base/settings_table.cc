@@ -111,6 +111,8 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_TRACE_EVENTS", kInteger, "", "32768", "1024..16777216",
      "How many events a rank keeps for its trace, each 120 bytes; the newest overwrite the "
      "oldest."},
+    {"NCCL_NVTX_DISABLE", kInteger, "", "0", "0..1",
+     "1: no NVTX ranges around calls, which tools such as Nsight Systems show."},
     {"TUTTI_GPU_WAIT_MS", kInteger, "ms", "0", "0..86400000",
      "How long a GPU kernel waits for a peer before it ends with an error; 0: until the peer "
      "comes, or is found dead."},
@@ -327,7 +329,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_GRAPH_STREAM_ORDERING", "order of captured launches", kNoGpu),
     idle("NCCL_LEGACY_CUDA_REGISTER", "register buffers of cudaMalloc", kNoGpu),
     idle("NCCL_WIN_STRIDE", "distance of windows in address space", kNoGpu),
-    idle("NCCL_NVTX_DISABLE", "no NVTX ranges", kNoGpu),
     idle("NCCL_SOCKET_RETRY_CNT", "how often to connect again",
          "TUTTI_TIMEOUT_MS bounds the time instead"),
     idle("NCCL_SOCKET_RETRY_SLEEP_MSEC", "pause before connecting again",

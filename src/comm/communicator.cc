@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "bootstrap/service_thread.h"
+#include "comm/hash.h"
 #include "comm/membership.h"
 #include "comm/process.h"
 #include "device/host_streams.h"
@@ -28,6 +29,7 @@ Communicator::Communicator(Process& process, Options options)
       device_(options.device != nullptr ? *options.device : process.hostDevice()),
       config_(std::move(options.config)),
       idsHash_(options.idsHash),
+      hash_(options.derivation ? 0 : hashOf(options.id.job)),
       rank_(options.derivation ? Rank{-1} : options.rank),
       rankCount_(options.derivation ? 0 : options.rankCount),
       derivation_(std::move(options.derivation)),

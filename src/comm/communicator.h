@@ -123,10 +123,12 @@ class Communicator {
   // Rank -1 of 0 while a split has not found out.
   Rank rank() const { return rank_.load(std::memory_order_acquire); }
   int32_t rankCount() const { return rankCount_.load(std::memory_order_acquire); }
+  // Equal on all its ranks; 0 while a split has not found out.
+  uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
   bool isBlocking() const { return config_.isBlocking; }
   const Config& config() const { return config_; }
   const std::string& name() const { return config_.name; }
-  device::Device& device() { return device_; }
+  device::Device& device() const { return device_; }
   UserOps& userOps() { return userOps_; }
   // The handle of a registration, which GPU ranks' kernels gain from where peers can map the
   // memory.
@@ -228,6 +230,7 @@ class Communicator {
 
   // Of a derived communicator written once, when the split has found out; rankCount_ last, with
   // release.
+  std::atomic<uint64_t> hash_;
   std::atomic<Rank> rank_;
   std::atomic<int32_t> rankCount_;
 

@@ -124,6 +124,7 @@ Status Communicator::meetChild(const std::vector<Rank>& members) {
   log::info(log::Subsystem::kInit, "comm {} rank {} of {} comes from comm {} rank {} by {}",
             static_cast<const void*>(this), self, members.size(), static_cast<const void*>(&parent),
             index(parent.rank()), callName(derivation.kind));
+  hash_.store(hashOf(id_.job), std::memory_order_relaxed);
   rank_.store(Rank{static_cast<int32_t>(self)}, std::memory_order_relaxed);
   rankCount_.store(static_cast<int32_t>(members.size()), std::memory_order_release);
   return {};

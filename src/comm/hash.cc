@@ -16,4 +16,8 @@ uint64_t hashOf(std::string_view bytes) {
   return hash;
 }
 
+uint64_t hashOf(const bootstrap::JobId& job) {
+  return hashOf({reinterpret_cast<const char*>(job.data()), job.size()});
+}
+
 }  // namespace tutti::comm

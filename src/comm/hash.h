@@ -4,8 +4,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "bootstrap/unique_id.h"
+
 namespace tutti::comm {
 
 uint64_t hashOf(std::string_view bytes);
+
+// What tells a communicator from others in traces and to tools.
+uint64_t hashOf(const bootstrap::JobId& job);
 
 }  // namespace tutti::comm

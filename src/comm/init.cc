@@ -177,16 +177,14 @@ Status Communicator::prepareToRun() {
 // Nothing is allocated for links here: they come with the first operation that needs them.
 void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
   const bootstrap::PeerInfo& own = peers_[static_cast<size_t>(index(rank()))];
-  profiler_ = process_.profiling().open(
-      {.trace = {.communicator =
-                     hashOf({reinterpret_cast<const char*>(id_.job.data()), id_.job.size()}),
-                 .name = name(),
-                 .rank = own.rank,
-                 .rankCount = rankCount(),
-                 .host = textOf(own.hostName),
-                 .hostHash = own.hostHash,
-                 .processId = own.processId},
-       .nodeCount = graph_.nodeCount()});
+  profiler_ = process_.profiling().open({.trace = {.communicator = hash(),
+                                                   .name = name(),
+                                                   .rank = own.rank,
+                                                   .rankCount = rankCount(),
+                                                   .host = textOf(own.hostName),
+                                                   .hostHash = own.hostHash,
+                                                   .processId = own.processId},
+                                         .nodeCount = graph_.nodeCount()});
   const plan::Agreement& agreement = planner_->agreement();
   links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
       .bootstrap = *bootstrap_,

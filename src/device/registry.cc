@@ -37,6 +37,18 @@ Result<int32_t> countGpus() {
   return count;
 }
 
+Result<std::vector<GpuFacts>> describeGpus() {
+  TUTTI_TRY_ASSIGN(const int32_t count, countGpus());
+  std::vector<GpuFacts> gpus;
+  for (int32_t index = 0; index < count; ++index) {
+    TUTTI_TRY_ASSIGN(cuda::DeviceFacts facts, cuda::factsOf(driver().value(), index));
+    gpus.push_back({.name = std::move(facts.name),
+                    .busId = std::move(facts.busId),
+                    .capability = facts.capability});
+  }
+  return gpus;
+}
+
 Result<int32_t> currentGpu() {
   if (!driver().ok()) return driver().status().clone();
   return cuda::currentDevice(driver().value());

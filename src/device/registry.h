@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -23,6 +25,13 @@ Result<std::unique_ptr<Device>> openDevice(DeviceKind kind, const DeviceOptions&
 
 // The GPUs that this process can use. An error says why there are none; it is not logged.
 Result<int32_t> countGpus();
+// What they are; as the driver says it, without opening them.
+struct GpuFacts {
+  std::string name;
+  std::string busId;
+  int32_t capability = 0;  // 90: 9.0
+};
+Result<std::vector<GpuFacts>> describeGpus();
 // The GPU that the calling thread's CUDA calls go to.
 Result<int32_t> currentGpu();
 

@@ -129,5 +129,9 @@ std::span<const unsigned char> stepImage();
 inline constexpr int32_t kStepThreads = 256;  // of a block, at most
 const char* stepKernel(DataType type);
 inline bool hasImages() { return !image(kMoveImage).empty(); }
+// What they were compiled for, "80 90", the last one also as PTX for GPUs to come; empty without.
+std::string_view architectures();
+// Whether such images run on a GPU of this compute capability (90: 9.0).
+bool doRunOn(std::string_view architectures, int32_t capability);
 
 }  // namespace tutti::kernels::cuda

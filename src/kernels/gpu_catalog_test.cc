@@ -38,5 +38,14 @@ TEST(GpuCatalog, EveryKernelThatACallMayNeedIsNamed) {
   }
 }
 
+TEST(GpuCatalog, ImagesRunOnTheirGenerationAndByPtxOnAllAfterTheLast) {
+  for (const auto& [capability, doRun] : std::vector<std::pair<int32_t, bool>>{
+           {75, false}, {80, true}, {86, true}, {89, true}, {90, true}, {100, true}, {120, true}})
+    EXPECT_EQ(doRunOn("80 90", capability), doRun) << capability;
+  EXPECT_FALSE(doRunOn("86 90", 80));
+  EXPECT_FALSE(doRunOn("80 100", 90));
+  EXPECT_FALSE(doRunOn("", 90));
+}
+
 }  // namespace
 }  // namespace tutti::kernels::cuda

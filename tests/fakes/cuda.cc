@@ -192,8 +192,10 @@ FAKE_CUDA cuDeviceGetName(char* name, int bytes, int) {
   std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
   return kSuccess;
 }
-FAKE_CUDA cuDeviceGetAttribute(int* value, int, int) {
-  *value = 1;
+FAKE_CUDA cuDeviceGetAttribute(int* value, int attribute, int) {
+  constexpr int kComputeMajor = 75;
+  const char* major = std::getenv("FAKE_CUDA_MAJOR");
+  *value = attribute == kComputeMajor && major != nullptr ? std::atoi(major) : 1;
   return kSuccess;
 }
 FAKE_CUDA cuDeviceGetPCIBusId(char* id, int bytes, int device) {

@@ -40,6 +40,29 @@ Result<int32_t> currentDevice(const Driver& driver) {
                        count);
 }
 
+Result<DeviceFacts> factsOf(const Driver& driver, int32_t index) {
+  DeviceFacts facts;
+  TUTTI_TRY(driver.check(driver.deviceGet(&facts.number, index), "cuDeviceGet",
+                         fmt::format("device {}", index)));
+  std::array<char, 128> name{};
+  TUTTI_TRY(
+      driver.check(driver.deviceName(name.data(), static_cast<int>(name.size()), facts.number),
+                   "cuDeviceGetName"));
+  facts.name = name.data();
+  std::array<char, 32> busId{};
+  TUTTI_TRY(driver.check(
+      driver.devicePciBusId(busId.data(), static_cast<int>(busId.size()), facts.number),
+      "cuDeviceGetPCIBusId"));
+  facts.busId = busId.data();
+  int major = 0, minor = 0;
+  TUTTI_TRY(driver.check(driver.deviceAttribute(&major, kAttributeComputeMajor, facts.number),
+                         "cuDeviceGetAttribute", "compute capability"));
+  TUTTI_TRY(driver.check(driver.deviceAttribute(&minor, kAttributeComputeMinor, facts.number),
+                         "cuDeviceGetAttribute", "compute capability"));
+  facts.capability = major * 10 + minor;
+  return facts;
+}
+
 CudaDevice::CudaDevice(const Driver& driver, int32_t index) : driver_(driver) {
   caps_ = {.name = "cuda", .isHost = false, .index = index};
 }
@@ -51,17 +74,10 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(const Driver& driver, int32
 }
 
 Status CudaDevice::initialise() {
-  TUTTI_TRY(driver_.check(driver_.deviceGet(&number_, caps_.index), "cuDeviceGet",
-                          fmt::format("device {}", caps_.index)));
-  std::array<char, 128> name{};
-  TUTTI_TRY(driver_.check(driver_.deviceName(name.data(), static_cast<int>(name.size()), number_),
-                          "cuDeviceGetName"));
-  name_ = name.data();
-  std::array<char, 32> busId{};
-  TUTTI_TRY(
-      driver_.check(driver_.devicePciBusId(busId.data(), static_cast<int>(busId.size()), number_),
-                    "cuDeviceGetPCIBusId"));
-  busId_ = busId.data();
+  TUTTI_TRY_ASSIGN(DeviceFacts facts, factsOf(driver_, caps_.index));
+  number_ = facts.number;
+  name_ = std::move(facts.name);
+  busId_ = std::move(facts.busId);
   const std::array<std::pair<int, const char*>, 2> needs = {{
       {kAttributeVirtualMemory, "virtual memory management"},
       {kAttributePosixHandles, "memory handles that are file descriptors"},

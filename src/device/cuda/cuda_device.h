@@ -90,4 +90,12 @@ class CudaDevice final : public Device, public Accelerator {
 Result<int32_t> deviceCount(const Driver& driver);
 Result<int32_t> currentDevice(const Driver& driver);
 
+struct DeviceFacts {
+  DeviceNumber number = 0;
+  std::string name;
+  std::string busId;
+  int32_t capability = 0;  // 90: 9.0
+};
+Result<DeviceFacts> factsOf(const Driver& driver, int32_t index);
+
 }  // namespace tutti::device::cuda

@@ -396,6 +396,20 @@ GpuChoice transferKernel() {
           .startsEarly = false};
 }
 
+// Machine code runs on later GPUs of its generation (the tens), PTX on all later ones.
+bool doRunOn(std::string_view architectures, int32_t capability) {
+  int32_t last = 0;
+  bool isFound = false;
+  for (size_t at = 0; at < architectures.size();) {
+    const size_t end = std::min(architectures.find(' ', at), architectures.size());
+    last = 0;
+    for (const char digit : architectures.substr(at, end - at)) last = last * 10 + (digit - '0');
+    isFound = isFound || (last / 10 == capability / 10 && last <= capability);
+    at = end + 1;
+  }
+  return isFound || (last != 0 && last <= capability);
+}
+
 KernelNames kernelNames(int32_t image, int32_t rankCount) {
   if (image >= kProgramImages) {
     if (image != kProgramImages + kMoveImage) return {"tuttiFoldProgram"};

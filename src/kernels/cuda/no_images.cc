@@ -6,6 +6,7 @@ namespace tutti::kernels::cuda {
 
 std::span<const unsigned char> image(int32_t) { return {}; }
 std::span<const unsigned char> stepImage() { return {}; }
+std::string_view architectures() { return {}; }
 
 }  // namespace tutti::kernels::cuda
 #endif

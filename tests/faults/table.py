@@ -11,7 +11,7 @@ import xml.etree.ElementTree
 
 BOUND = 30.0  # seconds, of a whole test that lives elsewhere
 # The tests of Python, by the names that README.md gives them.
-FILES = {name: f"{name}_test.py" for name in ("death", "delay", "calls", "limits", "exit", "why", "bundle")}
+FILES = {name: f"{name}_test.py" for name in ("death", "ranks", "delay", "calls", "limits", "exit", "why", "bundle")}
 FILES |= {name: f"../multihost/{name}_test.py" for name in ("multihost", "interface", "wire", "relay")}
 
 

@@ -60,9 +60,9 @@ test:
 	@scripts/install-deps.sh test
 	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
 	@cmake --build build/release -j $(JOBS)
-	@rm -f build/release/faults-table.tsv
-	@ctest --preset release -j $(JOBS) $(CTEST_ARGS); result=$$?; \
-	  python3 tests/faults/table.py build/release/faults-table.tsv; exit $$result
+	@rm -f build/release/faults-table.tsv build/release/ctest.xml
+	@ctest --preset release -j $(JOBS) --output-junit $(CURDIR)/build/release/ctest.xml $(CTEST_ARGS); result=$$?; \
+	  python3 tests/faults/table.py build/release/faults-table.tsv $(if $(CTEST_ARGS),,build/release/ctest.xml); exit $$result
 
 docs:
 	@scripts/install-deps.sh docs

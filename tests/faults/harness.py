@@ -6,6 +6,8 @@ built. Times go to the file FAULTS_TABLE, where table.py finds them.
 A machine that gives nobody a CPU for half a second ends the patience T of ranks that are well, and makes others late. So
 time in which it gave this process none does not count (Witness), and a test that fails is tried again with a longer T: of
 three tries, each checks everything, bounds included, which grow by as much as T does. The table names what was tried again.
+
+Each test has a row in the table without doing anything for it: that of the fault (keep_time), or else that of the whole test.
 """
 
 import os
@@ -24,7 +26,8 @@ TUTTI = os.environ.get("FAULT_TUTTI")
 T = 0.5  # seconds: TUTTI_TIMEOUT_MS of the ranks unless a test says otherwise
 BOUND = T + 1.5  # from the fault to the last survivor's error: T, and a margin for a loaded machine
 PATIENCES = (1, 3, 9)  # times T, of the tries of a test
-TRIED_AGAIN = "tried again"  # instead of a name, in the table
+WHOLE_BOUND = 30.0  # of a test that keeps no time of its own
+TRIED_AGAIN, SKIPPED = "tried again", "skipped"  # instead of a name, in the table
 LIMIT = 120  # seconds, for what comes at once or in T: against hanging
 SYSTEM, ARGUMENT, USAGE, REMOTE = 2, 4, 5, 6  # codes of nccl.h
 
@@ -137,21 +140,35 @@ class FaultCase(unittest.TestCase):
     patience = PATIENCES[0]
     usual_T = T
     timeout = T  # of the ranks launched last, in the first try
+    whole_bound = WHOLE_BOUND
 
     def run(self, result=None):
         for self.patience in PATIENCES:
             self.rows = []
             is_last = self.patience == PATIENCES[-1]
             trial = result if is_last else unittest.TestResult()
+            already_skipped = len(trial.skipped)
+            self.addCleanup(self.keep_whole_time, time.monotonic())  # the last one
             super().run(trial)
             if is_last or trial.wasSuccessful():
                 break
             for _, text in trial.failures + trial.errors:
                 print(f"{self.id()} is tried again, after a T of {self.own_T:g} s:\n{text}", file=sys.stderr)
                 record(TRIED_AGAIN, self.title(), text.strip().splitlines()[-1])
+        if len(trial.skipped) > already_skipped:
+            self.rows = [(SKIPPED, self.title(), trial.skipped[-1][1])]
         for row in self.rows:
             record(*row)
         return result if is_last else self.pass_on(trial, result)
+
+    def keep_whole_time(self, since):
+        """`whole_bound` is that of the first try, of a program without a sanitizer."""
+        if self.rows:
+            return
+        seconds = self.taken(since)
+        bound = self.whole_bound * self.patience * (4 if IS_SANITIZED else 1)
+        self.rows.append((self.title() + " (whole test)", f"{seconds:.3f}", f"{bound:.3f}"))
+        self.assertLess(seconds, bound)
 
     def pass_on(self, trial, result):
         result.startTest(self)

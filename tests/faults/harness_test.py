@@ -9,16 +9,17 @@ import unittest
 import unittest.mock
 
 import harness
+import table
 
 
 def outcome(body):
     """What unittest makes of a case with this test, and the rows of its table."""
     case = type("Case", (harness.FaultCase,), {"test_it": body})("test_it")
-    with tempfile.NamedTemporaryFile("r") as table, unittest.mock.patch.dict(os.environ, FAULTS_TABLE=table.name):
+    with tempfile.NamedTemporaryFile("r") as rows, unittest.mock.patch.dict(os.environ, FAULTS_TABLE=rows.name):
         result = unittest.TestResult()
         with unittest.mock.patch("sys.stderr", io.StringIO()):
             case.run(result)
-        return result, table.read().splitlines()
+        return result, rows.read().splitlines()
 
 
 class Tries(unittest.TestCase):
@@ -42,12 +43,12 @@ class Tries(unittest.TestCase):
         result, rows = outcome(fail)
         self.assertEqual(tuple(seen), harness.PATIENCES)
         self.assertEqual(len(result.failures), 1)
-        self.assertEqual(len(rows), len(seen) - 1)
+        self.assertEqual([row.split("\t")[0] for row in rows], ["tried again"] * (len(seen) - 1) + ["Case: it (whole test)"])
 
     def test_of_what_is_skipped_are_one(self):
         seen = []
         result, rows = outcome(lambda case: (seen.append(1), case.skipTest("not here")))
-        self.assertEqual((len(seen), [why for _, why in result.skipped], rows), (1, ["not here"], []))
+        self.assertEqual((len(seen), [why for _, why in result.skipped], rows), (1, ["not here"], ["skipped\tCase: it\tnot here"]))
 
     def test_start_anew(self):
         ended = []
@@ -65,6 +66,50 @@ class Tries(unittest.TestCase):
             case.keep_time(1.5, 1.0)
 
         self.assertEqual(len(outcome(last)[0].failures), 1)
+
+
+class Rows(unittest.TestCase):
+    def test_are_there_of_tests_that_keep_no_time(self):
+        result, rows = outcome(lambda case: case.own_T)
+        self.assertTrue(result.wasSuccessful())
+        self.assertEqual(len(rows), 1)
+        self.assertRegex(rows[0], r"^Case: it \(whole test\)\t0\.\d+\t\d+\.000$")
+
+    def test_that_are_over_the_bound_of_the_whole_test_fail(self):
+        def dawdle(case):
+            case.whole_bound = 0.01
+            time.sleep(0.01 * case.patience + 0.02)
+
+        with unittest.mock.patch.object(harness, "WITNESS", unittest.mock.Mock(stalled=lambda since, until: 0.0)):
+            result, rows = outcome(dawdle)
+        self.assertEqual(len(result.failures), 1)
+        name, took, bound = rows[-1].split("\t")
+        self.assertGreater(float(took), float(bound))
+
+    def test_are_printed_with_their_bounds_and_marked_beyond_them(self):
+        rows = "A: good\t0.5\t1.0\nA: good\t0.7\t1.0\nA: late\t3.0\t2.0\nskipped\tA: absent\tno such thing\n"
+        text = table.text(*table.read(io.StringIO(rows)), [])
+        self.assertRegex(text, r"A: good +0\.700 +1\.000 +30%\n")
+        self.assertRegex(text, r"A: late +3\.000 +2\.000 +OVER\n")
+        self.assertRegex(text, r"skipped: A: absent: no such thing\n")
+        self.assertRegex(text, r"2 times, 1 over its bound")
+
+
+class Elsewhere(unittest.TestCase):
+    PAGE = "| # | fault | tests |\n| --- | --- | --- |\n| 7 | never comes | Bootstrap.AMissing…, Bootstrap.TwoThreads*; death: at_once; Gone.* |\n"
+    TIMES = {"bootstrap.Bootstrap.AMissingRank": 2.0, "conformance.Sizes/Bootstrap.TwoThreadsMeet/3": 40.0, "bootstrap.Other.AMissingRank": 9.0}
+
+    def test_the_matrix_names_tests_whose_times_are_found(self):
+        rows, unknown = table.elsewhere(self.PAGE, self.TIMES)
+        self.assertEqual(rows, {"row 7: Bootstrap.AMissing…": (2.0, table.BOUND), "row 7: Bootstrap.TwoThreads*": (40.0, table.BOUND)})
+        self.assertEqual(unknown, ["row 7: Gone.*"])
+
+    def test_each_name_of_the_page_is_of_a_test(self):
+        """Python tests, whose names are in files; the others run elsewhere, and `make test` looks for them."""
+        folder = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(folder, "README.md")) as page:
+            missing = table.missing_python_tests(page.read(), folder)
+        self.assertEqual(missing, [])
 
 
 class Time(unittest.TestCase):

@@ -105,8 +105,13 @@ EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, v
 
 /* ---- The network. Its fault is not an error number but what may happen to a process there. */
 
-static void networkStep(int fd) {
+static void dieOrStop(void) {
   if (isDue(kInjectNetworkDeath)) raise(SIGKILL);
+  if (isDue(kInjectNetworkStop)) raise(SIGSTOP);
+}
+
+static void networkStep(int fd) {
+  dieOrStop();
   if (isDue(kInjectReset)) {
     /* Dissolving the association of a TCP socket that lingers for no time sends a reset. */
     const struct linger none = {.l_onoff = 1, .l_linger = 0};
@@ -135,7 +140,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
   return got;
 }
 EXPORT int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes) {
-  if (isDue(kInjectNetworkDeath)) raise(SIGKILL);
+  dieOrStop();
   return REAL(connect)(fd, address, bytes);
 }
 

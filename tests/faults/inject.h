@@ -8,6 +8,7 @@ enum InjectKind {
   kInjectTruncate,
   kInjectThread,       /* pthread_create */
   kInjectNetworkDeath, /* the process is killed at a step on a socket */
+  kInjectNetworkStop,  /* it stops there */
   kInjectReset,        /* the peer of that socket gets a TCP reset */
   kInjectKinds
 };

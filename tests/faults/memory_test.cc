@@ -82,6 +82,7 @@ ncclResult_t oneRank() {
 size_t usedBytes() { return ::mallinfo2().uordblks; }
 
 TEST_F(Memory, EachAllocationOfTwoRanksMayFail) {
+  setBoundOfTest(std::chrono::minutes(2));  // thousands of lives
   const long calls = sweep(kInjectMalloc, twoRanks);
   EXPECT_GT(calls, 50);
   const size_t used = usedBytes();

@@ -22,8 +22,8 @@
 //   sleep:MS   spin:MS   line (waits for a line on stdin)   crash   throw
 //   exit (without destroy)   exitlate (a destructor of a static object destroys it)
 //   limit:nofile|as|nproc|memlock|stack:N (soft)   timer:HZ (SIGALRM)   idle (SCHED_IDLE)
-//   inject:malloc|mmap|memfd|truncate|thread|death|reset:N[:all]   clock:SECONDS   (see inject.h)
-//   fds   threads        how many there are, as the message
+//   inject:malloc|mmap|memfd|truncate|thread|death|stop|reset:N[:all]   clock:SECONDS   (see
+//   inject.h) fds   threads        how many there are, as the message
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -135,10 +135,10 @@ Outcome inject(const Step& step) {
     int error;
   };
   const std::map<std::string, Kind> kinds = {
-      {"malloc", {kInjectMalloc, ENOMEM}},   {"mmap", {kInjectMmap, ENOMEM}},
-      {"memfd", {kInjectMemfd, EPERM}},      {"truncate", {kInjectTruncate, ENOSPC}},
-      {"thread", {kInjectThread, EAGAIN}},   {"death", {kInjectNetworkDeath, 0}},
-      {"reset", {kInjectReset, ECONNRESET}},
+      {"malloc", {kInjectMalloc, ENOMEM}}, {"mmap", {kInjectMmap, ENOMEM}},
+      {"memfd", {kInjectMemfd, EPERM}},    {"truncate", {kInjectTruncate, ENOSPC}},
+      {"thread", {kInjectThread, EAGAIN}}, {"death", {kInjectNetworkDeath, 0}},
+      {"stop", {kInjectNetworkStop, 0}},   {"reset", {kInjectReset, ECONNRESET}},
   };
   auto* arm = reinterpret_cast<InjectFault*>(::dlsym(RTLD_DEFAULT, "injectFault"));
   if (arm == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};

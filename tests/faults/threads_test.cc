@@ -75,6 +75,7 @@ TEST(Oversubscription, SixtyFourRanksOnTheProcessorsThereAre) {
 }
 
 TEST(Oversubscription, SixtyFourRanksOnOneProcessorAtIdlePriority) {
+  setBoundOfTest(std::chrono::minutes(2));  // who is not idle comes first
   cpu_set_t before, one;
   ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
   CPU_ZERO(&one);
@@ -110,6 +111,7 @@ void oneLife() {
 TEST(Lives, LeaveNothingBehind) {
   const bool isFull = std::getenv("FAULTS_FULL") != nullptr;
   const int lives = isFull ? 10'000 : 500;
+  setBoundOfTest(std::chrono::seconds(30 + lives / 50));
   for (int i = 0; i < 50; ++i) oneLife();
   const size_t descriptors = countEntries("/proc/self/fd");
   const size_t threads = countEntries("/proc/self/task");

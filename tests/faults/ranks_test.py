@@ -1,0 +1,149 @@
+"""The same faults among 2, 4, 8 and 64 processes: all survivors name the right rank, leave it out and go on."""
+
+import itertools
+import os
+import signal
+import time
+import unittest
+
+from harness import REMOTE, FaultCase
+
+COUNTS = (2, 4, 8, 64)
+MARGIN = 1.5  # seconds that survivors have beyond T, as in BOUND
+STOPPED = r"not responding for \S+ s \(alive, stopped\)"
+
+
+class Ranks(FaultCase):
+    def each_count(self):
+        """(ranks, the one that gets into trouble, T in ms); more ranks than CPUs take turns, also where none fails."""
+        return [(count, count // 2 + (count > 2), 500 if count < 64 else 2000) for count in COUNTS]
+
+    def launch_one_among(self, count, victim, others, own, timeout_ms, **options):
+        steps = [others] * count
+        steps[victim] = own
+        ranks = self.launch(*steps, timeout_ms=timeout_ms, **options)
+        return ranks[victim], ranks[:victim] + ranks[victim + 1 :]
+
+    def expect_among(self, survivors, step, victim, text, since):
+        bound = self.timeout + MARGIN
+        name = f"{self.id().split('test_')[-1]} {len(survivors) + 1} ranks"
+        self.expect(survivors, step, REMOTE, rf"rank {victim.rank} \(.*pid {victim.child.pid}\) {text}", since, bound, name)
+
+    def expect_survivors(self, survivors):
+        for step in ("shrink", "allreduce:1000", "destroy"):
+            self.expect_success(survivors, step)
+
+    def test_one_killed_among(self):
+        for count, victim, timeout_ms in self.each_count():
+            steps = f"loop shrink:{victim}:abort allreduce:1000 destroy"
+            dead, others = self.launch_one_among(count, victim, steps, "loop", timeout_ms)
+            self.wait_until_underway([dead, *others])
+            killed = time.monotonic()
+            dead.child.kill()
+            self.expect_among(others, "loop", dead, "died while rank", killed)
+            self.expect_survivors(others)
+
+    def test_one_that_exits_among(self):
+        for count, victim, timeout_ms in self.each_count():
+            steps = f"allreduce:8 loop shrink:{victim}:abort allreduce:1000 destroy"
+            gone, others = self.launch_one_among(count, victim, steps, "allreduce:8 line exit", timeout_ms)
+            self.expect_success([gone, *others], "allreduce:8")
+            exited = time.monotonic()
+            gone.say("go")
+            self.expect_among(others, "loop", gone, "exited without ncclCommDestroy", exited)
+            self.expect_survivors(others)
+
+    def test_one_that_aborts_among(self):
+        for count, victim, timeout_ms in self.each_count():
+            steps = f"loop shrink:{victim}:abort allreduce:1000 destroy"
+            leaver, others = self.launch_one_among(count, victim, steps, "times:20:allreduce:64 abort", timeout_ms)
+            began = leaver.result("times")[1]
+            self.assertEqual(leaver.result("abort")[0], 0)
+            self.assertLess(self.taken(began, leaver.result("abort")[1]), 1)
+            self.expect_among(others, "loop", leaver, "aborted its communicator", began)
+            self.expect_survivors(others)
+
+    def test_one_frozen_among(self):
+        for count, victim, timeout_ms in self.each_count():
+            steps = f"loop shrink:{victim}:abort allreduce:1000 destroy"
+            frozen, others = self.launch_one_among(count, victim, steps, "loop abort", timeout_ms)
+            self.wait_until_underway([frozen, *others])
+            stopped = time.monotonic()
+            frozen.child.send_signal(signal.SIGSTOP)
+            self.expect_among(others, "loop", frozen, STOPPED, stopped)
+            self.expect_survivors(others)  # while it still stands still
+            frozen.child.send_signal(signal.SIGCONT)
+            self.assertEqual(frozen.result("loop")[0], REMOTE)
+            self.expect_success([frozen], "abort")
+
+    def test_one_that_never_comes_to(self):
+        for count, victim, timeout_ms in self.each_count():
+            began = time.monotonic()
+            _, others = self.launch_one_among(count, victim, "init solo", "line init", timeout_ms, expect_init=False)
+            name = f"one that never comes to {count} ranks"
+            self.expect(others, "init", REMOTE, rf"[Rr]ank {victim}\b|missing: {victim}\b", began, self.timeout + MARGIN, name)
+            self.expect_success(others, "solo")
+
+
+class Frozen(FaultCase):
+    """Stopped at its first, second, ... step on a socket, until it needs no more of them."""
+
+    def stop_at_every_step(self, victim, before, work, after):
+        """(step, survivors, their results of `work`) while the victim stands still at that step; then it is woken."""
+        stride = 1 if os.environ.get("FAULTS_FULL") else 5
+        slowest = 0.0
+        for nth in itertools.chain(range(3), range(3, 200, stride)):
+            steps = [f"{before} {work} {after}"] * 4
+            steps[victim] = f"{before} inject:stop:{nth} {work} inject:stop:-1 {after}"
+            ranks = self.launch(*steps, expect_init=before != "", inject=True)
+            frozen = ranks[victim]
+            others = ranks[:victim] + ranks[victim + 1 :]
+            if self.ends_without_a_stop(frozen, work):
+                break
+            stopped = time.monotonic()
+            outcomes = [rank.result(work) for rank in others]
+            slowest = max(slowest, *(self.taken(stopped, moment) for _, moment, _ in outcomes))
+            yield nth, others, outcomes
+            frozen.child.send_signal(signal.SIGCONT)
+            woken = time.monotonic()
+            code, moment, message = frozen.result(work)
+            self.assertIn(code, (0, REMOTE), f"step {nth}: {message}")
+            slowest = max(slowest, self.taken(woken, moment))
+        self.assertGreater(nth, 2)
+        # A rank that has told the root where it listens gives it a second more than T to answer.
+        self.keep_time(slowest, self.timeout + 1 + MARGIN)
+
+    def ends_without_a_stop(self, rank, work):
+        while True:
+            if os.waitid(os.P_PID, rank.child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG):
+                return False
+            if any(result[0].startswith(work) for result in list(rank.results)):
+                return True
+            time.sleep(0.002)
+
+    def test_during_init_is_named_or_not_needed_any_more(self):
+        self.init_with_a_frozen(1, r"rank 1\b")
+
+    def test_at_the_root_during_init_is_named_or_not_needed_any_more(self):
+        self.init_with_a_frozen(0, r"root|rank 0\b|reached nobody|turned rank|sent nothing to rank")
+
+    def init_with_a_frozen(self, victim, pattern):
+        for nth, others, outcomes in self.stop_at_every_step(victim, "", "init", "solo"):
+            for code, _, message in outcomes:
+                if code != 0:
+                    self.assertEqual(code, REMOTE, f"step {nth}: {message}")
+                    self.assertRegex(message, pattern, f"step {nth}")
+            self.expect_success(others, "solo")
+
+    def test_while_links_are_made_is_named_and_the_others_go_on(self):
+        for nth, others, outcomes in self.stop_at_every_step(2, "init", "alltoall:5000", "shrink:2:abort allreduce:1000 destroy"):
+            for code, _, message in outcomes:
+                if code != 0:
+                    self.assertEqual(code, REMOTE, f"step {nth}: {message}")
+                    self.assertRegex(message, r"rank 2\b", f"step {nth}")
+            for step in ("shrink", "allreduce:1000", "destroy"):
+                self.expect_success(others, step)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

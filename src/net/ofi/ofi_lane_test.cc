@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/clock.h"
 #include "net/ofi/ofi_fabric.h"
 
 // Of AddressSanitizer, where it is there: libfabric unloads modules that have left memory behind,
@@ -26,7 +27,6 @@ void __lsan_enable() __attribute__((weak));
 namespace tutti::net::ofi {
 namespace {
 
-using std::chrono::steady_clock;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -77,9 +77,9 @@ class OfiLanes : public testing::TestWithParam<std::string> {
   }
   template <typename Condition>
   static void until(const Condition& isSo) {
-    const auto deadline = steady_clock::now() + std::chrono::seconds(60);
+    const Instant deadline = steadyClock().now() + std::chrono::seconds(60);
     while (!isSo()) {
-      ASSERT_LT(steady_clock::now(), deadline);
+      ASSERT_LT(steadyClock().now(), deadline);
       std::this_thread::yield();
     }
   }

@@ -11,7 +11,7 @@ packages_for() {
     build) echo g++ cmake ninja-build make pkg-config libsodium-dev libfmt-dev libcli11-dev \
                 libhwloc-dev libpugixml-dev libyaml-dev nlohmann-json3-dev libfabric-dev libibverbs-dev ;;
     test) packages_for build
-          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin iproute2
+          echo libgtest-dev libgmock-dev openmpi-bin libopenmpi-dev python3 spin iproute2 libfabric-bin
           echo dpkg-dev file rpm groff-base zsh fish  # what packages are tested with
           echo abigail-tools python3-numpy python3-pytest python3-mpi4py ;;
     torch) packages_for test; echo python3-torch libtorch-dev pybind11-dev ;;  # many: no part of test

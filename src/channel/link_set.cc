@@ -52,6 +52,8 @@ Link& LinkSet::find(Rank peer, Lane lane, bool isOutgoing) {
     link.peer_ = peer;
     link.lane_ = lane;
     link.isOutgoing_ = isOutgoing;
+    const std::lock_guard lock(shownMutex_);
+    shown_.push_back({.use = {.peer = peer, .lane = lane, .isOutgoing = isOutgoing}});
   }
   return link;
 }
@@ -64,25 +66,39 @@ void LinkSet::keep(Link& link, std::unique_ptr<transport::LinkEnd> end) {
   link.end_ = std::move(end);
   link.port_.view = link.end_->view();
   transport::Motor* motor = link.end_->motor();
-  if (motor == nullptr) return;
-  motors_.add(motor);
-  const std::lock_guard lock(usesMutex_);
-  uses_.push_back({.use = {.peer = link.peer_,
-                           .lane = link.lane_,
-                           .isOutgoing = link.isOutgoing_,
-                           .transportName = link.transportName_,
-                           .carried = {}},
-                   .motor = motor});
+  if (motor != nullptr) motors_.add(motor);
+  const std::lock_guard lock(shownMutex_);
+  const auto shown = std::ranges::find_if(shown_, [&link](const Shown& each) {
+    return each.use.peer == link.peer_ && each.use.lane == link.lane_ &&
+           each.use.isOutgoing == link.isOutgoing_;
+  });
+  shown->use.transportName = link.transportName_;
+  shown->use.isCarried = motor != nullptr;
+  shown->motor = motor;
+  shown->view = link.port_.view;
 }
 
 std::vector<LinkSet::Use> LinkSet::uses() const {
-  const std::lock_guard lock(usesMutex_);
+  const std::lock_guard lock(shownMutex_);
   std::vector<Use> uses;
-  for (const Counted& each : uses_) {
+  for (const Shown& each : shown_) {
+    if (each.motor == nullptr) continue;
     uses.push_back(each.use);
     uses.back().carried = each.motor->carried();
   }
   return uses;
+}
+
+std::vector<LinkSet::State> LinkSet::states() const {
+  const std::lock_guard lock(shownMutex_);
+  std::vector<State> states;
+  for (const Shown& each : shown_) {
+    State state{.use = each.use, .isConnected = each.view.control != nullptr, .look = {}};
+    if (each.motor != nullptr) state.use.carried = each.motor->carried();
+    if (state.isConnected) state.look = wire::lookAt(each.view);
+    states.push_back(std::move(state));
+  }
+  return states;
 }
 
 // Both links at once.

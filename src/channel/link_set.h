@@ -24,6 +24,7 @@
 #include "transport/registry.h"
 #include "transport/transport.h"
 #include "wire/link.h"
+#include "wire/link_look.h"
 
 namespace tutti::channel {
 
@@ -151,10 +152,19 @@ class LinkSet {
     Rank peer{0};
     Lane lane = Lane::kCollective;
     bool isOutgoing = false;
-    std::string_view transportName;
-    transport::Motor::Carried carried;
+    std::string_view transportName{};  // empty: not connected yet
+    bool isCarried = false;            // by a network
+    transport::Motor::Carried carried{};
   };
   std::vector<Use> uses() const;
+  // The same of all links, those that are not connected yet too, and how each stands now. Any
+  // thread.
+  struct State {
+    Use use;
+    bool isConnected = false;
+    wire::LinkLook look;
+  };
+  std::vector<State> states() const;
 
  private:
   Status openNetwork(Lane lane);
@@ -181,12 +191,13 @@ class LinkSet {
   // grows.
   std::map<uint64_t, Link> links_;
   Motors motors_;  // of links_, where they have one
-  struct Counted {
+  struct Shown {
     Use use;
-    const transport::Motor* motor = nullptr;
+    const transport::Motor* motor = nullptr;  // null: none, or not connected yet
+    wire::LinkView view{};
   };
-  mutable std::mutex usesMutex_;  // guards the one below, which other threads read
-  std::vector<Counted> uses_;     // of motors_
+  mutable std::mutex shownMutex_;  // guards the one below, which other threads read
+  std::vector<Shown> shown_;       // of links_, which never lose one
 };
 
 }  // namespace tutti::channel

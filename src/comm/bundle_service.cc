@@ -57,8 +57,12 @@ void BundleService::wake(uint64_t what) {
   [[maybe_unused]] const ssize_t ignored = ::write(wakeUp_.get(), &what, sizeof what);
 }
 
+std::vector<observe::LinkState> BundleService::links() const {
+  return options_.links ? options_.links() : std::vector<observe::LinkState>();
+}
+
 void BundleService::verdictGiven(const observe::Board& board) {
-  Failed failed{.name = board.name(), .evidence = observe::lookAtBoard(board)};
+  Failed failed{.name = board.name(), .evidence = observe::lookAtBoard(board), .links = links()};
   {
     const std::lock_guard lock(mutex_);
     failed_.push_back(std::move(failed));
@@ -93,7 +97,7 @@ void BundleService::writeFailed() {
     std::string cause = fmt::format("communicator {} has failed", each.name);
     std::vector<observe::Examination> found;
     found.push_back(observe::conclude(std::move(each.name), std::move(each.evidence)));
-    write(std::move(cause), std::move(found));
+    write(std::move(cause), std::move(found), std::move(each.links));
   }
 }
 
@@ -102,16 +106,19 @@ void BundleService::answerSignal() {
   const std::vector<observe::Board> boards = observe::boardsOf({&self, 1});
   std::vector<observe::Evidence> looks;
   for (const observe::Board& board : boards) looks.push_back(observe::look(board));
+  std::vector<observe::LinkState> links = this->links();
   write(fmt::format("{} came to process {}", nameOfSignal(options_.signal), self),
-        observe::examine(boards, std::move(looks)));
+        observe::examine(boards, std::move(looks)), std::move(links));
 }
 
-void BundleService::write(std::string cause, std::vector<observe::Examination> found) {
+void BundleService::write(std::string cause, std::vector<observe::Examination> found,
+                          std::vector<observe::LinkState> links) {
   const int32_t self = ::getpid();
   const std::string stem = observe::bundleStem(found.empty() ? "" : found.front().name, self);
   std::vector<int32_t> processes = observe::processesToBlame(found, self);
   const observe::BundleInput input{.cause = std::move(cause),
                                    .found = std::move(found),
+                                   .links = std::move(links),
                                    .processes = std::move(processes),
                                    .settings = options_.settings,
                                    .time = wallClockSeconds()};

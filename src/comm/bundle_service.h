@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +22,7 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "observe/examination.h"
+#include "observe/link_state.h"
 
 namespace tutti::comm {
 
@@ -30,6 +32,8 @@ class BundleService {
     std::string folder;
     std::string settings;  // in effect, as text
     int signal = SIGUSR1;  // NCCL_PROXY_DUMP_SIGNAL
+    // The links of this process as they are now; any thread. Empty: none are told of.
+    std::function<std::vector<observe::LinkState>()> links{};
   };
 
   // Takes the signal, unless the program has it; that is logged, as is a folder that cannot be
@@ -39,8 +43,8 @@ class BundleService {
   BundleService(const BundleService&) = delete;
   BundleService& operator=(const BundleService&) = delete;
 
-  // A communicator has its verdict. Any thread; does not wait: the board is read now, as nothing of
-  // it may be left soon, and the rest is done by the service's thread.
+  // A communicator has its verdict. Any thread; does not wait: the board and the links are read
+  // now, as nothing of them may be left soon, and the rest is done by the service's thread.
   void verdictGiven(const observe::Board& board);
 
   // The process ends: the signal is the program's again, and what was asked for before is written
@@ -54,7 +58,9 @@ class BundleService {
   void serve();
   void writeFailed();
   void answerSignal();
-  void write(std::string cause, std::vector<observe::Examination> found);
+  std::vector<observe::LinkState> links() const;
+  void write(std::string cause, std::vector<observe::Examination> found,
+             std::vector<observe::LinkState> links);
 
   // Constant once started.
   const Options options_;
@@ -64,6 +70,7 @@ class BundleService {
   struct Failed {
     std::string name;
     observe::Evidence evidence;
+    std::vector<observe::LinkState> links;
   };
   std::mutex mutex_;            // guards the two below
   std::vector<Failed> failed_;  // with their verdicts; not written yet

@@ -23,6 +23,7 @@
 #include "channel/peer_segments.h"
 #include "comm/gpu_direct.h"
 #include "comm/host_member.h"
+#include "comm/link_register.h"
 #include "comm/reduction.h"
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
@@ -248,6 +249,7 @@ class Communicator {
   GpuDirectView gpuDirectView_{};  // of GPU ranks of several hosts; the links refer to it
   GpuDirectAgreement gpuDirect_{};
   std::unique_ptr<channel::LinkSet> links_;
+  std::optional<LinkRegister::Entry> linksShown_;       // in bundles
   std::unique_ptr<launch::DeviceFolder> folder_;        // with GPUDirect
   std::unique_ptr<launch::Launcher> launcher_;          // on the host, for CPU ranks or staged ones
   std::unique_ptr<launch::StreamRunner> streamRunner_;  // of GPU ranks and virtual ones

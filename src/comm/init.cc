@@ -197,6 +197,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .profiler = profiler_.get(),
       .gpu = gpuDirect_.isUsed ? &gpuDirectView_.slots : nullptr});
   links_->join(std::move(networkSeat_));
+  linksShown_.emplace(process_.links(), recorder->board().name(), index(rank()), *links_);
   const Settings& settings = process_.settings();
   launcher_ = std::make_unique<launch::Launcher>(
       launch::Launcher::Parts{.links = *links_,

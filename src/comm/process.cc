@@ -62,14 +62,15 @@ Result<int32_t> usableGpus(bool areWanted) {
 }
 
 // Bundles are a help: a process does without them rather than not begin.
-std::unique_ptr<BundleService> openBundles(const Settings& settings) {
+std::unique_ptr<BundleService> openBundles(const Settings& settings, const LinkRegister& links) {
   const std::string& folder = settings.text("TUTTI_BUNDLE_DIR");
   if (folder.empty()) return nullptr;
   const auto signal = static_cast<int>(settings.integer("NCCL_PROXY_DUMP_SIGNAL"));
   auto service =
       BundleService::start({.folder = folder,
                             .settings = observe::describeSettings(settings, observe::Shown::kAll),
-                            .signal = signal > 0 ? signal : SIGUSR1});
+                            .signal = signal > 0 ? signal : SIGUSR1,
+                            .links = [&links] { return links.look(); }});
   return service.ok() ? std::move(service).value() : nullptr;
 }
 
@@ -96,7 +97,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                  .network = net::networkOptionsOf(settings_),
                                  .timeout = timeoutOf(settings_)});
   profiling_ = std::make_unique<Profiling>(settings_);
-  bundles_ = openBundles(settings_);
+  bundles_ = openBundles(settings_, links_);
   if (bundles_ != nullptr)
     recorders_.watchClosely([this](const observe::Board& board) { bundles_->verdictGiven(board); });
 }

@@ -17,6 +17,7 @@
 #include "bootstrap/handoff.h"
 #include "bootstrap/peer_info.h"
 #include "comm/bundle_service.h"
+#include "comm/link_register.h"
 #include "comm/profiling.h"
 #include "comm/tuner_plugin.h"
 #include "comm/virtual_cluster.h"
@@ -59,6 +60,7 @@ class Process {
   // Memory from allocate() of any device of the process.
   Status freeMemory(void* memory);
   launch::GpuWatcher& gpuWatcher() { return gpuWatcher_; }
+  LinkRegister& links() { return links_; }
   Clock& clock() { return steadyClock(); }
   // A random number at an address that peers try to read from outside.
   const uint64_t& probeWord() const { return probeWord_; }
@@ -110,6 +112,7 @@ class Process {
   observe::ProcessRecorders recorders_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;
+  LinkRegister links_;
   std::unique_ptr<Profiling> profiling_;
   std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them
 };

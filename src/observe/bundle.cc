@@ -154,6 +154,7 @@ std::string makeBundle(const BundleInput& input) {
   Files files;
   files.emplace_back("why.txt", verdictText(input));
   files.emplace_back("ranks.txt", rankTable(input));
+  if (!input.links.empty()) files.emplace_back("links.txt", linkTable(input.links, input.found));
   files.emplace_back("ranks.json", toJson(input.found));
   files.emplace_back("trace.json", traceOf(input.found));
   std::string threads;

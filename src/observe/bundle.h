@@ -10,12 +10,14 @@
 
 #include "base/status.h"
 #include "observe/examination.h"
+#include "observe/link_state.h"
 
 namespace tutti::observe {
 
 struct BundleInput {
   std::string cause;               // one line: who asked for it, and why
   std::vector<Examination> found;  // the communicators
+  std::vector<LinkState> links{};  // of this process's ranks; none where it has none
   std::vector<int32_t> processes;  // to report on
   std::string settings;            // in effect in this process; empty where it has none
   int64_t time = 0;                // seconds since 1970

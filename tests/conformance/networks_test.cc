@@ -198,6 +198,17 @@ TEST_P(Libfabric, CarriesAllCollectives) {
       << outcome.log;
 }
 
+// Between processes of one host only, so never by itself; but asked for, it is a network as
+// another.
+TEST_P(Libfabric, CarriesAllCollectivesThroughItsSharedMemory) {
+  const Outcome outcome =
+      run(kAllCollectives, GetParam(), {"NCCL_NET=ofi", "TUTTI_OFI_PROVIDER=shm"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over ofi: libfabric's shm"), GetParam().size())
+      << outcome.log;
+  EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
 TEST(LibfabricProvider, TakesLittleMemory) {
   if (!hasLibfabric()) GTEST_SKIP() << "there is no libfabric.so.1";
   if (!canCount()) GTEST_SKIP() << "a sanitizer's own memory counts, too";

@@ -1,7 +1,8 @@
 /* A network plug-in for tests, in plain C, as a user would write one: its own declarations of the
  * interface, of the version that FAKE_NET_VERSION says. It moves messages over TCP on the loopback
- * interface, on FAKE_NET_DEVICES adapters (2 unless set), and insists on its contract: requests in
- * memory that was registered, at most 32 of them.
+ * interface, or the one with the IPv4 address FAKE_NET_ADDRESS, on FAKE_NET_DEVICES adapters (2
+ * unless set), and insists on its contract: requests in memory that was registered, at most 32 of
+ * them.
  *
  * With FAKE_NET_GPU it takes memory of GPUs, too: "address", by copies of the driver's
  * (libcuda.so.1) to and from buffers of its own, so it works on real ones; "dmabuf", by mapping the
@@ -72,7 +73,8 @@ struct Handle {
   uint32_t magic;
   uint16_t port;
   uint16_t zero;
-  int fd; /* the connecting side's state, as real plug-ins keep theirs */
+  uint32_t address; /* in the network's order */
+  int fd;           /* the connecting side's state, as real plug-ins keep theirs */
 };
 
 static ncclResult_t begin(Logger logger) {
@@ -83,10 +85,15 @@ static ncclResult_t begin(Logger logger) {
   return ncclSuccess;
 }
 
+static uint32_t ownAddress(void) {
+  const char* text = getenv("FAKE_NET_ADDRESS");
+  return text == NULL ? htonl(INADDR_LOOPBACK) : inet_addr(text);
+}
+
 static ncclResult_t listenOn(int device, void* place, void** made) {
   if (isOrdered("fail-listen")) return ncclSystemError;
   if (device < 0 || device >= deviceCount()) return ncclInternalError;
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = ownAddress()};
   socklen_t length = sizeof address;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0 || bind(fd, (struct sockaddr*)&address, length) != 0 || listen(fd, 16) != 0 ||
@@ -98,8 +105,10 @@ static ncclResult_t listenOn(int device, void* place, void** made) {
   if (listener == NULL) return ncclSystemError;
   *listener = (struct Listener){.fd = fd, .device = device};
   memset(place, 0, 128);
-  *(struct Handle*)place =
-      (struct Handle){.magic = 0xfa4e, .port = ntohs(address.sin_port), .fd = -1};
+  *(struct Handle*)place = (struct Handle){.magic = 0xfa4e,
+                                           .port = ntohs(address.sin_port),
+                                           .address = address.sin_addr.s_addr,
+                                           .fd = -1};
   *made = listener;
   return ncclSuccess;
 }
@@ -122,9 +131,8 @@ static ncclResult_t connectTo(int device, void* place, void** made) {
   if (handle->magic != 0xfa4e || device < 0 || device >= deviceCount()) return ncclInternalError;
   if (isOrdered("fail-connect")) return ncclSystemError;
   if (isOrdered("never-connect") || mustRepeat()) return ncclSuccess;
-  struct sockaddr_in address = {.sin_family = AF_INET,
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                .sin_port = htons(handle->port)};
+  struct sockaddr_in address = {
+      .sin_family = AF_INET, .sin_addr.s_addr = handle->address, .sin_port = htons(handle->port)};
   if (handle->fd < 0) {
     handle->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (handle->fd < 0) return ncclSystemError;

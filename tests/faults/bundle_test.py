@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -208,7 +209,9 @@ class Verdicts(BundleCase):
         time.sleep(0.3)  # for one too many
         bundles = {path: self.contents(path) for path in self.bundles(2)}
         self.assertEqual(len(bundles), 2)
-        why = bundles.pop(first)["why.txt"]
+        files = bundles.pop(first)
+        why = files["why.txt"]
+        self.assertRegex(files["links.txt"], r"rank ([01]) (to|from) 2, collectives: shm; [1-9]\d* messages in")  # as at the verdict
         self.assertRegex(why, r"communicator \S+ has failed\n\ncommunicator \S+: rank 2 \(.*\) died")
         (second,) = bundles.values()
         self.assertRegex(second["why.txt"], r"rank 1 \(.*\) died")
@@ -237,6 +240,56 @@ class Verdicts(BundleCase):
         self.assertEqual(ranks[0].result("loop")[0], REMOTE)
         ranks[0].child.wait(timeout=LIMIT)
         self.assertEqual(os.listdir(self.folder), [])
+
+
+class Links(BundleCase):
+    """What is under way on each link of the process that makes the bundle, and the wait that is on it."""
+
+    def links_of(self, rank):
+        self.pause(0.3)
+        rank.child.send_signal(signal.SIGUSR1)
+        (path,) = self.bundles()
+        return self.contents(path)["links.txt"]
+
+    def test_over_memory_and_over_a_network_show_what_moved_and_who_waits(self):
+        waiting = "times:5:allreduce:5000 recv:3:1000"
+        ranks = self.launch(waiting, *["times:5:allreduce:5000 line"] * 3, timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder,
+                            each=[{"NCCL_HOSTID": host} for host in ("here", "here", "there", "there")])  # fmt: skip
+        self.expect_success(ranks, "times")
+        text = self.links_of(ranks[0])
+        self.assertRegex(text, r"^communicator \S+\n  rank 0 ")
+        self.assertRegex(text, r"rank 0 (to|from) 1, collectives: shm; [1-9]\d* messages in, \d+ given back, \d+ of \d+ slots taken")
+        for way in ("to [23], collectives: net.*given to", "from [23], collectives: net.*brought by"):
+            self.assertRegex(text, rf"rank 0 {way} the network")
+        self.assertNotRegex(text, r"collectives: net; .*; 0 messages")
+        self.assertRegex(text, r"rank 0 from 3, sends and receives: net; 0 messages in, 0 given back, 0 of \d+ slots taken; 0 messages, 0 bytes brought by "
+                               r"the network.*\n    rank 0 waits for a message from rank 3 in Recv .*, for \d+\.\d s\n")  # fmt: skip
+        self.assertEqual(text.count(" waits "), 1)
+
+    def test_that_are_full_say_so(self):
+        # Rank 1 takes the first message only.
+        ranks = self.launch("send:1:8 send:1:4000000", "recv:0:8 line", timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder)
+        self.expect_success(ranks[1:], "recv")
+        text = self.links_of(ranks[0])
+        full = re.search(r"rank 0 to 1, sends and receives: shm; (\d+) messages in, (\d+) given back, (\d+) of (\d+) slots taken.*\n    rank 0 waits for a receive by rank 1",
+                         text)  # fmt: skip
+        self.assertTrue(full, text)
+        self.assertGreater(int(full[3]), 0)
+        self.assertEqual(int(full[1]), int(full[2]) + int(full[3]))
+
+    def test_to_a_rank_that_has_offered_none_are_not_connected(self):
+        ranks = self.launch("send:1:8", "line", timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder)
+        self.assertRegex(self.links_of(ranks[0]), r"rank 0 to 1, sends and receives: not connected yet\n    rank 0 waits for ")
+
+    def test_of_all_communicators_and_ranks_that_end_meanwhile(self):
+        """Communicators come and go while the bundle's thread looks: none of what has gone is touched."""
+        steps = " ".join(["split:0:0 allreduce:5000"] * 60 + ["line"])
+        ranks = self.launch(steps, steps, timeout_ms=PATIENCE, TUTTI_BUNDLE_DIR=self.folder)
+        for nth in range(0, 60, 5):
+            ranks[0].result("split", nth=nth)
+            ranks[0].child.send_signal(signal.SIGUSR1)
+        self.expect_success(ranks, "allreduce", nth=59)
+        self.bundles()
 
 
 class FromOutside(BundleCase):

@@ -1,6 +1,7 @@
 #include "net/ofi/ofi_lane.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace tutti::net::ofi {
 namespace {
@@ -138,10 +139,12 @@ Status OfiLane::readFailure() {
   const ssize_t count = ::fi_cq_readerr(queue_.get(), &entry, 0);
   if (count == -FI_EAGAIN) return {};
   TUTTI_TRY(library_.check(count, "fi_cq_readerr"));
+  // Positive, says the manual; shm of libfabric 1.17 tells a receive that is too short below 0.
+  const int error = entry.err == 0 ? FI_EOTHER : std::abs(entry.err);
   auto* operation = static_cast<Operation*>(entry.op_context);
-  if (operation == nullptr) return library_.check(-entry.err, "the completion queue");
+  if (operation == nullptr) return library_.check(-error, "the completion queue");
   operation->isDone = true;
-  operation->error = entry.err;
+  operation->error = error;
   return {};
 }
 

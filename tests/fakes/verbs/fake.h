@@ -10,6 +10,10 @@
  *     port NUMBER active|down ib|eth SPEED WIDTH LID     (the standard's numbers)
  *     gid INDEX ib|v1|v2 ADDRESS
  *
+ * Processes in several network namespaces meet where FAKE_VERBS_FOLDER names a folder for the
+ * sockets. FAKE_VERBS_CABLE names a file that is this process's cable: once it is gone nothing goes
+ * out and nothing comes in, and nobody is told.
+ *
  * FAKE_VERBS says what goes wrong: "fail CALL" or "fail CALL N" (its Nth call), CALL being fork,
  * list, open, events (it has none), query, port, pd, cq, qp, rtr, rts, reg, limit (of a
  * registration: not for want of memory), send, recv or poll; "complete N STATUS" (the Nth send of

@@ -44,6 +44,11 @@ static char payload[kPacketBytes];
 static socklen_t nameOf(uint32_t number, struct sockaddr_un* name) {
   memset(name, 0, sizeof *name);
   name->sun_family = AF_UNIX;
+  const char* folder = getenv("FAKE_VERBS_FOLDER");
+  if (folder != NULL) {
+    snprintf(name->sun_path, sizeof name->sun_path, "%s/%u", folder, number);
+    return sizeof *name;
+  }
   const int length = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "fake-verbs-%u-%u",
                               (unsigned)getuid(), number);
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
@@ -260,6 +265,17 @@ static void receiveAll(struct Pair* pair) {
 
 /* ---- the thread ---- */
 
+static int isCableOut(void) {
+  const char* cable = getenv("FAKE_VERBS_CABLE");
+  return cable != NULL && access(cable, F_OK) != 0;
+}
+
+/* What arrives at a cable's end that is in no port. */
+static void loseAll(const struct Pair* pair) {
+  while (recv(pair->fd, payload, sizeof payload, MSG_DONTWAIT) >= 0) {
+  }
+}
+
 static void* run(void* unused) {
   static struct pollfd places[kMaxPairs + 1];
   (void)unused;
@@ -277,9 +293,11 @@ static void* run(void* unused) {
     poll(places, count, 1000);
     uint64_t calls = 0;
     if (read(wake, &calls, sizeof calls) < 0 && errno != EAGAIN) abort();
+    const int isCut = isCableOut();
     pthread_mutex_lock(&theLock);
     for (struct Pair* pair = thePairs; pair != NULL; pair = pair->next) {
-      if (!isUp(pair)) continue;
+      if (isCut) loseAll(pair);
+      if (isCut || !isUp(pair)) continue;
       receiveAll(pair);
       sendAll(pair);
     }

@@ -159,6 +159,14 @@ Status Communicator::checkParent(Fitness fitness) const {
   return checkReady();
 }
 
+// Of an error that no call has told yet, ncclGetLastError() has the text.
+Code Communicator::note(const Status& status) {
+  if (status.ok()) return Code::kOk;
+  std::lock_guard lock(errorMutex_);
+  if (lastError_.empty()) lastError_ = status.message();
+  return status.code();
+}
+
 Code Communicator::asyncError() {
   const State state = state_.load(std::memory_order_acquire);
   switch (state) {
@@ -170,8 +178,8 @@ Code Communicator::asyncError() {
     }
     case State::kReady:
     case State::kFinalized:
-      if (runner_->hasFailed()) return runner_->failure().code();
-      if (const Status verdict = runner_->verdict(); !verdict.ok()) return verdict.code();
+      if (runner_->hasFailed()) return note(runner_->failure());
+      if (const Status verdict = runner_->verdict(); !verdict.ok()) return note(verdict);
       break;
     case State::kRevoked:
       if (codeBeforeRevoke_ != Code::kOk) return codeBeforeRevoke_;
@@ -180,7 +188,7 @@ Code Communicator::asyncError() {
   }
   if (isBlocking()) return Code::kOk;
   const bool isDone = state == State::kFinalized ? runner_->isIdle() : runner_->isSettled();
-  if (isDone && state == State::kFinalized) return outcome().code();
+  if (isDone && state == State::kFinalized) return note(outcome());
   return !isDone || hasFormingChild() ? Code::kInProgress : Code::kOk;
 }
 

@@ -222,6 +222,7 @@ class Communicator {
   bool hasFormingChild();
   bool leaveChildren(Nanoseconds bound);
   Status outcome();
+  Code note(const Status& status);
   void warnOfDifferentCalls();
 
   Process& process_;

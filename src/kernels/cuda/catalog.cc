@@ -21,14 +21,13 @@ constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
-// From here on what one of two ranks sends, which then has nothing else to do, lies in its own
-// segment for the other to load (pulling.cuh), half of it while it is not very long. Eager µs on
-// 2 × H200 (2026-11-23), all pushed and half pulled: reduce of 4 MB 20.1 and 14.6, of 16 MB 55.6
-// and 46.4, broadcast 57.6 and 48.1; all pulled and half: reduce of 32 MB 98.4 and 91.5, of 64 MB
-// 190 and 184, of 256 MB 735 and 734, of 1 GB 2901 and 2927; broadcast 100.8 and 92.4, 197 and 184,
-// 748 and 742, 2940 and 2950.
+// From here on half of what one of two ranks sends, which then has nothing else to do, lies in its
+// own segment for the other to load (pulling.cuh). Eager µs on 2 × H200 (2026-11-23), all pushed
+// and half pulled: reduce of 4 MB 20.1 and 14.6, of 16 MB 55.6 and 46.4, broadcast 57.6 and 48.1;
+// all pulled and half: reduce of 32 MB 98.4 and 91.5, of 64 MB 190 and 184, of 256 MB 735 and 734,
+// of 1 GB 2901 and 2927; broadcast 100.8 and 92.4, 197 and 184, 748 and 742, 2940 and 2950. On
+// 2 × H100 (2026-11-25) of 1 GB: reduce 2939 and 2922, broadcast 3233 and 2905.
 constexpr uint64_t kLeastPulled = 2_MiB;
-constexpr uint64_t kLeastPulledWhole = 384_MiB;
 // Where there are blocks for one way only: pulling 16 MB takes 64 µs, pushing 56.
 constexpr uint64_t kLeastPulledByFew = 32_MiB;
 // Of copy engines' sends: they say when to begin and when all is there. Where the receiver names no
@@ -349,8 +348,7 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   // The receiver's loads under way are bound by its threads.
   const bool isAlone = isPulled && most == wire::kGpuMaxBlocks;
   const int32_t blocks = blocksOf(8_KiB, isAlone ? wire::kGpuMaxRings : most);
-  const bool isHalf = blocks == wire::kGpuMaxRings && bytes < kLeastPulledWhole;
-  const auto pull = isHalf ? GpuPull::kHalf : GpuPull::kAll;
+  const auto pull = blocks == wire::kGpuMaxRings ? GpuPull::kHalf : GpuPull::kAll;
   return {.blocks = blocks,
           .goesByLines = false,
           .tellsPlace = !isPulled && bytes >= kLeastToTell && request.ranksPerDevice == 1,

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <span>
 
 #include "wire/types.h"
@@ -53,7 +54,7 @@ uint64_t registerEnumeration(nvtxDomainHandle_t domain, const char* name,
   return ::nvtxPayloadEnumRegister(domain, &attributes);
 }
 
-// Static, since a tool may keep the pointers.
+// Static, as the schemas are kept: a tool may keep the pointers.
 Enumerations registerEnumerations(nvtxDomainHandle_t domain) {
   static constexpr std::array<nvtxPayloadEnum_t, 5> kOps{
       {{"Sum", 0, 0}, {"Product", 1, 0}, {"Max", 2, 0}, {"Min", 3, 0}, {"Avg", 4, 0}}};
@@ -151,7 +152,8 @@ class Ranges final : public CallRanges {
     for (size_t number = 0; number < kKindCount; ++number) {
       const auto kind = static_cast<CallKind>(number);
       if (schemaName(kind) == nullptr) continue;
-      schemaIds_[number] = Schema(kind, enumerations).registerAs(domain, schemaName(kind));
+      schemaIds_[number] =
+          schemas_.emplace_back(kind, enumerations).registerAs(domain, schemaName(kind));
     }
   }
 
@@ -175,6 +177,7 @@ class Ranges final : public CallRanges {
 
  private:
   const nvtxDomainHandle_t domain_;
+  std::deque<Schema> schemas_;
   std::array<uint64_t, kKindCount> schemaIds_{};
 };
 

@@ -12,6 +12,7 @@ tries the check itself.
 import argparse
 import os
 import pathlib
+import socket
 import sys
 
 import torch
@@ -217,12 +218,21 @@ def said_of_split(check):
         raise AssertionError(f"{path} does not say '{words}': new groups were not made by a split")
 
 
+def next_port():
+    """One that is free where rank 0 is."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        told = [free.getsockname()[1]]
+    dist.broadcast_object_list(told, src=0)
+    return told[0]
+
+
 def again(check):
     """The process group ends and begins again, twice."""
     for turn in range(2):
-        dist.barrier()
+        port = next_port()
         dist.destroy_process_group()
-        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
+        os.environ["MASTER_PORT"] = str(port)
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
         check.begin()
         data = check.data(COUNT, seed=turn)

@@ -25,10 +25,12 @@ part_torch() {
     skip "PyTorch" "it is not installed"
     return
   fi
-  torch
-  torch --hosts
-  torch_calls ""
-  TORCH_NCCL_USE_COMM_NONBLOCKING=1 torch_calls ", nonblocking"
+  # Beside each other, each NCCL's before ours: importing PyTorch is most of it.
+  torch &
+  torch --hosts &
+  torch_calls "" &
+  TORCH_NCCL_USE_COMM_NONBLOCKING=1 torch_calls ", nonblocking" &
+  wait
   LD_PRELOAD=$library step "PyTorch, ranks that die or do not come" 170 python3 "$here/tests/gpu/torch_faults_check.py"
   step "PyTorch, times of steps" 240 python3 "$here/tests/gpu/torch_steps_check.py" --lib "$library" --ranks "$gpus"
 }

@@ -4,7 +4,43 @@
 # Quick and silent when nothing is missing. Otherwise installs through apt, as root or by sudo; when
 # it may not, it prints the line that would do it and exits 3. On a system without dpkg it checks
 # nothing: CMake says what it misses.
+#
+# test also wants CUDA's compiler, to compile the kernels, and NVTX's headers. Where no toolkit is installed they come from
+# PyPI (100 MB) into build/cuda-toolkit; where they cannot be had, that is said, and what needs them is skipped.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+
+toolkit=build/cuda-toolkit
+
+# The wheels of what is not there.
+missing_wheels() {
+  local nvcc=${CUDACXX:-nvcc} root=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}
+  if ! "$nvcc" --version >/dev/null 2>&1 && [[ ! -x $root/bin/nvcc && ! -x $(echo $toolkit/nvidia/*/bin/nvcc) ]]; then
+    echo "nvidia-cuda-nvcc==13.0.* nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cuda-runtime==13.0.* nvidia-cuda-cccl==13.0.*"
+  fi
+  if [[ ! -e $root/include/nvtx3/nvToolsExtPayload.h && ! -e /usr/include/nvtx3/nvToolsExtPayload.h &&
+        ! -e $(echo $toolkit/nvidia/*/include/nvtx3/nvToolsExtPayload.h) ]]; then
+    echo "nvidia-nvtx==13.0.*"
+  fi
+}
+
+install_wheels() {
+  local wheels log
+  read -ra wheels <<<"$(missing_wheels | tr '\n' ' ')"
+  ((${#wheels[@]})) || return 0
+  echo "Installing into $toolkit: ${wheels[*]}"
+  log=$(mktemp)
+  rm -rf "$toolkit.new"
+  if python3 -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
+      --target "$toolkit.new" "${wheels[@]}" >"$log" 2>&1; then
+    mkdir -p "$toolkit"
+    cp -a "$toolkit.new/." "$toolkit/"
+  else
+    tail -n 3 "$log" >&2
+    echo "They could not be had: tests do not compile the GPU kernels, or the ranges of NVTX are left out." >&2
+  fi
+  rm -rf "$toolkit.new" "$log"
+}
 
 packages_for() {
   case "$1" in
@@ -26,13 +62,22 @@ packages_for() {
 }
 
 wanted=""
+wants_wheels=0
 for use in "${@:-build}"; do
   wanted="$wanted $(packages_for "$use")"
+  [[ $use != test ]] || wants_wheels=1
 done
+if ((wants_wheels)) && [[ -n $(missing_wheels) ]]; then
+  wanted="$wanted python3-pip"
+fi
+finish() {
+  ((!wants_wheels)) || install_wheels
+  exit 0
+}
 
 if ! command -v dpkg-query >/dev/null; then
   echo "Not a Debian system: packages are not checked. Needed are what these hold:$wanted" >&2
-  exit 0
+  finish
 fi
 
 native=$(dpkg --print-architecture)  # a package may be there for another architecture, too
@@ -41,7 +86,7 @@ for package in $(printf '%s\n' $wanted | sort -u); do
   states=$(dpkg-query -W -f ' ${Architecture}:${db:Status-Status} ' "$package" 2>/dev/null || true)
   [[ $states == *" $native:installed "* || $states == *" all:installed "* ]] || missing+=("$package")
 done
-((${#missing[@]})) || exit 0
+((${#missing[@]})) || finish
 
 line="apt-get install -y --no-install-recommends ${missing[*]}"
 become=()
@@ -71,3 +116,4 @@ if ! install; then
     exit 3
   fi
 fi
+finish

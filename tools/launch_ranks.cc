@@ -25,6 +25,7 @@
 #include "base/rng.h"
 #include "base/whole_file.h"
 #include "tools/command.h"
+#include "tools/gpu_queues.h"
 #include "tools/launch_children.h"
 #include "tools/launch_lines.h"
 #include "tools/launcher_env.h"
@@ -65,6 +66,7 @@ Status prepareEnvironment(const LaunchOptions& options, int rankCount) {
   ::setenv("LOCAL_WORLD_SIZE", count.c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  giveQueues(rankCount);
   const std::optional<std::string> folder = ownLibraryFolder();
   if (!folder) {
     if (!options.preloads) return {};  // the ranks take the system's, if they need one

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "tools/command.h"
+#include "tools/gpu_queues.h"
 #include "tools/launch_children.h"
 #include "tools/launcher_env.h"
 #include "tools/perf_worker.h"
@@ -81,6 +82,7 @@ int runUnderLauncher(const PerfOptions& options, const LauncherPlace& place, con
   if (Status status = checkOptions(options, rankCount); !status.ok()) {
     return fail(kExitUsage, status);
   }
+  if (place.isOneHost) giveQueues(rankCount, options.gpus);
   std::unique_ptr<Board> board;
   const char* master = lookup("MASTER_ADDR");
   const char* port = lookup("MASTER_PORT");
@@ -199,6 +201,7 @@ int runOwnProcesses(const PerfOptions& options, const std::optional<double>& min
   if (Status status = checkMemory(options, rankCount); !status.ok()) {
     return fail(kExitEnvironment, status);
   }
+  giveQueues(rankCount, options.gpus);
   Result<std::unique_ptr<Board>> board = Board::makeAnonymous(rankCount);
   if (!board.ok()) return fail(kExitEnvironment, board.status());
   const RankContext context{.options = options,

@@ -2,6 +2,12 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/proc_files.h"
+
 namespace tutti {
 namespace {
 
@@ -44,6 +50,43 @@ bool moveThreadTo(int32_t cpu) {
   CPU_SET_S(number, there.bytes(), there.set());
   if (::sched_setaffinity(0, there.bytes(), there.set()) != 0) return false;
   return ::sched_setaffinity(0, before.bytes(), before.set()) == 0;
+}
+
+std::vector<int32_t> parseCpuList(std::string_view text) {
+  while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
+  std::vector<int32_t> cpus;
+  while (!text.empty()) {
+    const std::string_view range = text.substr(0, text.find(','));
+    const size_t dash = range.find('-');
+    const auto first = numberOf<int32_t>(range.substr(0, dash));
+    const auto last =
+        dash == std::string_view::npos ? first : numberOf<int32_t>(range.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= kMostCpus) return {};
+    for (int32_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
+    text.remove_prefix(std::min(range.size() + 1, text.size()));
+  }
+  return cpus;
+}
+
+NarrowedAffinity::NarrowedAffinity(std::span<const int32_t> cpus, bool ignoresOwn) {
+  CpuSet before = affinity();
+  CpuSet narrow{.count = before.count, .words = std::vector<unsigned long>(before.words.size())};
+  bool isEmpty = true;
+  for (const int32_t cpu : cpus) {
+    const auto number = static_cast<size_t>(cpu);
+    if (cpu < 0 || number >= before.count) continue;
+    if (!ignoresOwn && !CPU_ISSET_S(number, before.bytes(), before.set())) continue;
+    CPU_SET_S(number, narrow.bytes(), narrow.set());
+    isEmpty = false;
+  }
+  if (isEmpty || narrow.words == before.words) return;
+  if (::sched_setaffinity(0, narrow.bytes(), narrow.set()) == 0) before_ = std::move(before.words);
+}
+
+NarrowedAffinity::~NarrowedAffinity() {
+  if (before_.empty()) return;
+  ::sched_setaffinity(0, before_.size() * sizeof(unsigned long),
+                      reinterpret_cast<const cpu_set_t*>(before_.data()));
 }
 
 }  // namespace tutti

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace tutti {
@@ -15,5 +17,25 @@ std::vector<int32_t> affinityCpus();
 // Moves the calling thread there and leaves its affinity as it is. False, and nothing is moved,
 // when its affinity leaves that CPU out or the kernel refuses.
 bool moveThreadTo(int32_t cpu);
+
+// The kernel's way to write a set of CPUs, "0-3,8"; empty for what is none.
+std::vector<int32_t> parseCpuList(std::string_view text);
+
+// While it lives, the thread that made it runs on these CPUs only, as far as its affinity lets it;
+// where that leaves none, nothing changes. Threads that it begins meanwhile stay there. Made and
+// destroyed by one thread.
+class NarrowedAffinity {
+ public:
+  // `ignoresOwn`: on all of these CPUs, whatever its affinity was.
+  NarrowedAffinity(std::span<const int32_t> cpus, bool ignoresOwn);
+  ~NarrowedAffinity();
+  NarrowedAffinity(const NarrowedAffinity&) = delete;
+  NarrowedAffinity& operator=(const NarrowedAffinity&) = delete;
+
+  bool isNarrowed() const { return !before_.empty(); }
+
+ private:
+  std::vector<unsigned long> before_;  // the kernel's set; empty: nothing to restore
+};
 
 }  // namespace tutti

@@ -111,6 +111,9 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_TRACE_EVENTS", kInteger, "", "32768", "1024..16777216",
      "How many events a rank keeps for its trace, each 120 bytes; the newest overwrite the "
      "oldest."},
+    {"NCCL_IGNORE_CPU_AFFINITY", kInteger, "", "0", "0..1",
+     "A GPU rank makes its host memory on CPUs near its GPU, of those that its thread may run on. "
+     "1: of all of them."},
     {"NCCL_NVTX_DISABLE", kInteger, "", "0", "0..1",
      "1: no NVTX ranges around calls, which tools such as Nsight Systems show."},
     {"TUTTI_GPU_WAIT_MS", kInteger, "ms", "0", "0..86400000",
@@ -390,8 +393,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_RAS_TIMEOUT_FACTOR", "its patience", kNoService),
     idle("NCCL_PROXY_APPEND_BATCH_SIZE", "operations taken at once", kNoPool),
     idle("NCCL_PROGRESS_APPENDOP_FREQ", "how often new operations are looked for", kNoPool),
-    idle("NCCL_IGNORE_CPU_AFFINITY", "threads may run on any core",
-         "threads keep the affinity they are given"),
     idle("NCCL_IGNORE_DISABLED_P2P", "no complaint about disabled access", kNoGpu),
     idle("NCCL_IGNORE_NET_MISMATCH", "networks may differ between ranks", kNoNetwork),
     idle("NCCL_IGNORE_COLLNET_MISMATCH", "the same for in-network reduction", kNoNetwork),

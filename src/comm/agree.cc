@@ -6,6 +6,8 @@
 
 #include "base/char_field.h"
 #include "base/log.h"
+#include "base/proc_files.h"
+#include "base/settings.h"
 #include "comm/communicator.h"
 #include "comm/crowding.h"
 #include "comm/hash.h"
@@ -168,6 +170,28 @@ std::string obstacleToPeers(const std::vector<InitRecord>& records) {
       return fmt::format("NCCL_P2P_DISABLE=1 on rank {}", record.peer.rank);
   }
   return {};
+}
+
+// What streams of ranks that share a GPU wait on: a queue for each rank's stream, its own and two
+// for copies. The driver gives a process eight by itself, and 32 at most.
+constexpr int32_t kQueuesOfRank = 4;
+constexpr int32_t kMostQueues = 32;
+
+void warnOfFewQueues(Process& process, const std::vector<InitRecord>& records,
+                     const InitRecord& own) {
+  const auto sharers =
+      static_cast<int32_t>(std::ranges::count(records, own.gpuHash, &InitRecord::gpuHash));
+  if (sharers < 2) return;
+  const int32_t wanted = std::min(kMostQueues, kQueuesOfRank * sharers);
+  const std::optional<std::string> set = environmentVariable("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (set && numberOf<int32_t>(*set).value_or(0) >= wanted) return;
+  if (!process.isFirstToWarnOfQueues()) return;
+  log::warn(
+      "{} ranks share the GPU of rank {}, and CUDA_DEVICE_MAX_CONNECTIONS is {}: a rank's stream "
+      "may "
+      "wait behind another's in one hardware queue, for good; set it to {} before the program "
+      "starts, as tutti run does",
+      sharers, own.peer.rank, set ? *set : "not set", kMostQueues);
 }
 
 std::vector<RankCpus> cpusOf(const std::vector<InitRecord>& records) {
@@ -342,6 +366,7 @@ Status Communicator::agree() {
   if (!tuning.ok()) return tuning.takeStatus();
   TUTTI_TRY(checkPeers(records, own));
   if (own.gpuHash != 0) {
+    warnOfFewQueues(process_, records, own);
     noPeersReason_ = obstacleToPeers(records);
     gpuLimits_ = limitsOf(records);
     stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;

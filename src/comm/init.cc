@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <new>
 
+#include "base/affinity.h"
 #include "base/char_field.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/version.h"
 #include "comm/communicator.h"
+#include "comm/gpu_cpus.h"
 #include "comm/graphs.h"
-#include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
 #include "device/accelerator.h"
@@ -166,6 +167,11 @@ Status Communicator::prepareToRun() {
                          .recorders = process_.recorders(),
                          .name = name().empty() ? bootstrap::jobName(id_.job) : name()}));
   if (device_.accelerator() == nullptr) return prepareHost(std::move(recorder));
+  const NarrowedAffinity nearGpu(cpusNear(device_.accelerator()->busId()),
+                                 process_.settings().integer("NCCL_IGNORE_CPU_AFFINITY") != 0);
+  if (nearGpu.isNarrowed())
+    log::info(log::Subsystem::kInit, "rank {}: host memory is made on CPUs near GPU {}",
+              index(rank()), device_.accelerator()->busId());
   std::unique_ptr<channel::PeerSegments> segments;
   if (noPeersReason_.empty()) {
     TUTTI_TRY_ASSIGN(segments, shareSegments());

@@ -2,6 +2,7 @@
 // threads may still run library code while the process ends, in any order.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -62,6 +63,10 @@ class Process {
   launch::GpuWatcher& gpuWatcher() { return gpuWatcher_; }
   LinkRegister& links() { return links_; }
   Clock& clock() { return steadyClock(); }
+  // True once: for a warning that one rank of the process is enough for.
+  bool isFirstToWarnOfQueues() {
+    return !hasWarnedOfQueues_.exchange(true, std::memory_order_relaxed);
+  }
   // A random number at an address that peers try to read from outside.
   const uint64_t& probeWord() const { return probeWord_; }
 
@@ -88,6 +93,8 @@ class Process {
   bootstrap::HandoffToken relayToken_{};
   UniqueMapping ownPage_;  // whose first byte is 1; the kernel gives a forked child zeros instead
   std::unique_ptr<device::Device> hostDevice_;
+
+  std::atomic<bool> hasWarnedOfQueues_{false};  // any thread; orders nothing else
 
   std::mutex gpuMutex_;                                      // guards gpus_
   std::map<int32_t, std::unique_ptr<device::Device>> gpus_;  // by number, opened at first use

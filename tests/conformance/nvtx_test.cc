@@ -111,6 +111,9 @@ std::vector<std::string> expectedRanges(int rank, int count) {
   const std::string childRank = std::to_string(count - 1 - rank);
   const std::string child = "{NCCL communicator ID=B|Rank=" + childRank +
                             "|No. of ranks=" + std::to_string(count) + "|CUDA device=0";
+  const std::string nobody =
+      "ncclSend [tutti transfer] {NCCL communicator ID=0|Rank=0|No. of ranks=0|CUDA device=0|" +
+      std::string("Message size [bytes]=4|Count=1|Data type=float32|Peer rank=0}");
   return {
       "ncclCommInitRank" + comm,
       call("ncclAllReduce", "reduction",
@@ -138,8 +141,7 @@ std::vector<std::string> expectedRanges(int rank, int count) {
       "ncclRedOpDestroy" + comm,
       call("ncclBroadcast", "rooted collective", "4|Count=1|Data type=float32|Root=99"),
       call("ncclAllGather", "collective", "0|Count=2|Data type=12"),
-      "ncclSend [tutti transfer] {NCCL communicator ID=0|Rank=0|No. of ranks=0|CUDA "
-      "device=0|Message size [bytes]=4|Count=1|Data type=float32|Peer rank=0}",
+      nobody,
       "ncclCommSplit" + comm,
       "ncclAllReduce [tutti reduction] " + child +
           "|Message size [bytes]=4|Count=1|Data type=float32|Reduction operation=Sum}",

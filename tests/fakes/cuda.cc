@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -19,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "kernels/gpu_catalog.h"
 #include "kernels/kernels.h"
 #include "wire/gpu_fold.h"
@@ -262,7 +264,18 @@ FAKE_CUDA cuMemFree_v2(Pointer address) {
   std::free(reinterpret_cast<void*>(address));
   return kSuccess;
 }
+// Where FAKE_CUDA_AFFINITY_FILE is set: on which CPUs host memory is made, a line a block.
+void noteAffinity() {
+  const char* path = std::getenv("FAKE_CUDA_AFFINITY_FILE");
+  std::FILE* file = path == nullptr ? nullptr : std::fopen(path, "ae");
+  if (file == nullptr) return;
+  for (const int32_t cpu : tutti::affinityCpus()) std::fprintf(file, "%d ", cpu);
+  std::fprintf(file, "\n");
+  std::fclose(file);
+}
+
 FAKE_CUDA cuMemHostAlloc(void** block, size_t bytes, unsigned) {
+  noteAffinity();
   *block = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   const std::lock_guard lock(memory().mutex);
   memory().pinned[reinterpret_cast<Pointer>(*block)] = bytes;

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Compiles every GPU kernel source as the build does, for one architecture and one element type, where there is an nvcc:
+CMake's, the environment's, or that of build/cuda-toolkit (scripts/install-deps.sh test). Needs no GPU and no driver.
+
+Usage: compile_check.py SOURCE_FOLDER HOST_COMPILER [NVCC]. Exit 0: all compile; 1: one does not; 77: there is no nvcc.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIP = 77
+ARCHITECTURE = "90"
+ELEMENT = "kBfloat16"  # converted, folded in fp32 and rounded: the most code of all types
+LIMIT = 500  # seconds a source, for a machine under load; each takes 2 to 20
+
+
+def find_nvcc(source, given):
+    """The first that runs. A toolkit that is installed goes before the wheels."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    candidates = [given, os.environ.get("CUDACXX"), "nvcc", *[f"{home}/bin/nvcc" for home in homes if home]]
+    candidates += sorted(source.glob("build/cuda-toolkit/nvidia/*/bin/nvcc"))
+    for candidate in candidates:
+        found = shutil.which(str(candidate)) if candidate else None
+        if found is None:
+            continue
+        version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+        release = re.search(r"release (\d+)\.", version.stdout)
+        if version.returncode == 0 and release and int(release[1]) >= 13:
+            return found, version.stdout.strip().splitlines()[-1]
+    return None, None
+
+
+def compile_one(nvcc, host, source, kernel, element):
+    """What the compiler said, or nothing when all is well."""
+    folder = source / "src/kernels/cuda"
+    with tempfile.TemporaryDirectory() as scratch:
+        image = pathlib.Path(scratch, "image.fatbin")
+        command = [nvcc, "-ccbin", host, "-std=c++20", "-O3", "--fatbin", "--expt-relaxed-constexpr", f"-I{source / 'src'}",
+                   f"-gencode=arch=compute_{ARCHITECTURE},code=sm_{ARCHITECTURE}", str(folder / kernel), "-o", str(image)]
+        if element:
+            command.append(f"-DTUTTI_ELEMENT={ELEMENT}")
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+        except subprocess.TimeoutExpired:
+            return f"not done after {LIMIT} s"
+        if result.returncode == 0 and image.exists() and image.stat().st_size > 0:
+            return None
+        return (result.stdout + result.stderr).strip() or f"exit code {result.returncode}, and no image"
+
+
+def jobs(source):
+    """(source, whether for an element type), longest first: each once as it is, and for a type where it takes one."""
+    found = []
+    for path in sorted((source / "src/kernels/cuda").glob("*.cu")):
+        text = path.read_text()
+        takes = "TUTTI_ELEMENT" in text
+        if takes:
+            found.append((path.name, True))
+        if not takes or "ifdef TUTTI_ELEMENT" in text or "defined(TUTTI_ELEMENT)" in text:
+            found.append((path.name, False))
+    return found
+
+
+def main():
+    source, host = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    nvcc, version = find_nvcc(source, sys.argv[3] if len(sys.argv) > 3 else "")
+    if nvcc is None:
+        print("skipped: no nvcc of CUDA 13 or later is installed, and scripts/install-deps.sh test got none")
+        return SKIP
+    print(f"{nvcc}: {version}")
+    wanted = jobs(source)
+    if not wanted:
+        print("there are no kernels to compile")
+        return 1
+    problems = 0
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(2, len(os.sched_getaffinity(0))))) as pool:
+        results = [(job, pool.submit(compile_one, nvcc, host, source, *job)) for job in wanted]
+        for (kernel, element), result in results:
+            name = f"{kernel} for {ELEMENT}" if element else kernel
+            said = result.result()
+            print(f"{name}: {'compiles' if said is None else 'does not compile'}", flush=True)
+            if said is not None:
+                print(said)
+                problems += 1
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -174,6 +174,8 @@ Result<device::Device*> Process::chooseDevice(std::optional<int32_t> gpu) {
   if (wanted == "host") return hostDevice_.get();
   const Result<int32_t> count = usableGpus(wanted == "cuda");
   if (!count.ok()) {
+    // A driver that is there and fails: a program for GPUs is not to go on as one for CPUs.
+    if (count.status().code() == Code::kUnhandledCudaError) return count.status().clone();
     if (wanted != "cuda") return hostDevice_.get();
     return invalidUsage("TUTTI_DEVICE=cuda, but {}: set it to auto or host for CPU ranks",
                         count.status().message());

@@ -128,7 +128,7 @@ GpuLauncher::~GpuLauncher() {
   parts_.recorder->setLife(observe::Life::kDestroyed);
   parts_.accelerator.destroyEvent(probe_);
   parts_.accelerator.destroyStream(ownStream_);
-  if (!order_.hasCaptured()) return;
+  if (!order_.hasCaptured() && !hasStrays_) return;
   // A graph may still hold our launches. It finds the abort word raised and does nothing, for which
   // the word and the segments must stay: for good, since nobody tells when a graph is gone.
   abort();
@@ -167,6 +167,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
     failure_ = status.clone();
     hasFailed_.store(true, std::memory_order_release);
     abort();
+    noteStrays(stream, capture);
     return status;
   }
   return order_.join(calls, stream, capture);
@@ -212,6 +213,16 @@ Status GpuLauncher::noteEnd(void* stream, const device::Capture& capture) {
     probed_ = last_;
   }
   return order_.end(stream, capture);
+}
+
+// What of a failed group is on the stream uses our memory until it ends; where that cannot be told,
+// for good.
+void GpuLauncher::noteStrays(void* stream, const device::Capture& capture) {
+  if (!order_.end(stream, capture).ok()) {
+    hasStrays_ = true;
+  } else if (!capture.isActive) {
+    last_.launch = ++launched_;
+  }
 }
 
 Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoice& choice) {

@@ -113,6 +113,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
   Status noteEnd(void* stream, const device::Capture& capture);
+  void noteStrays(void* stream, const device::Capture& capture);
 
   Status faultOfKernels();
   Pending findPending();
@@ -147,6 +148,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   uint64_t ended_ = 0;  // recorder entries marked as done
   uint64_t collectiveSequence_ = 0;
   bool hasPolled_ = false;  // for buffers, in the launch at hand
+  bool hasStrays_ = false;  // on a stream, and nothing tells when they end
   Status failure_;
 
   std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set

@@ -118,7 +118,7 @@ Status StagedLauncher::makeGpuSlots(StagingCutter::Layout layout) {
 StagedLauncher::~StagedLauncher() {
   if (bridge_ == nullptr) return;
   bridge_->close();
-  if (!order_.hasCaptured()) return;
+  if (!order_.hasCaptured() && !hasStrays_) return;
   parts_.accelerator.keepForGood(std::move(bridge_));
   parts_.accelerator.keepForGood(std::move(lines_));
   parts_.accelerator.keepForGood(std::move(memory_));
@@ -138,6 +138,12 @@ Status StagedLauncher::launch(std::span<const StreamCall> calls) {
   if (!status.ok()) {
     // Some of the group may run, and the peers count on the rest.
     hasOpen_ = false;
+    // What is on the stream uses our memory until it ends; where that cannot be told, for good.
+    if (!order_.end(stream, capture).ok()) {
+      hasStrays_ = true;
+    } else if (!capture.isActive) {
+      isBusy_ = true;
+    }
     fail(status);
     return status;
   }

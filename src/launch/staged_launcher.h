@@ -135,7 +135,8 @@ class StagedLauncher final : public StreamRunner {
   StreamOrder order_;
   std::unique_ptr<StagingCutter> cutter_, gpuCutter_;  // the latter where there are such slots
   std::vector<StreamCall> pinnedCalls_, gpuCalls_;     // of the group at hand
-  bool isBusy_ = false;  // something outside of captures may still run
+  bool isBusy_ = false;     // something outside of captures may still run
+  bool hasStrays_ = false;  // on a stream, and nothing tells when they end
   // The round whose end is not on the stream yet.
   bool hasOpen_ = false;
   size_t openSlot_ = 0;

@@ -122,7 +122,12 @@ Outcome RootClient::tryOnce() {
 }
 
 Outcome RootClient::connect() {
-  Connecting connecting = startConnect(call_.address);
+  SocketAddress address = call_.address;
+  // An id has the scope of the host that made it; here that of the interface we listen at counts.
+  // What NCCL_COMM_ID says was read on this host.
+  const uint32_t own = call_.report.contact.address.scope();
+  if (!call_.isReusable && address.isLinkLocal() && own != 0) address = address.withScope(own);
+  Connecting connecting = startConnect(address);
   lastErrno_ = connecting.errnoValue;
   if (!connecting.fd) return Outcome::kNobody;
   fd_ = std::move(connecting.fd);

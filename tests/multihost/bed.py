@@ -45,11 +45,14 @@ class Host:
                 break
             time.sleep(0.01)
         self.prefix = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
+        self.inside("ip", "link", "set", "lo", "up")
+        self.plug_in()
+
+    def plug_in(self):
         run("ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", str(self.holder.pid))
         run("ip", "link", "set", self.port, "master", "wires", "up")
-        self.inside("ip", "link", "set", "lo", "up")
         self.inside("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
-        self.inside("ip", "-6", "addr", "add", f"fd77::{number + 1}/64", "dev", "eth0", "nodad")
+        self.inside("ip", "-6", "addr", "add", f"fd77::{self.number + 1}/64", "dev", "eth0", "nodad")
         self.set_up("eth0")
 
     @property

@@ -6,12 +6,18 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
 
 import bed  # noqa: E402
-from harness import LIMIT, REMOTE, SYSTEM, USAGE, FaultCase  # noqa: E402, F401
+from harness import LIMIT, RANK, REMOTE, SYSTEM, USAGE, FaultCase  # noqa: E402, F401
 
 # The time-out of faults, in seconds. Where processes queue for CPUs, a rank that is silent for a second may just have had
 # no turn.
 T = min(4.0, max(1.0, os.getloadavg()[0] / os.cpu_count()))
 BOUND = T + 4  # T, and a margin for a loaded machine: what is cut or frozen is noticed by the clock alone
+
+
+def between(guilty):
+    """Of errors that name a pair of ranks, of which this is one: "rank 2 (...) ... while rank 0 waited for it"."""
+    other = rf"rank (?!{guilty}\b)\d+"
+    return rf"rank {guilty} \(.*\).*\b{other}\b|{other} \(.*\).*\brank {guilty}\b"
 
 
 class HostCase(FaultCase):

@@ -76,6 +76,16 @@ Result<std::vector<bootstrap::SocketAddress>> addressesOf(const Layout& layout) 
   return addresses;
 }
 
+// A link-local address means something together with an interface of the host that connects: ours
+// that is in the same place as the peer's.
+void placeHere(std::vector<bootstrap::SocketAddress>& addresses,
+               const std::vector<bootstrap::Interface>& own) {
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (addresses[i].isLinkLocal())
+      addresses[i] = addresses[i].withScope(own[i % own.size()].address.scope());
+  }
+}
+
 // A connection says in its number whose it is: the link's number, of which the lowest bits are left
 // out, how many the link has, and which of them this is.
 constexpr uint64_t kStreamBits = 6;
@@ -292,13 +302,17 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
                                                             std::chrono::milliseconds timeout) {
   Layout layout;
   std::memcpy(&layout, contact.data(), sizeof layout);
-  TUTTI_TRY_ASSIGN(const std::vector<bootstrap::SocketAddress> addresses, addressesOf(layout));
+  TUTTI_TRY_ASSIGN(std::vector<bootstrap::SocketAddress> addresses, addressesOf(layout));
   TUTTI_TRY_ASSIGN(const Cipher cipher, chooseCipher(layout.ciphers, caller));
   size_t count = 1;
   size_t mbitPerSocket = 0;
   {
     std::lock_guard lock(mutex_);
     TUTTI_TRY(startService());
+    if (std::ranges::any_of(addresses, &bootstrap::SocketAddress::isLinkLocal)) {
+      TUTTI_TRY(chooseWays());
+      placeHere(addresses, interfaces_);
+    }
     if (!caller.isControl) {
       TUTTI_TRY(chooseWays());
       count = std::max<size_t>(layout.sockets, spread_.sockets);

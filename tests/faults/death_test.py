@@ -2,24 +2,35 @@
 
 import itertools
 import os
+import re
+import subprocess
 import time
 import unittest
 
-from harness import BOUND, REMOTE, FaultCase
+from harness import BOUND, LIMIT, REMOTE, TUTTI, FaultCase
 
-# Each algorithm once, with a collective that has it.
-ALGORITHMS = [
-    ("loop:allreduce:64", "oneshot"),
-    ("loop:allreduce:20000", "twoshot"),
-    ("loop:allreduce:20000", "ring"),
-    ("loop:allreduce:20000", "tree"),
-    ("loop:allreduce:64", "doubling"),
-    ("loop:allgather:64", "pat"),
-    ("loop:reducescatter:64", "direct"),
-    ("loop:broadcast:20000:0", "ring"),
-    ("loop:reduce:20000:0", "tree"),
-    ("loop:alltoall:5000", ""),
-]
+# What calls each collective; a root where there is one.
+CALLS = {
+    "all_reduce": "allreduce:{}",
+    "all_gather": "allgather:{}",
+    "reduce_scatter": "reducescatter:{}",
+    "broadcast": "broadcast:{}:0",
+    "reduce": "reduce:{}:0",
+    "alltoall": "alltoall:{}",
+    "gather": "gather:{}:0",
+    "scatter": "scatter:{}:0",
+    "sendrecv": "sendrecv:{}",
+}
+COUNTS = (8, 30000)  # of elements: in the line that tells of them, and in many slots
+BETWEEN_HOSTS = ("hierarchical", "rail")  # of four ranks on two
+IN_THE_NETWORK = ("collnetchain", "collnetdirect")  # with its plug-ins: tests/conformance/collnet_test.cc
+
+
+def algorithms(collective):
+    """All that the library has for it: one that comes is tested, too."""
+    refused = subprocess.run([TUTTI, "explain", collective, "--algorithm", "none"], capture_output=True, text=True, timeout=LIMIT)
+    names = re.search(r"there are: (.*)", refused.stderr)[1].split()
+    return [name for name in names if name not in IN_THE_NETWORK]
 
 
 class Death(FaultCase):
@@ -54,13 +65,31 @@ class Death(FaultCase):
         self.expect_success([ranks[0]], "destroy")
 
     def test_in_each_algorithm(self):
-        for loop, algorithm in ALGORITHMS:
-            with self.subTest(loop=loop, algorithm=algorithm):
-                ranks = self.launch(loop, loop, loop, NCCL_ALGO=algorithm)
-                self.wait_until_underway(ranks)
-                killed = time.monotonic()
-                ranks[1].child.kill()
-                self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* died while rank", killed)
+        if not TUTTI:
+            self.skipTest("no tutti command to name them")
+        tried = 0
+        for collective, call in CALLS.items():
+            for algorithm, count in itertools.product(algorithms(collective), COUNTS):
+                with self.subTest(collective=collective, algorithm=algorithm, count=count):
+                    name = call.split(":")[0]
+                    settings = {} if name == "sendrecv" else {"NCCL_ALGO": f"{name}:{algorithm}"}
+                    self.die_in(call.format(count), algorithm in BETWEEN_HOSTS, settings)
+                    tried += 1
+        self.assertGreater(tried, 40)
+
+    def die_in(self, call, has_two_hosts, settings):
+        steps = f"loop:{call} shrink:1:abort allreduce:1000 destroy"
+        hosts = [{"NCCL_HOSTID": "one"}, {"NCCL_HOSTID": "other"}] * 2 if has_two_hosts else ()
+        ranks = self.launch(steps, f"loop:{call}", steps, steps, each=hosts, **settings)
+        self.wait_until_underway(ranks)
+        killed = time.monotonic()
+        ranks[1].child.kill()
+        survivors = [ranks[0], *ranks[2:]]
+        self.expect(survivors, "loop", REMOTE, r"rank 1 \(.*\) (died|ended, or the way to its host failed,) while rank", killed)
+        for rank in survivors:
+            self.assertNotIn("NCCL_ALGO", rank.log)  # it is known
+        for step in ("shrink", "allreduce", "destroy"):
+            self.expect_success(survivors, step)
 
     def test_at_every_step_of_init(self):
         self.die_at_every_step(victim=1, pattern=r"rank 1\b")

@@ -9,7 +9,8 @@
 //
 // Calls:
 //   init[:nonblocking]   allreduce:COUNT[:float|int[:sum|max]]   broadcast:COUNT:ROOT
-//   allgather|reducescatter|alltoall:COUNT   reduce:COUNT:ROOT   send|recv:PEER:COUNT
+//   allgather|reducescatter|alltoall:COUNT   reduce|gather|scatter:COUNT:ROOT
+//   send|recv:PEER:COUNT   sendrecv:COUNT (to the next rank, from the one before)
 //   loop[:CALL...]       the call (an all-reduce of 64) until it fails
 //   times:N:CALL...      the call N times
 //   solo                 a communicator of this process alone, used and destroyed
@@ -341,13 +342,29 @@ class Rank {
     }
     if (verb == "alltoall")
       return ncclAlltoAll(input(all), output(all), count, ncclFloat, comm_, nullptr);
+    if (verb == "sendrecv") return sendAround(count);
     const int root = std::stoi(step.at(2));
+    if (verb == "gather")
+      return ncclGather(input(count), output(all), count, ncclFloat, root, comm_, nullptr);
+    if (verb == "scatter")
+      return ncclScatter(input(all), output(count), count, ncclFloat, root, comm_, nullptr);
     if (verb == "reduce")
       return ncclReduce(input(count), output(count), count, ncclFloat, ncclSum, root, comm_,
                         nullptr);
     if (verb == "broadcast")
       return ncclBroadcast(input(count), output(count), count, ncclFloat, root, comm_, nullptr);
     throw std::invalid_argument("no step is called " + verb);
+  }
+
+  ncclResult_t sendAround(size_t count) {
+    const float* sent = input(count);
+    float* received = output(count);
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    static_cast<void>(ncclSend(sent, count, ncclFloat, (rank_ + 1) % count_, comm_, nullptr));
+    static_cast<void>(
+        ncclRecv(received, count, ncclFloat, (rank_ + count_ - 1) % count_, comm_, nullptr));
+    return ncclGroupEnd();  // with the first error of the two
   }
 
   // The only one whose result is looked at: it shows that the communicator is well.

@@ -12,6 +12,7 @@
 #include "api/abi.h"
 #include "api/communicator_handles.h"
 #include "api/config.h"
+#include "api/last_error.h"
 #include "comm/hash.h"
 #include "comm/process.h"
 #include "group/group.h"
@@ -302,7 +303,10 @@ TUTTI_WEAK_TWIN(ncclCommAbort);
 TUTTI_EXPORT ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   return abiCommCall("ncclCommGetAsyncError", comm, [&](const auto& communicator) -> Status {
     TUTTI_TRY(checkPointer(asyncError, "asyncError"));
-    *asyncError = static_cast<ncclResult_t>(communicator->asyncError());
+    const Code code = communicator->asyncError();
+    *asyncError = static_cast<ncclResult_t>(code);
+    if (code != Code::kOk && code != Code::kInProgress)
+      setThreadErrorText(communicator->lastError());
     return {};
   });
 }

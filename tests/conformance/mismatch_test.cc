@@ -123,6 +123,7 @@ void expectATable(int rankCount, int other, const Call& call, const Call& differ
     ncclResult_t pending = ncclSuccess;
     EXPECT_NCCL(ncclCommGetAsyncError(comm, &pending));
     EXPECT_EQ(pending, ncclInvalidUsage);
+    EXPECT_THAT(ncclGetLastError(comm), ContainsRegex("the ranks call different things"));
   });
 }
 
@@ -164,6 +165,26 @@ TEST(Mismatch, OfManyRanksAndLongVectors) {
       expectATable(rankCount, 0, call, different);
     }
   }
+}
+
+// A rank that only asks has the text, too.
+TEST(Mismatch, IsToldToWhomPolls) {
+  std::barrier<> haveFailed(3);
+  runRanks(3, [&](int rank, ncclComm_t comm) {
+    Buffers buffers(3, 8);
+    EXPECT_NCCL(buffers.run({}, comm));
+    if (rank > 0) {
+      const ncclResult_t result = buffers.run({.count = rank == 1 ? size_t{8} : size_t{7}}, comm);
+      EXPECT_EQ(result, ncclInvalidUsage);
+    }
+    haveFailed.arrive_and_wait();
+    if (rank > 0) return;
+    ncclResult_t pending = ncclSuccess;
+    EXPECT_NCCL(ncclCommGetAsyncError(comm, &pending));
+    EXPECT_EQ(pending, ncclInvalidUsage);
+    for (const ncclComm_t asked : {comm, ncclComm_t{nullptr}})
+      EXPECT_THAT(ncclGetLastError(asked), ContainsRegex("\n +2  AllReduce +7 ")) << asked;
+  });
 }
 
 // Neither of them receives, so no message tells: what they called is compared at the end.

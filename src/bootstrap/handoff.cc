@@ -133,6 +133,7 @@ struct Handoff::Impl {
     HandoffToken token{};
     UniqueFd fd;
     int takesLeft = 0;
+    std::optional<Instant> end;
   };
   struct Connection {
     UniqueFd fd;
@@ -190,7 +191,12 @@ Status Handoff::Impl::start() {
   }
   TUTTI_TRY_ASSIGN(poller, Poller::open());
   TUTTI_TRY(poller->add(fd.get(), kListenerKey, Interest::kRead));
-  TUTTI_TRY_ASSIGN(thread, startThread("tutti-handoff", [this] { serve(); }));
+  Result<std::thread> started = startThread("tutti-handoff", [this] { serve(); });
+  if (!started.ok()) {
+    poller.reset();
+    return started.takeStatus();
+  }
+  thread = std::move(*started);
   listener = std::move(fd);
   socketName = wanted;
   return {};
@@ -212,6 +218,8 @@ void Handoff::Impl::serve() {
 
 bool Handoff::Impl::serveOnce(std::span<const Poller::Event> events) {
   if (isStopping) return false;
+  const Instant now = clock.now();
+  offers.remove_if([&](const Offer& offer) { return offer.end && *offer.end <= now; });
   for (const Poller::Event& event : events) {
     if (event.key == kListenerKey) {
       acceptAll();
@@ -219,7 +227,6 @@ bool Handoff::Impl::serveOnce(std::span<const Poller::Event> events) {
       advance(connections[event.key]);
     }
   }
-  const Instant now = clock.now();
   for (Connection& connection : connections) {
     if (connection.fd && connection.since + kRequestTime <= now) connection.fd.reset();
   }
@@ -299,13 +306,15 @@ std::optional<Instant> Handoff::Impl::nextTime() const {
   for (const Connection& connection : connections) {
     if (connection.fd) next = earlier(next, connection.since + kRequestTime);
   }
+  for (const Offer& offer : offers) next = earlier(next, offer.end);
   return next;
 }
 
 Handoff::Handoff(Rng& rng, Clock& clock) : impl_(std::make_unique<Impl>(rng, clock)) {}
 Handoff::~Handoff() = default;
 
-Result<HandoffToken> Handoff::offer(int fd, int maxTakes) {
+Result<HandoffToken> Handoff::offer(int fd, int maxTakes,
+                                    std::optional<std::chrono::milliseconds> lifetime) {
   if (maxTakes < 1) return invalidArgument("an offer for {} takes, wanted at least 1", maxTakes);
   std::lock_guard lock(impl_->mutex);
   TUTTI_TRY(impl_->start());
@@ -313,7 +322,10 @@ Result<HandoffToken> Handoff::offer(int fd, int maxTakes) {
   if (!copy) return systemError("dup", "memory to hand over", errno);
   HandoffToken token;
   impl_->rng.fill(token);
-  impl_->offers.push_back({token, std::move(copy), maxTakes});
+  std::optional<Instant> end;
+  if (lifetime) end = impl_->clock.now() + *lifetime;
+  impl_->offers.push_back({token, std::move(copy), maxTakes, end});
+  if (end) impl_->poller->wake();  // it may sleep for longer
   return token;
 }
 

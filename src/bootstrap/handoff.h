@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -34,9 +35,10 @@ class Handoff {
   Handoff& operator=(const Handoff&) = delete;
 
   // Registers the descriptor under a fresh random token. A duplicate of it is kept until
-  // withdraw(), or until it was taken maxTakes times (at least 1). kSystemError when the service
-  // cannot start or no descriptor is left.
-  Result<HandoffToken> offer(int fd, int maxTakes);
+  // withdraw(), until it was taken maxTakes times (at least 1), or for the lifetime, if there is
+  // one. kSystemError when the service cannot start or no descriptor is left.
+  Result<HandoffToken> offer(int fd, int maxTakes,
+                             std::optional<std::chrono::milliseconds> lifetime = {});
 
   // Forgets the offer; unknown or used-up tokens are fine.
   void withdraw(const HandoffToken& token);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/process_counts_testing.h"
 
 namespace tutti::bootstrap {
@@ -113,6 +114,20 @@ TEST(Handoff, EndsAnOfferAfterAsManyTakes) {
   EXPECT_TRUE(Handoff::take(handoff.name(), token.value(), kPatience).ok());
   const auto third = Handoff::take(handoff.name(), token.value(), kPatience);
   EXPECT_EQ(third.status().code(), Code::kRemoteError);
+}
+
+TEST(Handoff, EndsAnOfferAfterItsLifetime) {
+  ManualClock clock;
+  Handoff handoff(systemRng(), clock);
+  const UniqueFd memory = memoryWith("shared");
+  const std::string name = handoff.name();
+  const size_t descriptors = openDescriptors();
+  const auto token = handoff.offer(memory.get(), 3, std::chrono::seconds(20));
+  ASSERT_TRUE(token.ok());
+  EXPECT_TRUE(Handoff::take(name, token.value(), kPatience).ok());
+  clock.advance(std::chrono::seconds(21));
+  EXPECT_FALSE(Handoff::take(name, token.value(), kPatience).ok());
+  EXPECT_EQ(openDescriptors(), descriptors);
 }
 
 TEST(Handoff, GivesNothingForAWithdrawnOrUnknownToken) {

@@ -38,6 +38,9 @@ Communicator::Communicator(Process& process, Options options)
 
 Communicator::~Communicator() {
   if (initThread_.joinable()) initThread_.join();
+  const bool isGivenUp = state_.load(std::memory_order_acquire) == State::kFailed ||
+                         abort_.load(std::memory_order_acquire);
+  if (boardOffer_ && isGivenUp) process_.handoff().withdraw(*boardOffer_);
   if (ownStream_ != nullptr) {
     if (Status status = device_.hostStreams()->destroyStream(ownStream_); !status.ok()) {
       log::warn("rank {}: its own stream did not end: {}", index(rank()), status.message());

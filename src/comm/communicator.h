@@ -242,6 +242,7 @@ class Communicator {
   std::vector<bootstrap::UniqueId> places_;
   std::vector<bootstrap::PeerInfo> peers_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  std::optional<bootstrap::HandoffToken> boardOffer_;
   graph::MergedGraph graph_;      // over all ranks: in which order they are neighbours
   std::vector<HostMember> host_;  // the ranks of this host
   std::unique_ptr<plan::Planner> planner_;

@@ -157,15 +157,15 @@ void Communicator::showPlan() {
 
 Status Communicator::prepareToRun() {
   device_.joinRanks(ranksOnCpus_);
-  TUTTI_TRY_ASSIGN(
-      auto recorder,
-      launch::joinBoard({.bootstrap = *bootstrap_,
-                         .handoff = process_.handoff(),
-                         .peers = peers_,
-                         .abort = abort_,
-                         .timeout = process_.networkOptions().timeout,
-                         .recorders = process_.recorders(),
-                         .name = name().empty() ? bootstrap::jobName(id_.job) : name()}));
+  TUTTI_TRY_ASSIGN(auto recorder,
+                   launch::joinBoard({.bootstrap = *bootstrap_,
+                                      .handoff = process_.handoff(),
+                                      .peers = peers_,
+                                      .abort = abort_,
+                                      .timeout = process_.networkOptions().timeout,
+                                      .recorders = process_.recorders(),
+                                      .name = name().empty() ? bootstrap::jobName(id_.job) : name(),
+                                      .offer = boardOffer_}));
   if (device_.accelerator() == nullptr) return prepareHost(std::move(recorder));
   const NarrowedAffinity nearGpu(cpusNear(device_.accelerator()->busId()),
                                  process_.settings().integer("NCCL_IGNORE_CPU_AFFINITY") != 0);

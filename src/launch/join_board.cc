@@ -16,6 +16,9 @@ using observe::Board;
 
 constexpr bootstrap::Tag kBoardTag{uint64_t{0x42'4f'41'52'44} << 24};
 
+// Others wait for the offer for one of these, and for the descriptor for another.
+constexpr int kOfferTimeouts = 3;
+
 int64_t nanoseconds(std::chrono::milliseconds span) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(span).count();
 }
@@ -56,7 +59,10 @@ Result<Board> shareBoard(const BoardParts& parts, std::span<const Rank> others) 
     TUTTI_TRY(tellOthers(parts, others, {}));
     return board;
   }
-  Result<HandoffToken> token = parts.handoff.offer(board->fd(), static_cast<int>(others.size()));
+  // Who has not taken it then has died: nobody else keeps a rank waiting at this place.
+  Result<HandoffToken> token = parts.handoff.offer(board->fd(), static_cast<int>(others.size()),
+                                                   kOfferTimeouts * parts.timeout);
+  if (token.ok()) parts.offer = *token;
   TUTTI_TRY(
       tellOthers(parts, others,
                  token.ok() ? std::span<const std::byte>(*token) : std::span<const std::byte>()));

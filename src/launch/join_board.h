@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct BoardParts {
   std::chrono::milliseconds timeout;
   observe::ProcessRecorders& recorders;
   std::string name;  // of the communicator, or its job
+  // Set where the rank offers its board. An offer ends when all have taken it, or some time-outs
+  // later; who knows that nobody will take it any more withdraws it.
+  std::optional<bootstrap::HandoffToken>& offer;
 };
 
 // The rank's own page, on the board that it shares with the ranks of its host. Blocks until the

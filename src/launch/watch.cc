@@ -96,6 +96,12 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
   const int64_t since = static_cast<int64_t>(now) - idleNanoseconds;
   std::vector<WaitNote> notes(waits.begin(), waits.end());
   for (WaitNote& note : notes) note.since = since;
+  // Between two waits nobody looked: who stood still in the one before has gone on since.
+  const auto isOld = [&](const Suspect& suspect) {
+    return static_cast<int64_t>(suspect.since) < since;
+  };
+  std::erase_if(stopped_, isOld);
+  std::erase_if(silent_, isOld);
   parts_.recorder.publishWaits(notes.data(), notes.size());
 
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());

@@ -35,10 +35,11 @@ class WatchTest : public testing::Test {
   }
 
   Board open() { return Board::open(UniqueFd(::fcntl(board_.fd(), F_DUPFD_CLOEXEC, 0))).value(); }
-  Status look() {
+  Status look() { return lookAfter(kLongIdle); }
+  Status lookAfter(int64_t idleNanoseconds) {
     clock_.advance(std::chrono::milliseconds(200));
     const WaitNote wait{.peer = 1, .number = operation_};
-    return watch_.look({&wait, 1}, kLongIdle);
+    return watch_.look({&wait, 1}, idleNanoseconds);
   }
 
   Child child_;  // first: it is to have a copy of nothing
@@ -77,6 +78,18 @@ TEST_F(WatchTest, TakesNoCircleThroughAStoppedRankForOne) {
   const Status verdict = look();
   EXPECT_EQ(verdict.code(), Code::kRemoteError);
   EXPECT_THAT(std::string(verdict.message()), HasSubstr("alive, stopped"));
+}
+
+TEST_F(WatchTest, ForgetsAStopOfAWaitThatIsOver) {
+  child_.stop();
+  EXPECT_TRUE(look().ok());
+  clock_.advance(std::chrono::hours(1));  // it went on, and so did this rank
+  Status verdict;
+  int looks = 0;
+  for (; verdict.ok() && looks < 20; ++looks)
+    verdict = lookAfter(Nanoseconds(std::chrono::milliseconds(200) * (looks + 1)).count());
+  EXPECT_THAT(std::string(verdict.message()), HasSubstr("alive, stopped"));
+  EXPECT_GE(looks * std::chrono::milliseconds(200), kTimeout);
 }
 
 TEST_F(WatchTest, NamesACircleOfLivingRanks) {

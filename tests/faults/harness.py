@@ -27,6 +27,7 @@ T = 0.5  # seconds: TUTTI_TIMEOUT_MS of the ranks unless a test says otherwise
 BOUND = T + 1.5  # from the fault to the last survivor's error: T, and a margin for a loaded machine
 PATIENCES = (1, 3, 9)  # times T, of the tries of a test
 WHOLE_BOUND = 30.0  # of a test that keeps no time of its own
+NO_STEPS = ("underway", "aborted", "left")  # of the lines that fault_rank prints
 TRIED_AGAIN, SKIPPED = "tried again", "skipped"  # instead of a name, in the table
 LIMIT = 120  # seconds, for what comes at once or in T: against hanging
 SYSTEM, ARGUMENT, USAGE, REMOTE = 2, 4, 5, 6  # codes of nccl.h
@@ -63,6 +64,7 @@ class Process:
 
     def __init__(self, rank, count, steps, environment, prefix=()):
         self.rank = rank
+        self.steps = len(steps) + (not any(step.startswith("init") for step in steps))
         self.results = []
         self.log = ""
         self.arrived = threading.Condition()
@@ -119,6 +121,11 @@ class Process:
                 if left <= 0 or (self.reader and not self.reader.is_alive()):
                     raise AssertionError(f"rank {self.rank}: no result of {step}; has {self.results}; {self.log}")
                 self.arrived.wait(min(left, 0.2))
+
+    def is_done(self):
+        """All its steps are, and nobody ended it before it had looked at what it left behind."""
+        done = [result for result in list(self.results) if result[0] not in NO_STEPS]
+        return len(done) == self.steps and not self.child.poll()
 
     def end(self):
         self.child.kill()
@@ -212,12 +219,23 @@ class FaultCase(unittest.TestCase):
             own = environment | (each[rank] if each else {})
             ranks.append(Process(rank, count, steps.split(), own, prefixes[rank] if prefixes else ()))
             self.addCleanup(ranks[-1].end)
+        self.addCleanup(self.expect_nothing_left, ranks)  # before they are ended
         ids = [rank.wait_until_ready() for rank in ranks]
         for rank in ranks:
             rank.start(ids[0])
         if expect_init:
             self.expect_success(ranks, "init")
         return ranks
+
+    def expect_nothing_left(self, ranks):
+        """Of those that came to their end, whatever befell them: that is the same for all tests."""
+        for rank in ranks:
+            if rank.is_done():
+                code, _, message = rank.result("left")
+                self.assertEqual((code, message), (0, ""), f"rank {rank.rank} afterwards\n{rank.log}")
+        mine = {str(rank.child.pid) for rank in ranks}
+        left = [name for name in os.listdir("/dev/shm") if re.search("tutti|nccl", name) or mine & set(re.findall(r"\d+", name))]
+        self.assertEqual(left, [], "in /dev/shm")
 
     def wait_until_underway(self, ranks, nth=0):
         """In their loops, whose links are there: who dies before is missed by the bootstrap, in other words."""

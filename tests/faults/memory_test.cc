@@ -90,11 +90,17 @@ TEST_F(Memory, EachAllocationOfTwoRanksMayFail) {
   EXPECT_LT(usedBytes(), used + (size_t{64} << 10)) << "failed lives left memory behind";
 }
 
-TEST_F(Memory, EachAllocationOfAMeetingMayFail) { EXPECT_GT(sweep(kInjectMalloc, oneRank), 50); }
+constexpr const char* kRoots = "an id at which no rank came to meet keeps its root";
+
+TEST_F(Memory, EachAllocationOfAMeetingMayFail) {
+  allowLeftovers(kRoots);
+  EXPECT_GT(sweep(kInjectMalloc, oneRank), 50);
+}
 
 TEST_F(Memory, EachMappingMayFail) { EXPECT_GT(sweep(kInjectMmap, twoRanks), 1); }
 
 TEST_F(Memory, EachThreadMayFail) {
+  allowLeftovers(kRoots);
   EXPECT_GT(sweep(kInjectThread, twoRanks), 1);
   EXPECT_GT(sweep(kInjectThread, oneRank), 0);
 }

@@ -19,13 +19,14 @@
 //   split:COLOR:KEY   shrink:RANKS[:abort]   (RANKS as 1,2; the child takes the communicator's
 //   place, and its ranks' numbers count from there) destroy   finalize   revoke   abort
 //   abortafter:MS        from another thread; prints its own line "aborted"
+// When all steps are done, the process ends its communicators, uses one more, and prints the line
+// "left", whose message is what it then holds that it did not hold at first: nothing.
 // The process:
 //   sleep:MS   spin:MS   line (waits for a line on stdin)   crash   throw
 //   exit (without destroy)   exitlate (a destructor of a static object destroys it)
 //   limit:nofile|as|nproc|memlock|stack:N (soft)   timer:HZ (SIGALRM)   idle (SCHED_IDLE)
 //   inject:malloc|mmap|memfd|truncate|thread|death|stop|reset:N[:all]   clock:SECONDS   (see
 //   inject.h) fds   threads        how many there are, as the message
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <nccl.h>
@@ -33,6 +34,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -48,14 +50,19 @@
 #include <thread>
 #include <vector>
 
+#include "holdings.h"
 #include "inject.h"
 
 namespace {
 
+using tutti::faults::countEntries;
+using tutti::faults::Holdings;
+using tutti::faults::tooMuch;
 using Clock = std::chrono::steady_clock;
 using Step = std::vector<std::string>;
 
 constexpr int kNoSuchStep = 98;
+constexpr size_t kMostComms = 64;  // of a process, in its steps
 
 Step split(const std::string& step, char separator) {
   Step parts;
@@ -95,15 +102,6 @@ void printLine(const std::string& step, const Outcome& outcome, Clock::duration 
   std::printf("%s %d %ld %s\n", step.c_str(), outcome.code, milliseconds(spent),
               escaped(outcome.message).c_str());
   std::fflush(stdout);
-}
-
-std::string countEntries(const char* path) {
-  DIR* directory = ::opendir(path);
-  if (directory == nullptr) return "?";
-  int count = 0;
-  while (const dirent* entry = ::readdir(directory)) count += entry->d_name[0] != '.';
-  ::closedir(directory);
-  return std::to_string(count - (std::string(path).ends_with("/fd") ? 1 : 0));
 }
 
 // ---- the process
@@ -203,11 +201,11 @@ const std::map<std::string, std::function<Outcome(const Step&)>>& processSteps()
       {"idle", goIdle},
       {"fds",
        [](const Step&) {
-         return Outcome{0, countEntries("/proc/self/fd")};
+         return Outcome{0, std::to_string(countEntries("/proc/self/fd"))};
        }},
       {"threads",
        [](const Step&) {
-         return Outcome{0, countEntries("/proc/self/task")};
+         return Outcome{0, std::to_string(countEntries("/proc/self/task"))};
        }},
   };
   return steps;
@@ -217,9 +215,34 @@ const std::map<std::string, std::function<Outcome(const Step&)>>& processSteps()
 
 class Rank {
  public:
-  Rank(int rank, int count) : rank_(rank), count_(count) {}
-  ~Rank() {
+  Rank(int rank, int count) : rank_(rank), count_(count) { comms_.reserve(kMostComms); }
+
+  // Ends all communicators that are left; an error when none can be made any more.
+  ncclResult_t end() {
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    buffers_.clear();
+    for (ncclComm_t comm : comms_) {
+      ncclResult_t state = ncclSuccess;
+      const bool isWell =
+          ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess;
+      static_cast<void>(isWell ? ncclCommDestroy(comm) : ncclCommAbort(comm));
+    }
+    comms_.clear();
+    return meetItself();
+  }
+
+  // One more job of this process: what an earlier one's root has left, which waited for
+  // late-comers, is put away by the next.
+  static ncclResult_t meetItself() {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    float value = 1;
+    ncclResult_t result = ncclGetUniqueId(&id);
+    if (result == ncclSuccess) result = ncclCommInitRank(&comm, 1, id, 0);
+    if (result == ncclSuccess)
+      result = ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comm, nullptr);
+    return result == ncclSuccess ? ncclCommDestroy(comm) : result;
   }
 
   Outcome run(const std::string& text, const ncclUniqueId& id) {
@@ -242,7 +265,9 @@ class Rank {
   ncclResult_t init(const Step& step, const ncclUniqueId& id) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = step.size() > 1 ? 0 : 1;
-    return ncclCommInitRankConfig(&comm_, count_, id, rank_, &config);
+    const ncclResult_t result = ncclCommInitRankConfig(&comm_, count_, id, rank_, &config);
+    if (comm_ != nullptr) keep(comm_);
+    return result;
   }
 
   // The process itself is well: a communicator of its own works.
@@ -279,6 +304,7 @@ class Rank {
     threads_.emplace_back([this, span = spanOf(step)] {
       std::this_thread::sleep_for(span);
       const auto start = Clock::now();
+      forget(comm_);
       const Outcome outcome = outcomeOf(ncclCommAbort(comm_));
       printLine("aborted", outcome, Clock::now() - start);
     });
@@ -296,6 +322,7 @@ class Rank {
       isGrouped_ = false;
       return ncclGroupEnd();
     }
+    if (verb == "destroy" || verb == "abort") forget(comm_);
     if (verb == "destroy") return ncclCommDestroy(comm_);
     if (verb == "finalize") return ncclCommFinalize(comm_);
     if (verb == "revoke") return ncclCommRevoke(comm_, 0);
@@ -317,6 +344,7 @@ class Rank {
                               nullptr, step.size() > 2 ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT);
     }
     if (result != ncclSuccess) return result;
+    keep(child);
     comm_ = child;
     ncclCommUserRank(comm_, &rank_);
     return ncclCommCount(comm_, &count_);
@@ -381,6 +409,15 @@ class Rank {
     return isRight ? result : ncclNumResults;
   }
 
+  void keep(ncclComm_t comm) {
+    std::lock_guard lock(mutex_);
+    comms_.push_back(comm);  // allocates nothing, for a process that may not
+  }
+  void forget(ncclComm_t comm) {
+    std::lock_guard lock(mutex_);
+    std::erase(comms_, comm);
+  }
+
   // Of a group's calls, buffers live until its end.
   float* buffer(size_t count, float value) { return buffers_.emplace_back(count, value).data(); }
   const float* input(size_t count) { return buffer(count, static_cast<float>(rank_ + 1)); }
@@ -392,6 +429,8 @@ class Rank {
   bool isGrouped_ = false;
   std::deque<std::vector<float>> buffers_;
   std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::vector<ncclComm_t> comms_;  // that this process has not ended; guarded by mutex_
 };
 
 ncclUniqueId meet(int rank) {
@@ -418,22 +457,36 @@ ncclUniqueId meet(int rank) {
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const int number = std::atoi(argv[1]);
+  const Holdings before;
   const ncclUniqueId id = meet(number);
   std::vector<std::string> steps(argv + 3, argv + argc);
   bool hasInit = false;
   for (const std::string& step : steps) hasInit |= step.starts_with("init");
   if (!hasInit) steps.insert(steps.begin(), "init");
-  {
-    Rank rank(number, std::atoi(argv[2]));
-    for (const std::string& step : steps) {
-      const auto start = Clock::now();
-      try {
-        const Outcome outcome = rank.run(step, id);
-        printLine(step, outcome, Clock::now() - start);
-      } catch (const std::bad_alloc&) {  // the library lets none out, so it is one of ours
-        printLine(step, {kNoSuchStep, "this program has no memory"}, Clock::now() - start);
-      }
+  Rank rank(number, std::atoi(argv[2]));
+  const auto take = [](const std::string& step, const auto& body) {
+    const auto start = Clock::now();
+    try {
+      const Outcome outcome = body();
+      printLine(step, outcome, Clock::now() - start);
+    } catch (const std::bad_alloc&) {  // the library lets none out, so it is one of ours
+      printLine(step, {kNoSuchStep, "this program has no memory"}, Clock::now() - start);
     }
-  }
+  };
+  for (const std::string& step : steps) take(step, [&] { return rank.run(step, id); });
+  take("left", [&] {
+    ncclResult_t result = rank.end();
+    // Threads that have been joined, and connections that services close in their own time.
+    std::string text;
+    // What waits for others does so for some time-outs.
+    const char* timeoutMs = std::getenv("TUTTI_TIMEOUT_MS");
+    const auto deadline = Clock::now() + std::chrono::seconds(2) +
+                          std::chrono::milliseconds(4 * (timeoutMs ? std::atol(timeoutMs) : 0));
+    while (!(text = tooMuch(Holdings(), before)).empty() && Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (result == ncclSuccess) result = Rank::meetItself();
+    }
+    return Outcome{static_cast<int>(result), text};
+  });
   std::_Exit(0);
 }

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <thread>
+
+#include "holdings.h"
 
 namespace tutti::faults {
 namespace {
@@ -75,12 +78,39 @@ class Table : public testing::EmptyTestEventListener {
   Clock::time_point start_;
 };
 
-// googletest's, which deletes it.
-Table* const table = [] {
-  auto* made = new Table;
+// After each test the process holds what it held before, but for what it keeps for ever.
+class Leftovers : public testing::EmptyTestEventListener {
+ public:
+  void allow() { areAllowed_ = true; }
+
+  void OnTestStart(const testing::TestInfo&) override {
+    areAllowed_ = false;
+    before_ = Holdings();
+  }
+  void OnTestEnd(const testing::TestInfo& test) override {
+    if (test.result()->Failed() || test.result()->Skipped() || areAllowed_) return;
+    std::string text;
+    // Threads that have been joined may be listed for a moment yet.
+    const auto deadline = Clock::now() + std::chrono::seconds(5);
+    while (!(text = tooMuch(Holdings(), before_)).empty() && Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(text, "") << "left by " << test.name();
+  }
+
+ private:
+  Holdings before_;
+  bool areAllowed_ = false;
+};
+
+// They are googletest's, which deletes them.
+template <typename Listener>
+Listener* append() {
+  auto* made = new Listener;
   testing::UnitTest::GetInstance()->listeners().Append(made);
   return made;
-}();
+}
+Leftovers* const leftovers = append<Leftovers>();
+Table* const table = append<Table>();
 
 }  // namespace
 
@@ -88,6 +118,8 @@ void keepTime(const std::string& fault, Clock::duration took, std::chrono::milli
   EXPECT_LT(seconds(took), seconds(bound)) << fault;
   table->keep(fault, {seconds(took), seconds(bound)});
 }
+
+void allowLeftovers(const char* /*why*/) { leftovers->allow(); }
 
 void setBoundOfTest(std::chrono::seconds bound) { table->setBound(bound); }
 

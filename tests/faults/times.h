@@ -19,4 +19,7 @@ void keepTime(const std::string& fault, Clock::duration took, std::chrono::milli
 // times as much.
 void setBoundOfTest(std::chrono::seconds bound);
 
+// For a test after which the process rightly holds more than before.
+void allowLeftovers(const char* why);
+
 }  // namespace tutti::faults

@@ -123,6 +123,8 @@ def check_split(comm, rank, count):
 
 def check_process(rank, count, port):
     """cupyx.distributed, this process's GPU."""
+    # Its store is a process that is started from a method: it cannot be handed over.
+    multiprocessing.set_start_method("fork", force=True)
     from cupyx import distributed
     from cupyx.scipy import sparse
     cupy.cuda.Device(rank).use()

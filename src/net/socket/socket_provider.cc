@@ -187,7 +187,12 @@ Status SocketProvider::startService() {
   if (!poller_) {
     TUTTI_TRY_ASSIGN(poller_, bootstrap::Poller::open());
   }
-  TUTTI_TRY_ASSIGN(thread_, bootstrap::startThread("tutti-net", [this] { serve(); }));
+  Result<std::thread> started = bootstrap::startThread("tutti-net", [this] { serve(); });
+  if (!started.ok()) {
+    if (acceptors_.empty()) poller_.reset();
+    return started.takeStatus();
+  }
+  thread_ = std::move(*started);
   return {};
 }
 

@@ -1,0 +1,85 @@
+// What a process holds of its system, for tests that nothing is left when its communicators are
+// gone.
+#pragma once
+
+#include <dirent.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace tutti::faults {
+
+// -1 where it cannot be opened.
+inline int countEntries(const char* path) {
+  DIR* directory = ::opendir(path);
+  if (directory == nullptr) return -1;
+  int count = 0;
+  while (const dirent* entry = ::readdir(directory)) count += entry->d_name[0] != '.';
+  ::closedir(directory);
+  return count - (std::string(path).ends_with("/fd") ? 1 : 0);
+}
+
+inline std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline size_t occurrences(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+// What a process holds of its system.
+struct Holdings {
+  long fds = countEntries("/proc/self/fd");
+  long threads = countEntries("/proc/self/task");
+  long segments = static_cast<long>(occurrences(contents("/proc/self/maps"), "/memfd:tutti"));
+  long heapKiB = static_cast<long>(::mallinfo2().uordblks >> 10);
+  long children = countChildren();
+
+  static long countChildren() {
+    size_t count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+      count += occurrences(contents(task.path() / "children"), " ");
+    return static_cast<long>(count);
+  }
+};
+
+// What a process keeps that has had communicators of several processes, and of several hosts: a
+// thread each that serves them all, with what wakes it, what it waits with, and a socket.
+constexpr long kThreads = 2, kDescriptorsOfAThread = 3;
+constexpr long kHeapKiB = 512;
+
+// What its descriptors are of, to tell of those that should not be there.
+inline std::string descriptors() {
+  std::string text;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    text += std::filesystem::read_symlink(each.path(), gone).string() + " ";
+  }
+  return text;
+}
+
+// Nothing where this is no more than `before` and what is kept.
+inline std::string tooMuch(const Holdings& now, const Holdings& before) {
+  const long threads = now.threads - before.threads;
+  std::string text;
+  const auto compare = [&](const std::string& name, long more, long kept) {
+    if (more > kept) text += std::to_string(more) + " more " + name + "; ";
+  };
+  compare("threads", threads, kThreads);
+  const bool hasLogFile = std::getenv("NCCL_DEBUG_FILE") != nullptr;
+  compare("descriptors", now.fds - before.fds, kDescriptorsOfAThread * threads + hasLogFile);
+  if (!text.empty()) text += descriptors();
+  compare("mapped segments", now.segments - before.segments, 0);
+  compare("KiB of heap", now.heapKiB - before.heapKiB, kHeapKiB);
+  compare("children", now.children - before.children, 0);
+  return text;
+}
+
+}  // namespace tutti::faults

@@ -244,7 +244,8 @@ wire::LinkGeometry geometryOf(const std::vector<InitRecord>& records) {
   const wire::LinkGeometry geometry{.slotCount = least->geometry.slotCount,
                                     .slotBytes = least->geometry.slotBytes,
                                     .shortCount = least->geometry.shortCount};
-  return isOneHost(records) ? geometry : plan::acrossHosts(geometry);
+  return isOneHost(records) ? plan::amongRanks(geometry, records.size())
+                            : plan::acrossHosts(geometry);
 }
 
 template <size_t kSize>

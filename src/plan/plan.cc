@@ -310,6 +310,18 @@ wire::LinkGeometry linkGeometry(size_t bufferBytes) {
           .shortCount = slotBytes > wire::kShortBytes ? kShortCount : 0};
 }
 
+// Short calls go round the whole ring: all-to-all of 8 bytes took 8 MiB of shared memory a rank
+// where 64 had 32 slots a link. Links to all others stay below 2 MiB a rank, and half of that is
+// left for those of sends.
+wire::LinkGeometry amongRanks(const wire::LinkGeometry& geometry, size_t rankCount) {
+  constexpr size_t kMostShortBytes = 2_MiB;
+  wire::LinkGeometry result = geometry;
+  while (result.shortCount > result.slotCount &&
+         rankCount * result.shortCount * wire::kShortBytes > kMostShortBytes)
+    result.shortCount /= 2;
+  return result;
+}
+
 // A program moves piece after piece, so each waits for the trips of its messages, 15 us and more.
 // All-reduce of 16 MiB, 2 ranks over loopback, slots of 64 and 256 KiB: 24 and 13 ms (2 CPUs of
 // an Intel Xeon VM, busy, least of three, 2026-11-21).

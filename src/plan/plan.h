@@ -46,6 +46,8 @@ enum class Relays : uint8_t { kNever, kByPrice, kAlways };
 
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
+// Where so many ranks are on one host, each of which may have a link to all others.
+wire::LinkGeometry amongRanks(const wire::LinkGeometry& geometry, size_t rankCount);
 // Where ranks are on several hosts: longer messages, each of which costs a trip between them.
 wire::LinkGeometry acrossHosts(const wire::LinkGeometry& geometry);
 

@@ -430,5 +430,16 @@ TEST_F(RailChoice, IsTakenAtOnceWhereItIsToBeAlways) {
   EXPECT_NE(choose(shape_, agreement_).value().algorithm, "rail");
 }
 
+TEST(LinkGeometry, ShortRingsOfManyRanksAreShorter) {
+  const wire::LinkGeometry usual = linkGeometry(512_KiB);
+  for (const size_t ranks : {2, 8, 16})
+    EXPECT_EQ(amongRanks(usual, ranks).shortCount, 32u) << ranks;
+  EXPECT_EQ(amongRanks(usual, 17).shortCount, 16u);
+  EXPECT_EQ(amongRanks(usual, 64).shortCount, 8u);
+  EXPECT_EQ(amongRanks(usual, 4096).shortCount, usual.slotCount)
+      << "as many as there are long ones";
+  EXPECT_EQ(amongRanks(linkGeometry(8_KiB), 64).shortCount, 0u);
+}
+
 }  // namespace
 }  // namespace tutti::plan

@@ -1,11 +1,21 @@
 """A rank that is late, stopped or starved: waited for while it lives, given up after T when it is stopped."""
 
+import os
 import re
 import signal
 import time
 import unittest
 
 from harness import REMOTE, FaultCase
+
+
+def cpu_seconds(rank):
+    """Of all its threads, to the nanosecond."""
+    total = 0
+    for task in os.listdir(f"/proc/{rank.child.pid}/task"):
+        with open(f"/proc/{rank.child.pid}/task/{task}/schedstat") as stat:
+            total += int(stat.read().split()[0])
+    return total / 1e9
 
 
 class Delay(FaultCase):
@@ -18,7 +28,7 @@ class Delay(FaultCase):
             self.assertEqual(len(re.findall("rank 1 .* has not called AllReduce #1", rank.log)), 1, rank.log)
 
     def test_at_the_beginning_is_waited_for_and_told(self):
-        late = f"sleep:{int(self.own_T * 2500)}"
+        late = "sleep:{int(self.own_T * 2500)}"
         ranks = self.launch("init split:0:0 allreduce:8", f"{late} init {late} split:0:0 allreduce:8",
                             expect_init=False, TUTTI_INIT_TIMEOUT_MS="60000")
         for step in ("init", "split", "allreduce"):
@@ -76,6 +86,27 @@ class Oversubscription(FaultCase):
         ranks = self.launch(*["idle times:20:allreduce:1000 destroy"] * 16, timeout_ms=10000)
         self.expect_success(ranks, "times")
         self.expect_success(ranks, "destroy")
+
+
+class Idle(FaultCase):
+    """A process whose ranks are called for nothing uses less than 1 % of a CPU, whatever it did before."""
+
+    SECONDS = 2.0
+
+    def test_processes_use_no_cpu(self):
+        late = "sleep:300 times:200:allreduce:2"  # the others spin until they sleep
+        for steps, own in (("init", "init"), ("times:200:allreduce:2", "times:200:allreduce:2"), ("times:200:allreduce:2", late),
+                           ("alltoall:100000", "alltoall:100000")):
+            for count in (2, 8):
+                with self.subTest(steps=own, ranks=count):
+                    ranks = self.launch(*[steps + " line"] * (count - 1), own + " line", timeout_ms=5000)
+                    self.expect_success(ranks, steps.split(":")[0])
+                    time.sleep(0.1)
+                    before = [cpu_seconds(rank) for rank in ranks]
+                    time.sleep(self.SECONDS)
+                    for rank, used in zip(ranks, before):
+                        self.assertLessEqual(cpu_seconds(rank) - used, 0.01 * self.SECONDS)
+                        rank.say("go")
 
 
 class Signals(FaultCase):

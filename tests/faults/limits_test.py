@@ -82,6 +82,44 @@ class Limits(FaultCase):
                 self.assertLess(nth, 5000)
 
 
+def shared_kib(ranks):
+    """Of the library's segments, a rank: what is mapped by two is counted half for each."""
+    total = 0
+    for rank in ranks:
+        is_ours = False
+        with open(f"/proc/{rank.child.pid}/smaps") as lines:
+            for line in lines:
+                if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                    is_ours = "/memfd:tutti" in line
+                elif is_ours and line.startswith("Pss:"):
+                    total += int(line.split()[1])
+    return total / len(ranks)
+
+
+class SharedMemory(FaultCase):
+    """What ranks touch of it, until they use large messages: 4 MiB each, also where each has links to 63 others."""
+
+    MOST_KIB = 4 << 10
+    SHORT = [f"{call}:100" for call in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv")]
+    SHORT += [f"{call}:100:0" for call in ("broadcast", "reduce", "gather", "scatter")]
+
+    def test_of_short_calls_is_little(self):
+        for count in (2, 8, 16, 64):
+            most = 64 + 132 * count  # a ring of short messages from each other rank
+            self.measure(count, ["line"], 16)
+            for algorithm in ("ring", "oneshot", "twoshot", "tree", "doubling", "pat"):
+                self.measure(count, ["times:200:allreduce:2", "line"], most, NCCL_ALGO=f"allreduce:{algorithm}")
+            self.measure(count, [*(f"times:200:{call}" for call in self.SHORT), "line"], most + 264)
+
+    def measure(self, count, steps, most, **settings):
+        ranks = self.launch(*[" ".join(steps)] * count, timeout_ms=20000, **settings)
+        for nth in range(len(steps) - 1):
+            self.expect_success(ranks, "times", nth)
+        self.assertLess(shared_kib(ranks), min(most, self.MOST_KIB), f"KiB a rank, {count} ranks, {steps[0]} {settings}")
+        for rank in ranks:
+            rank.say("go")
+
+
 class Resources(FaultCase):
     def test_of_memory_for_the_board_cost_only_the_diagnosis(self):
         ranks = self.launch("inject:memfd:0 init allreduce:1000 destroy", "init allreduce:1000 destroy", inject=True)

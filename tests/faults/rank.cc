@@ -229,20 +229,17 @@ class Rank {
       static_cast<void>(isWell ? ncclCommDestroy(comm) : ncclCommAbort(comm));
     }
     comms_.clear();
-    return meetItself();
+    return solo();
   }
 
-  // One more job of this process: what an earlier one's root has left, which waited for
-  // late-comers, is put away by the next.
-  static ncclResult_t meetItself() {
+  // What an earlier job's root has left, which waited for late-comers, goes with the next job; one
+  // may be impossible where the test took the network away.
+  static void putAway() {
     ncclUniqueId id;
     ncclComm_t comm = nullptr;
-    float value = 1;
-    ncclResult_t result = ncclGetUniqueId(&id);
-    if (result == ncclSuccess) result = ncclCommInitRank(&comm, 1, id, 0);
-    if (result == ncclSuccess)
-      result = ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comm, nullptr);
-    return result == ncclSuccess ? ncclCommDestroy(comm) : result;
+    if (ncclGetUniqueId(&id) != ncclSuccess) return;
+    if (ncclCommInitRank(&comm, 1, id, 0) != ncclSuccess) return;
+    static_cast<void>(ncclCommDestroy(comm));
   }
 
   Outcome run(const std::string& text, const ncclUniqueId& id) {
@@ -475,7 +472,7 @@ int main(int argc, char** argv) {
   };
   for (const std::string& step : steps) take(step, [&] { return rank.run(step, id); });
   take("left", [&] {
-    ncclResult_t result = rank.end();
+    const ncclResult_t result = rank.end();
     // Threads that have been joined, and connections that services close in their own time.
     std::string text;
     // What waits for others does so for some time-outs.
@@ -484,7 +481,7 @@ int main(int argc, char** argv) {
                           std::chrono::milliseconds(4 * (timeoutMs ? std::atol(timeoutMs) : 0));
     while (!(text = tooMuch(Holdings(), before)).empty() && Clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      if (result == ncclSuccess) result = Rank::meetItself();
+      Rank::putAway();
     }
     return Outcome{static_cast<int>(result), text};
   });

@@ -45,9 +45,9 @@ class Ranks(FaultCase):
 
     def test_one_that_exits_among(self):
         for count, victim, timeout_ms in self.each_count():
-            steps = f"allreduce:8 loop shrink:{victim}:abort allreduce:1000 destroy"
-            gone, others = self.launch_one_among(count, victim, steps, "allreduce:8 line exit", timeout_ms)
-            self.expect_success([gone, *others], "allreduce:8")
+            steps = f"times:2:allreduce:64 loop shrink:{victim}:abort allreduce:1000 destroy"  # whose links are there
+            gone, others = self.launch_one_among(count, victim, steps, "times:2:allreduce:64 line exit", timeout_ms)
+            self.expect_success([gone, *others], "times")
             exited = time.monotonic()
             gone.say("go")
             self.expect_among(others, "loop", gone, "exited without ncclCommDestroy", exited)

@@ -1,10 +1,13 @@
 // Many threads, one communicator or one each; more ranks than processors; thousands of lives.
 #include <nccl.h>
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -87,6 +90,72 @@ TEST(Oversubscription, SixtyFourRanksOnOneProcessorAtIdlePriority) {
   ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &none), 0);
   sumOverSixtyFour();
   EXPECT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+// CPU time of this process in the 2 s after `work` of all ranks, which keep their communicators.
+double idleSeconds(int ranks, const std::function<void(int, ncclComm_t)>& work) {
+  const auto used = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  std::barrier done(ranks);
+  double seconds = 0;
+  conformance::runRanks(ranks, [&](int rank, ncclComm_t comm) {
+    work(rank, comm);
+    done.arrive_and_wait();
+    if (rank == 0) {
+      const double before = used();
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+      seconds = used() - before;
+    }
+    done.arrive_and_wait();
+  });
+  return seconds;
+}
+
+TEST(Idle, CommunicatorsUseNoProcessor) {
+  setBoundOfTest(std::chrono::minutes(2));  // nine times 2 s
+  const auto sum = [](int, ncclComm_t comm) {
+    for (int i = 0; i < 200; ++i) {
+      float value = 1;
+      EXPECT_NCCL(ncclAllReduce(&value, &value, 1, ncclFloat, ncclSum, comm, nullptr));
+    }
+  };
+  // The others spin until they sleep.
+  const auto sumLate = [&](int rank, ncclComm_t comm) {
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    sum(rank, comm);
+  };
+  for (const int ranks : {2, 8, 64}) {
+    for (const auto& work : {std::function<void(int, ncclComm_t)>([](int, ncclComm_t) {}),
+                             std::function<void(int, ncclComm_t)>(sum),
+                             std::function<void(int, ncclComm_t)>(sumLate)}) {
+      EXPECT_LT(idleSeconds(ranks, work), 0.01 * 2) << ranks << " ranks";
+    }
+  }
+}
+
+// Links between threads are ordinary memory.
+TEST(SharedMemory, OfShortCallsOfManyRanksIsLittle) {
+  constexpr int kRanks = 64;
+  constexpr size_t kMost = size_t{4} << 20;  // bytes a rank
+  const size_t before = residentBytes();
+  std::atomic<size_t> most{0};
+  std::barrier done(kRanks);
+  conformance::runRanks(kRanks, [&](int rank, ncclComm_t comm) {
+    std::vector<float> values(kRanks * 4, 1), others(values.size());
+    for (int i = 0; i < 200; ++i)
+      EXPECT_NCCL(ncclAlltoAll(values.data(), others.data(), 4, ncclFloat, comm, nullptr));
+    done.arrive_and_wait();
+    if (rank == 0) most = residentBytes() - before;
+    done.arrive_and_wait();
+  });
+  EXPECT_GT(most, 0u);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(most / kRanks, kMost);
+#endif
+  std::printf("%zu KiB a rank\n", most / kRanks / 1024);
 }
 
 // Over the network, in the same process: sockets, root and threads come and go each time.

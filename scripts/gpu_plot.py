@@ -11,7 +11,7 @@ import pathlib
 
 COLOURS = {"AllReduce": "#1f5fa8", "AllGather": "#d1730c", "ReduceScatter": "#2a8a3a", "Broadcast": "#b5302b",
            "Reduce": "#7a4fa3", "AlltoAll": "#7d5a42", "SendRecv": "#c2529c"}
-WIDTH, HEIGHT, MARGIN, LEGEND = 420, 250, 46, 30
+WIDTH, HEIGHT, MARGIN, LEGEND = 420, 250, 46, 50
 LEAST, MOST = 0.5, 4.0  # ratios
 
 
@@ -75,9 +75,10 @@ def main():
     for i, (name, colour) in enumerate(COLOURS.items()):
         parts.append(f'<rect x="{MARGIN + i * 112}" y="10" width="12" height="12" fill="{colour}"/>'
                      f'<text x="{MARGIN + 16 + i * 112}" y="20">{name}</text>')
+    other = "NCCL" if options.other == "nccl" else options.other
+    parts.append(f'<text x="{MARGIN}" y="40">{other}\'s time over ours: above 1, ours is faster</text>')
     for i, ((ranks, mode), lines) in enumerate(sorted(panels.items())):
-        title = f"{ranks} ranks, {mode}: {options.other}'s time over ours"
-        parts += draw_panel(title, lines, i % 2 * WIDTH, LEGEND + i // 2 * HEIGHT)
+        parts += draw_panel(f"{ranks} ranks, {mode}", lines, i % 2 * WIDTH, LEGEND + i // 2 * HEIGHT)
     pathlib.Path(options.svg).write_text("\n".join(parts + ["</svg>"]) + "\n", encoding="utf-8")
 
 

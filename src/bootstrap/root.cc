@@ -64,6 +64,7 @@ Result<Answer> Root::meet(const Report& report, const Wait& wait) {
   if (meeting_.isOver()) return meeting_.failureFor(report);
   listenLocally_ = wait.listen;
   localProcess_ = report.contact.processHash;
+  localName_ = fmt::format("rank {} ({})", report.circle.numberOf(report.rank), report.contact.who);
   meeting_.arrive(report, options_.clock->now());
   settle();
   while (!meeting_.isOver()) {
@@ -145,7 +146,9 @@ void Root::openLocalListener() {
   if (address.ok()) {
     meeting_.setAddress(localProcess_, *address);
   } else {
-    meeting_.fail(address.takeStatus());
+    // Ranks of other processes hear of it, too: whose it was.
+    const Status why = address.takeStatus();
+    meeting_.fail(Status(why.code(), fmt::format("{}: {}", localName_, why.message())));
   }
 }
 

@@ -127,6 +127,7 @@ class Root {
   std::optional<Instant> overSince_;
   std::function<Result<SocketAddress>()> listenLocally_;
   uint64_t localProcess_ = 0;
+  std::string localName_;  // of the rank that came last
   uint64_t nextKey_ = Acceptor::kFirstFreeKey;
   Connections connections_;
   std::unique_ptr<Poller> poller_;  // before the acceptor, which uses it

@@ -3,10 +3,11 @@ no leak, and the process can go on."""
 
 import os
 import re
+import subprocess
 import time
 import unittest
 
-from harness import BOUND, IS_SANITIZED, REMOTE, SYSTEM, USAGE, FaultCase
+from harness import BOUND, IS_SANITIZED, RANK, REMOTE, SYSTEM, USAGE, FaultCase
 
 WORK = "init allreduce:100 allreduce:200000"
 SKIPPED = 98  # fault_rank's: no communicator, or no memory of its own
@@ -131,6 +132,15 @@ class Resources(FaultCase):
             steps = f"limit:memlock:0 limit:stack:{stack} init times:5:allreduce:100000 destroy"
             ranks = self.launch(steps, steps, timeout_ms=5000)
             self.expect_success(ranks, "destroy")
+
+    def test_of_threads_by_the_system_end_in_an_error(self):
+        """As in a container with few: of a user that is not root, whom the limit does not bind."""
+        become = ["setpriv", "--reuid=65533", "--clear-groups", "--no-new-privs"]
+        if os.geteuid() != 0 or subprocess.run([*become, RANK], capture_output=True, check=False).returncode != 2:
+            self.skipTest("cannot run what was built here as another user")
+        ranks = self.launch("limit:nproc:1 init allreduce:1000 limit:nproc:max solo", "init allreduce:1000 solo", expect_init=False, prefixes=[become] * 2)
+        self.expect(ranks, "init", SYSTEM, r"rank 0 \(.*: start thread .*Resource temporarily unavailable", time.monotonic())
+        self.expect_success(ranks, "solo")
 
     def test_of_address_space_end_in_an_error(self):
         if IS_SANITIZED:

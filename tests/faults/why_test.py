@@ -141,6 +141,50 @@ class Why(FaultCase):
             code, text = self.why(ranks[0])
             self.assertEqual(code, 0, text)
 
+    # ---- by name
+
+    def ask_for(self, name):
+        result = subprocess.run([TUTTI, "why", name], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(result.stderr, "")
+        return result.returncode, result.stdout
+
+    def test_knows_a_communicator_by_its_name_and_no_other(self):
+        """Two hang side by side, each with a rank of its own that is missed; a third has nothing wrong."""
+        if not TUTTI:
+            self.skipTest("no tutti command")
+        name = f"hung-{os.getpid()}"
+        hung = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", timeout_ms=PATIENCE, FAULT_COMM_NAME=name)
+        other = self.launch("allreduce:8 line", "allreduce:8 line", "allreduce:8 allreduce:8", timeout_ms=PATIENCE, FAULT_COMM_NAME=name + "-other")
+        self.launch("line", "line", timeout_ms=PATIENCE, FAULT_COMM_NAME=name + "-well")
+        self.expect_success(hung + other, "allreduce")
+        for wanted, ranks in ((name, hung), (name + "-other", other)):
+            self.ask_until(lambda text: "has not called AllReduce #2" in text, ranks[-1])  # it has waited for long enough
+            code, text = self.ask_for(wanted)
+            self.assertEqual(code, 1, text)
+            self.assertIn(f"communicator {wanted}:", text)
+            self.assertEqual(len(re.findall("communicator ", text)), 1, text)
+            pids = [str(rank.child.pid) for rank in ranks]
+            self.assertTrue(all(pid in pids for pid in re.findall(r"pid (\d+)", text)), text)
+        code, text = self.ask_for(name + "-well")
+        self.assertEqual(code, 0, text)
+        self.assertIn("nothing wrong in 1 communicator", text)
+
+    def test_knows_a_job_without_a_name_by_its_own(self):
+        ranks = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", timeout_ms=PATIENCE)
+        _, text = self.ask_until(lambda text: "has not called AllReduce #2" in text, ranks[0])
+        job = re.search(r"communicator (\S+):", text)[1]
+        code, text = self.ask_for(job)
+        self.assertEqual(code, 1, text)
+        self.assertIn(f"pid {ranks[1].child.pid}", text)
+
+    def test_knows_a_name_that_nobody_has(self):
+        name = f"nobody-{os.getpid()}"
+        result = subprocess.run([TUTTI, "why", name], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(result.returncode, 3, result.stdout)
+        self.assertIn(f"no process or communicator {name}", result.stderr)
+
+    # ---- and who is not there
+
     def test_knows_a_process_that_is_not_there(self):
         ranks = self.launch("line")
         ranks[0].child.kill()

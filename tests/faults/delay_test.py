@@ -28,7 +28,7 @@ class Delay(FaultCase):
             self.assertEqual(len(re.findall("rank 1 .* has not called AllReduce #1", rank.log)), 1, rank.log)
 
     def test_at_the_beginning_is_waited_for_and_told(self):
-        late = "sleep:{int(self.own_T * 2500)}"
+        late = f"sleep:{int(self.own_T * 2500)}"
         ranks = self.launch("init split:0:0 allreduce:8", f"{late} init {late} split:0:0 allreduce:8",
                             expect_init=False, TUTTI_INIT_TIMEOUT_MS="60000")
         for step in ("init", "split", "allreduce"):

@@ -16,6 +16,7 @@ BOUND = T + 4  # T, and a margin for a loaded machine: what is cut or frozen is 
 
 class HostCase(FaultCase):
     usual_T = T
+    whole_bound = 120.0  # they make hosts, and move data over slow wires
 
     def make_hosts(self, count):
         hosts = bed.Hosts(count)

@@ -67,6 +67,7 @@ class Process:
         self.steps = len(steps) + (not any(step.startswith("init") for step in steps))
         self.results = []
         self.log = ""
+        self.log_afterwards = ""  # of the communicator that it makes after its steps
         self.arrived = threading.Condition()
         self.child = subprocess.Popen(
             [*prefix, RANK, str(rank), str(count), *steps],
@@ -102,6 +103,9 @@ class Process:
     def read(self):
         for line in self.child.stdout:
             match = re.match(r"([a-z][\w:,.-]*) (\d+) (\d+) (.*)", line)
+            if match is None and self.has_done_all():
+                self.log_afterwards += line
+                continue
             if match is None:
                 self.log += line
                 continue
@@ -122,10 +126,12 @@ class Process:
                     raise AssertionError(f"rank {self.rank}: no result of {step}; has {self.results}; {self.log}")
                 self.arrived.wait(min(left, 0.2))
 
+    def has_done_all(self):
+        return sum(result[0] not in NO_STEPS for result in list(self.results)) == self.steps
+
     def is_done(self):
         """All its steps are, and nobody ended it before it had looked at what it left behind."""
-        done = [result for result in list(self.results) if result[0] not in NO_STEPS]
-        return len(done) == self.steps and not self.child.poll()
+        return self.has_done_all() and not self.child.poll()
 
     def end(self):
         self.child.kill()
@@ -236,7 +242,7 @@ class FaultCase(unittest.TestCase):
         for rank in ranks:
             if rank.is_done():
                 code, _, message = rank.result("left")
-                self.assertEqual((code, message), (0, ""), f"rank {rank.rank} afterwards\n{rank.log}")
+                self.assertEqual((code, message), (0, ""), f"rank {rank.rank} afterwards\n{rank.log}{rank.log_afterwards}")
         # Others use this folder, too. Names of ours would have the number of a process.
         mine = {str(rank.child.pid) for rank in ranks}
         left = [name for name in os.listdir("/dev/shm") if mine & set(re.findall(r"\d+", name))]

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <malloc.h>
+#include <net/if.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -50,9 +51,10 @@ struct Holdings {
   }
 };
 
-// What a process keeps that has had communicators of several processes, and of several hosts: a
-// thread each that serves them all, with what wakes it, what it waits with, and a socket.
-constexpr long kThreads = 2, kDescriptorsOfAThread = 3;
+// What a process keeps that has had communicators of several processes: a thread each that hands
+// memory over, serves connections between hosts, and relays what others send there; with what wakes
+// it, what it waits with, and a socket, of which the second has one on each interface.
+constexpr long kThreads = 3, kDescriptorsOfAThread = 3;
 constexpr long kHeapKiB = 512;
 
 // What its descriptors are of, to tell of those that should not be there.
@@ -65,6 +67,14 @@ inline std::string descriptors() {
   return text;
 }
 
+inline long countInterfaces() {
+  struct if_nameindex* names = ::if_nameindex();
+  long count = 0;
+  while (names != nullptr && names[count].if_index != 0) ++count;
+  if (names != nullptr) ::if_freenameindex(names);
+  return count;
+}
+
 // Nothing where this is no more than `before` and what is kept.
 inline std::string tooMuch(const Holdings& now, const Holdings& before) {
   const long threads = now.threads - before.threads;
@@ -73,8 +83,10 @@ inline std::string tooMuch(const Holdings& now, const Holdings& before) {
     if (more > kept) text += std::to_string(more) + " more " + name + "; ";
   };
   compare("threads", threads, kThreads);
-  const bool hasLogFile = std::getenv("NCCL_DEBUG_FILE") != nullptr;
-  compare("descriptors", now.fds - before.fds, kDescriptorsOfAThread * threads + hasLogFile);
+  long kept = kDescriptorsOfAThread * threads;
+  if (threads > 1) kept += countInterfaces() - 1;
+  if (std::getenv("NCCL_DEBUG_FILE") != nullptr) ++kept;
+  compare("descriptors", now.fds - before.fds, kept);
   if (!text.empty()) text += descriptors();
   compare("mapped segments", now.segments - before.segments, 0);
   compare("KiB of heap", now.heapKiB - before.heapKiB, kHeapKiB);

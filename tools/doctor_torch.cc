@@ -18,6 +18,7 @@
 #include "base/settings.h"
 #include "tools/doctor_report.h"
 #include "tools/own_library.h"
+#include "tools/remote_rank.h"
 
 namespace tutti::tools {
 namespace {
@@ -35,13 +36,6 @@ std::vector<std::string> linesOf(const std::string& command) {
     while (lines.back().ends_with('\n')) lines.back().pop_back();
   }
   return lines;
-}
-
-// For the shell.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char each : text) result += each == '\'' ? "'\\''" : std::string(1, each);
-  return result + "'";
 }
 
 std::string_view fileName(std::string_view path) {

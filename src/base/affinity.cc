@@ -2,11 +2,8 @@
 
 #include <sched.h>
 
-#include <algorithm>
-#include <optional>
+#include <charconv>
 #include <utility>
-
-#include "base/proc_files.h"
 
 namespace tutti {
 namespace {
@@ -52,20 +49,33 @@ bool moveThreadTo(int32_t cpu) {
   return ::sched_setaffinity(0, before.bytes(), before.set()) == 0;
 }
 
-std::vector<int32_t> parseCpuList(std::string_view text) {
+NumberList parseNumberList(std::string_view text) {
   while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
-  std::vector<int32_t> cpus;
-  while (!text.empty()) {
-    const std::string_view range = text.substr(0, text.find(','));
-    const size_t dash = range.find('-');
-    const auto first = numberOf<int32_t>(range.substr(0, dash));
-    const auto last =
-        dash == std::string_view::npos ? first : numberOf<int32_t>(range.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last < *first || *last >= kMostCpus) return {};
-    for (int32_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
-    text.remove_prefix(std::min(range.size() + 1, text.size()));
+  NumberList list;
+  bool isAscending = true;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    int32_t first = 0;
+    auto parsed = std::from_chars(at, end, first);
+    if (parsed.ec != std::errc() || first < 0 || first >= kMostCpus) return list;
+    int32_t last = first;
+    if (parsed.ptr < end && *parsed.ptr == '-') {
+      parsed = std::from_chars(parsed.ptr + 1, end, last);
+      if (parsed.ec != std::errc() || last >= kMostCpus) return list;
+    }
+    for (int32_t number = first; number <= last; ++number) list.numbers.push_back(number);
+    isAscending = isAscending && first <= last;
+    if (parsed.ptr < end && *parsed.ptr != ',') return list;
+    at = parsed.ptr == end ? end : parsed.ptr + 1;
   }
-  return cpus;
+  list.isWhole = isAscending;
+  return list;
+}
+
+std::vector<int32_t> parseCpuList(std::string_view text) {
+  NumberList list = parseNumberList(text);
+  return list.isWhole ? std::move(list.numbers) : std::vector<int32_t>();
 }
 
 NarrowedAffinity::NarrowedAffinity(std::span<const int32_t> cpus, bool ignoresOwn) {

@@ -18,7 +18,13 @@ std::vector<int32_t> affinityCpus();
 // when its affinity leaves that CPU out or the kernel refuses.
 bool moveThreadTo(int32_t cpu);
 
-// The kernel's way to write a set of CPUs, "0-3,8"; empty for what is none.
+// The kernel's way to write a set of CPUs or nodes, "0-3,8".
+struct NumberList {
+  std::vector<int32_t> numbers;  // up to what is none
+  bool isWhole = false;          // there is nothing else
+};
+NumberList parseNumberList(std::string_view text);
+// Of what is none anywhere: empty.
 std::vector<int32_t> parseCpuList(std::string_view text);
 
 // While it lives, the thread that made it runs on these CPUs only, as far as its affinity lets it;

@@ -2,13 +2,13 @@
 // concerned, of its own.
 #include "channel/peer_segments.h"
 
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <string>
 
+#include "base/process_counts_testing.h"
 #include "bootstrap/test_job.h"
 #include "device/fake_accelerator_testing.h"
 
@@ -21,14 +21,6 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 
 constexpr std::chrono::seconds kTimeout{20};
-
-size_t openDescriptors() {
-  size_t count = 0;
-  ::DIR* folder = ::opendir("/proc/self/fd");
-  while (::readdir(folder) != nullptr) ++count;
-  ::closedir(folder);
-  return count;
-}
 
 struct RankSide {
   FakeAccelerator gpu;

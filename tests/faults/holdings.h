@@ -2,7 +2,6 @@
 // gone.
 #pragma once
 
-#include <dirent.h>
 #include <malloc.h>
 #include <net/if.h>
 
@@ -12,17 +11,9 @@
 #include <iterator>
 #include <string>
 
-namespace tutti::faults {
+#include "../../src/base/process_counts_testing.h"
 
-// -1 where it cannot be opened.
-inline int countEntries(const char* path) {
-  DIR* directory = ::opendir(path);
-  if (directory == nullptr) return -1;
-  int count = 0;
-  while (const dirent* entry = ::readdir(directory)) count += entry->d_name[0] != '.';
-  ::closedir(directory);
-  return count - (std::string(path).ends_with("/fd") ? 1 : 0);
-}
+namespace tutti::faults {
 
 inline std::string contents(const std::string& path) {
   std::ifstream file(path);
@@ -37,8 +28,8 @@ inline size_t occurrences(const std::string& text, const std::string& what) {
 
 // What a process holds of its system.
 struct Holdings {
-  long fds = countEntries("/proc/self/fd");
-  long threads = countEntries("/proc/self/task");
+  long fds = static_cast<long>(openDescriptors());
+  long threads = static_cast<long>(runningThreads());
   long segments = static_cast<long>(occurrences(contents("/proc/self/maps"), "/memfd:tutti"));
   long heapKiB = static_cast<long>(::mallinfo2().uordblks >> 10);
   long children = countChildren();

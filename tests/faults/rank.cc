@@ -55,7 +55,8 @@
 
 namespace {
 
-using tutti::faults::countEntries;
+using tutti::openDescriptors;
+using tutti::runningThreads;
 using tutti::faults::Holdings;
 using tutti::faults::tooMuch;
 using Clock = std::chrono::steady_clock;
@@ -201,11 +202,11 @@ const std::map<std::string, std::function<Outcome(const Step&)>>& processSteps()
       {"idle", goIdle},
       {"fds",
        [](const Step&) {
-         return Outcome{0, std::to_string(countEntries("/proc/self/fd"))};
+         return Outcome{0, std::to_string(openDescriptors())};
        }},
       {"threads",
        [](const Step&) {
-         return Outcome{0, std::to_string(countEntries("/proc/self/task"))};
+         return Outcome{0, std::to_string(runningThreads())};
        }},
   };
   return steps;

@@ -93,16 +93,19 @@ std::string rowOf(int rank, const Call& call) {
          std::to_string(call.count) + " ";
 }
 
-// The rank `other` makes another call than the rest, after some that agree.
+// The rank `other` makes another call than the rest, after some that agree. A rank is
+// told in whichever call it is, so all have left those before one differs.
 void expectATable(int rankCount, int other, const Call& call, const Call& different) {
   SCOPED_TRACE(nameOf(call.kind) + " of " + std::to_string(call.count) + " by " +
                std::to_string(rankCount) + " ranks, " + nameOf(different.kind) + " of " +
                std::to_string(different.count) + " by rank " + std::to_string(other));
+  std::barrier<> haveAgreed(rankCount);
   std::barrier<> allHaveCalled(rankCount);
   runRanks(rankCount, [&](int rank, ncclComm_t comm) {
     const size_t most = std::max(call.count, different.count);
     Buffers buffers(rankCount, std::max<size_t>(most, 8));
     for (int i = 0; i < 2; ++i) EXPECT_NCCL(buffers.run({}, comm));
+    haveAgreed.arrive_and_wait();
     ncclResult_t result = buffers.run(rank == other ? different : call, comm);
     for (int i = 0; i < 3 && result == ncclSuccess; ++i) result = buffers.run({}, comm);
     if (result != ncclSuccess) {
@@ -169,10 +172,12 @@ TEST(Mismatch, OfManyRanksAndLongVectors) {
 
 // A rank that only asks has the text, too.
 TEST(Mismatch, IsToldToWhomPolls) {
+  std::barrier<> haveAgreed(3);
   std::barrier<> haveFailed(3);
   runRanks(3, [&](int rank, ncclComm_t comm) {
     Buffers buffers(3, 8);
     EXPECT_NCCL(buffers.run({}, comm));
+    haveAgreed.arrive_and_wait();
     if (rank > 0) {
       const ncclResult_t result = buffers.run({.count = rank == 1 ? size_t{8} : size_t{7}}, comm);
       EXPECT_EQ(result, ncclInvalidUsage);

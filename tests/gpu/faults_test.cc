@@ -97,6 +97,7 @@ TEST_F(Faults, ARevokedCommunicatorEndsItsKernelsAndShrinks) {
           side.meet();
           EXPECT_NCCL(ncclCommAbort(side.comm));
           side.meet();
+          side.meet();  // its memory goes once no kernel runs
           return;
         }
         reduce(side, data, side.comm);
@@ -117,6 +118,7 @@ TEST_F(Faults, ARevokedCommunicatorEndsItsKernelsAndShrinks) {
         side.meet();
         reduce(side, data, rest);
         EXPECT_THAT(data.get(), Each(side.count * (side.count - 1) / 2));
+        side.meet();
         EXPECT_NCCL(ncclCommDestroy(rest));
       },
       End::kLeave);
@@ -179,6 +181,7 @@ TEST_F(Faults, AStreamMayGoBeforeItsCallsHaveRun) {
       EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclMax,
                                 side.comm, static_cast<cudaStream_t>(other.value()->stream())));
     }
+    side.meet();  // tools that look on let a stream go only when its kernels have ended
     std::move(other).value().reset();
     EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum,
                               side.comm, side.stream()));

@@ -68,7 +68,10 @@ enum class MemoryPlace : uint8_t { kUnknownHost, kPinnedHost, kThisDevice, kOthe
 
 struct Capture {
   bool isActive = false;  // what is put on the stream becomes part of a graph instead of running
-  uint64_t id = 0;        // of the capture; unique in the process
+  // It has failed: there will be no graph of it, and until the user ends it the stream takes
+  // nothing.
+  bool isBroken = false;
+  uint64_t id = 0;  // of the capture; unique in the process
 };
 
 // Thread-safe. Lives as long as the process. Each call makes the device's context current for
@@ -135,7 +138,7 @@ class Accelerator {
   virtual Status record(Event* event, void* stream) = 0;
   virtual Status wait(void* stream, Event* event) = 0;
   virtual Result<bool> isDone(Event* event) = 0;
-  virtual Capture captureOf(void* stream) = 0;
+  virtual Result<Capture> captureOf(void* stream) = 0;
   // From here on this thread's calls are allowed while any thread captures (connecting, watching).
   // Returns the mode to give back.
   virtual int relaxCapture() = 0;

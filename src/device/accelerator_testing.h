@@ -44,7 +44,7 @@ class EmptyAccelerator : public Accelerator {
   Status record(Event*, void*) override { return none(); }
   Status wait(void*, Event*) override { return none(); }
   Result<bool> isDone(Event*) override { return none(); }
-  Capture captureOf(void*) override { return {}; }
+  Result<Capture> captureOf(void*) override { return Capture{}; }
   int relaxCapture() override { return 0; }
   void restoreCapture(int) override {}
   void keepForGood(std::shared_ptr<const void> object) override {

@@ -77,6 +77,11 @@ class FakeAccelerator : public EmptyAccelerator {
     const std::lock_guard lock(mutex_);
     std::erase_if(streams_, [id](const auto& one) { return one.second.capture == id; });
   }
+  // Its streams take nothing more until endCapture(), and there is no graph.
+  void breakCapture(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [handle, stream] : streams_) stream.isBroken |= stream.capture == id;
+  }
   void loseStream(void* stream) {
     const std::lock_guard lock(mutex_);
     lost_.insert(stream);
@@ -183,11 +188,14 @@ class FakeAccelerator : public EmptyAccelerator {
     if (recorded.capture != 0) return error("isDone: the event is of a capture");
     return recorded.before.empty() || *recorded.before.rbegin() <= ended_;
   }
-  Capture captureOf(void* stream) override {
+  Result<Capture> captureOf(void* stream) override {
+    TUTTI_TRY(enter("captureOf"));
     const std::lock_guard lock(mutex_);
     const auto found = streams_.find(stream);
-    const uint64_t id = found == streams_.end() ? 0 : found->second.capture;
-    return {.isActive = id != 0, .id = id};
+    if (found == streams_.end()) return Capture{};
+    const uint64_t id = found->second.capture;
+    const bool isBroken = found->second.isBroken;
+    return Capture{.isActive = id != 0 && !isBroken, .isBroken = isBroken, .id = id};
   }
 
  private:
@@ -195,6 +203,7 @@ class FakeAccelerator : public EmptyAccelerator {
   // What of a stream's work, or before an event, is known; what a capture holds begins anew.
   struct Stream {
     uint64_t capture = 0;
+    bool isBroken = false;  // the capture
     std::set<uint64_t> before{};
   };
   using Count = std::shared_ptr<std::atomic<size_t>>;  // by the fake and what it made
@@ -251,6 +260,9 @@ class FakeAccelerator : public EmptyAccelerator {
     const std::lock_guard lock(mutex_);
     if (stream != nullptr && lost_.contains(stream))
       return error(std::string(call) + ": CUDA_ERROR_INVALID_HANDLE");
+    if (const auto known = streams_.find(stream);
+        stream != nullptr && known != streams_.end() && known->second.isBroken)
+      return error(std::string(call) + ": CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     const bool isStuck = hasFailed_ && isSticky_;
     if (!isStuck && (call != failing_ || callsLeft_ == 0 || --callsLeft_ != 0)) return {};
     hasFailed_ = true;

@@ -141,13 +141,13 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_.clone();
   if (parts_.options.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));
-  TUTTI_TRY(checkSelfTransfers(calls, Rank{parts_.recorder->rank()}));
+  const Rank self{parts_.recorder->rank()};
+  TUTTI_TRY(checkSelfTransfers(calls, self));
   void* stream = calls.front().stream;
-  const device::Capture capture = parts_.accelerator.captureOf(stream);
-  TUTTI_TRY(checkCaptures(calls, capture));
+  TUTTI_TRY_ASSIGN(const device::Capture capture, captureOf(calls, parts_.accelerator, self));
   if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
   TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
-  record(calls, capture);
+  if (!capture.isActive) record(calls, capture);
   parts_.watcher.wake();  // not only at the end, which the driver may hold up: see look()
   hasPolled_ = false;
   Status status = batcher_->build(
@@ -163,31 +163,24 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
       });
   if (status.ok()) status = noteEnd(stream, capture);
   if (!status.ok()) {
-    // Some of the group may run, and the peers count on the rest.
-    failure_ = status.clone();
-    hasFailed_.store(true, std::memory_order_release);
-    abort();
-    noteStrays(stream, capture);
+    if (!hasBroken(capture, stream, parts_.accelerator)) giveUp(status, stream, capture);
     return status;
   }
+  if (capture.isActive) record(calls, capture);
   return order_.join(calls, stream, capture);
 }
 
-// A stream that is not captured and waits for one that is would become part of its graph unnoticed.
-Status GpuLauncher::checkCaptures(std::span<const StreamCall> calls,
-                                  const device::Capture& capture) {
-  const void* seen = calls.front().stream;
-  for (const StreamCall& item : calls) {
-    if (item.stream == seen) continue;
-    seen = item.stream;
-    const device::Capture other = parts_.accelerator.captureOf(item.stream);
-    if (other.isActive == capture.isActive && (!other.isActive || other.id == capture.id)) continue;
-    return invalidUsage(
-        "rank {}: of the streams of a group all are captured into one graph, or none; {} and {} "
-        "are not alike",
-        parts_.recorder->rank(), calls.front().stream, item.stream);
+// Some of the group may run, and the peers count on the rest. What is on the stream uses our memory
+// until it ends; where that cannot be told, for good.
+void GpuLauncher::giveUp(const Status& status, void* stream, const device::Capture& capture) {
+  failure_ = status.clone();
+  hasFailed_.store(true, std::memory_order_release);
+  abort();
+  if (!order_.end(stream, capture).ok()) {
+    hasStrays_ = true;
+  } else if (!capture.isActive) {
+    last_.launch = ++launched_;
   }
-  return {};
 }
 
 // Captured calls run whenever the graph does; what is recorded of them is that they were called.
@@ -213,16 +206,6 @@ Status GpuLauncher::noteEnd(void* stream, const device::Capture& capture) {
     probed_ = last_;
   }
   return order_.end(stream, capture);
-}
-
-// What of a failed group is on the stream uses our memory until it ends; where that cannot be told,
-// for good.
-void GpuLauncher::noteStrays(void* stream, const device::Capture& capture) {
-  if (!order_.end(stream, capture).ok()) {
-    hasStrays_ = true;
-  } else if (!capture.isActive) {
-    last_.launch = ++launched_;
-  }
 }
 
 Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoice& choice) {

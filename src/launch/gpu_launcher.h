@@ -105,7 +105,6 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status tryKernel(const device::Kernel& kernel);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
-  Status checkCaptures(std::span<const StreamCall> calls, const device::Capture& capture);
   Status emit(const GpuBatch& batch, void* stream);
   void pollBuffers();
   bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
@@ -113,7 +112,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
   Status noteEnd(void* stream, const device::Capture& capture);
-  void noteStrays(void* stream, const device::Capture& capture);
+  void giveUp(const Status& status, void* stream, const device::Capture& capture);
 
   Status faultOfKernels();
   Pending findPending();

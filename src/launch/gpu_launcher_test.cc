@@ -651,6 +651,61 @@ TEST(GpuLauncherTest, AGroupIsWhollyPartOfOneCaptureOrOfNone) {
   }
 }
 
+// What a user's mistake, or another thread's, does to a capture is no failure of the communicator:
+// nothing of it will ever run.
+TEST(GpuLauncherTest, ABrokenCaptureIsAnErrorOfTheCallAlone) {
+  for (const int32_t ranksPerDevice : {1, 2}) {
+    for (void* broken : {kStream, kOther}) {
+      auto rank = openRank({.limits = {.rankCount = 3, .ranksPerDevice = ranksPerDevice}});
+      const size_t before = rank->gpu().launches().size();
+      rank->gpu().beginCapture(broken, 3);
+      rank->gpu().breakCapture(3);
+      const Status status = manyKinds().launch(rank->launcher());
+      EXPECT_EQ(status.code(), Code::kInvalidUsage);
+      EXPECT_THAT(std::string(status.message()),
+                  ContainsRegex("capture of stream 0x.* has failed"));
+      EXPECT_EQ(rank->gpu().launches().size(), before);
+      rank->gpu().endCapture(3);
+      EXPECT_TRUE(manyKinds().launch(rank->launcher()).ok());
+      rank->close();
+      EXPECT_EQ(rank->gpu().alive(), 0u) << "no graph has anything of it";
+    }
+  }
+}
+
+// Another thread may break it at any time.
+TEST(GpuLauncherTest, ACaptureThatBreaksAmidACallDoesNotEndTheCommunicator) {
+  for (size_t launchesBefore = 0; launchesBefore < 4; ++launchesBefore) {
+    auto rank = openRank({.limits = {.rankCount = 3}});
+    device::FakeAccelerator& gpu = rank->gpu();
+    gpu.beginCapture(kStream, 3);
+    gpu.onLaunch = [&](const device::KernelLaunch&) {
+      if (gpu.launches().size() == launchesBefore) gpu.breakCapture(3);
+    };
+    const Status status = allReduces(50).launch(rank->launcher());
+    EXPECT_EQ(status.code(), Code::kUnhandledCudaError);
+    EXPECT_EQ(gpu.launches().size(), launchesBefore);
+    EXPECT_FALSE(rank->launcher().hasFailed());
+    EXPECT_TRUE(observe::readBoard(rank->board())[1].history.empty()) << "the others know of none";
+    gpu.endCapture(3);
+    ASSERT_TRUE(allReduces(1).launch(rank->launcher()).ok());
+    EXPECT_FALSE(isAborted(gpu.launches().back()));
+    rank->close();
+    EXPECT_EQ(gpu.alive(), 0u);
+  }
+}
+
+TEST(GpuLauncherTest, AStreamThatTellsNothingOfCapturesTakesNoCall) {
+  for (const int number : {1, 2}) {
+    auto rank = openRank({.limits = {.rankCount = 3}});
+    rank->gpu().failAt("captureOf", number);
+    const Status status = manyKinds().launch(rank->launcher());
+    EXPECT_THAT(std::string(status.message()), HasSubstr("captureOf: CUDA_ERROR"));
+    EXPECT_TRUE(rank->gpu().launches().empty());
+    EXPECT_TRUE(manyKinds().launch(rank->launcher()).ok());
+  }
+}
+
 // Replays after the end find the abort word raised, and it, the error's words and the segments
 // where they were.
 TEST(GpuLauncherTest, WhatAGraphHoldsOutlivesTheCommunicator) {

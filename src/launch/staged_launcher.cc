@@ -131,13 +131,15 @@ Status StagedLauncher::launch(std::span<const StreamCall> calls) {
   if (parts_.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));
   TUTTI_TRY(checkSelfTransfers(calls, parts_.rank));
   void* stream = calls.front().stream;
-  const device::Capture capture = parts_.accelerator.captureOf(stream);
+  TUTTI_TRY_ASSIGN(const device::Capture capture,
+                   captureOf(calls, parts_.accelerator, parts_.rank));
   TUTTI_TRY(order_.begin(calls, stream, capture, isBusy_));
   Status status = put(calls, stream, capture.isActive);
   if (status.ok()) status = order_.end(stream, capture);
   if (!status.ok()) {
-    // Some of the group may run, and the peers count on the rest.
     hasOpen_ = false;
+    if (hasBroken(capture, stream, parts_.accelerator)) return status;
+    // Some of the group may run, and the peers count on the rest.
     // What is on the stream uses our memory until it ends; where that cannot be told, for good.
     if (!order_.end(stream, capture).ok()) {
       hasStrays_ = true;

@@ -13,6 +13,17 @@ Status checkBuffer(const Call& call, const void* buffer, device::Accelerator& ac
       name(call.shape.collective), buffer);
 }
 
+Result<device::Capture> unbrokenCaptureOf(void* stream, device::Accelerator& accelerator,
+                                          Rank self) {
+  TUTTI_TRY_ASSIGN(const device::Capture capture, accelerator.captureOf(stream));
+  if (!capture.isBroken) return capture;
+  return invalidUsage(
+      "rank {}: the capture of stream {} has failed, by an earlier call that captures forbid: end "
+      "it "
+      "(cudaStreamEndCapture), and capture again",
+      index(self), stream);
+}
+
 }  // namespace
 
 Status checkBuffers(std::span<const StreamCall> calls, device::Accelerator& accelerator) {
@@ -22,6 +33,32 @@ Status checkBuffers(std::span<const StreamCall> calls, device::Accelerator& acce
     TUTTI_TRY(checkBuffer(*item.call, item.call->output, accelerator));
   }
   return {};
+}
+
+// A stream that is not captured and waits for one that is would become part of its graph unnoticed.
+Result<device::Capture> captureOf(std::span<const StreamCall> calls,
+                                  device::Accelerator& accelerator, Rank self) {
+  void* first = calls.front().stream;
+  TUTTI_TRY_ASSIGN(const device::Capture capture, unbrokenCaptureOf(first, accelerator, self));
+  const void* seen = first;
+  for (const StreamCall& item : calls) {
+    if (item.stream == seen) continue;
+    seen = item.stream;
+    TUTTI_TRY_ASSIGN(const device::Capture other,
+                     unbrokenCaptureOf(item.stream, accelerator, self));
+    if (other.isActive == capture.isActive && (!other.isActive || other.id == capture.id)) continue;
+    return invalidUsage(
+        "rank {}: of the streams of a group all are captured into one graph, or none; {} and {} "
+        "are not alike",
+        index(self), first, item.stream);
+  }
+  return capture;
+}
+
+bool hasBroken(const device::Capture& capture, void* stream, device::Accelerator& accelerator) {
+  if (!capture.isActive) return false;
+  const Result<device::Capture> now = accelerator.captureOf(stream);
+  return now.ok() && now.value().isBroken;
 }
 
 Status checkSelfTransfers(std::span<const StreamCall> calls, Rank self) {

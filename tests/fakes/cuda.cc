@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/affinity.h"
@@ -99,6 +100,7 @@ struct Stream {
 
   int put(Work work) {
     std::unique_lock lock(mutex);
+    if (isBroken) return kCaptureInvalidated;
     if (isCapturing) {
       graph.nodes.push_back(std::move(work));
     } else {
@@ -521,11 +523,10 @@ FAKE_CUDA cuEventDestroy_v2(void* event) {
 FAKE_CUDA cuEventRecord(void* event, void* stream) {
   FAKE_CUDA_ENTER;
   auto moment = std::make_shared<Moment>();
-  {
-    const std::lock_guard lock(eventOf(event).mutex);
-    eventOf(event).latest = moment;
-  }
-  return streamOf(stream).put([moment] { moment->reach(); });
+  const int result = streamOf(stream).put([moment] { moment->reach(); });
+  const std::lock_guard lock(eventOf(event).mutex);
+  if (result == kSuccess) eventOf(event).latest = moment;
+  return result;
 }
 FAKE_CUDA cuStreamWaitEvent(void* stream, void* event, unsigned) {
   FAKE_CUDA_ENTER;
@@ -561,7 +562,7 @@ FAKE_CUDA cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long lon
   FAKE_CUDA_ENTER;
   Stream& stream = streamOf(handle);
   const std::lock_guard lock(stream.mutex);
-  *status = stream.isCapturing ? 1 : 0;
+  *status = stream.isBroken ? 2 : stream.isCapturing ? 1 : 0;
   *id = stream.capture;
   return kSuccess;
 }
@@ -581,7 +582,7 @@ FAKE_CUDA cuStreamEndCapture(void* handle, void** graph) {
   if (!stream.isCapturing) return kInvalidHandle;
   stream.isCapturing = false;
   *graph = stream.isBroken ? nullptr : new Graph(stream.graph);
-  return stream.isBroken ? kCaptureInvalidated : kSuccess;
+  return std::exchange(stream.isBroken, false) ? kCaptureInvalidated : kSuccess;
 }
 FAKE_CUDA cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
   FAKE_CUDA_ENTER;

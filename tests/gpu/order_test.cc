@@ -7,6 +7,7 @@ namespace tutti::gputest {
 namespace {
 
 using testing::Each;
+using testing::HasSubstr;
 
 class Order : public GpuTest {};
 
@@ -196,12 +197,50 @@ TEST_F(Order, CapturesThatCameToNothingLeaveTheCommunicatorUsable) {
     const Status broken = side.gpu.capture([&]() -> Status {
       reduce();
       std::ignore = side.gpu.synchronize();  // forbidden in a capture: it ends without a graph
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum,
+                                side.comm, side.stream()),
+                  ncclInvalidUsage);
+      }
+      EXPECT_THAT(std::string(ncclGetLastError(side.comm)), HasSubstr("capture of stream"));
       return {};
     });
     EXPECT_FALSE(broken.ok());
     side.meet();
     reduce();
     EXPECT_THAT(data.get(), Each(side.count));
+  });
+}
+
+TEST_F(Order, AGroupIsInOneCaptureOrInNone) {
+  runRanks([](RankSide& side) {
+    auto other = RankGpu::open(side.rank, 0);
+    ASSERT_TRUE(other.ok());
+    const auto second = static_cast<cudaStream_t>(other.value()->stream());
+    Array<int32_t> data(side.gpu, 20'000, 1);
+    side.meet();
+    const auto reduce = [&](cudaStream_t stream) {
+      EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum,
+                                side.comm, stream));
+    };
+    const auto reduceOnBoth = [&](cudaStream_t first, cudaStream_t last) {
+      EXPECT_NCCL(ncclGroupStart());
+      reduce(first);
+      reduce(last);
+      EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    };
+    EXPECT_STATUS(side.gpu.capture([&]() -> Status {
+      reduceOnBoth(side.stream(), second);
+      reduceOnBoth(second, side.stream());
+      reduce(side.stream());
+      return {};
+    }));
+    side.meet();
+    EXPECT_STATUS(side.gpu.replay());
+    EXPECT_THAT(data.get(), Each(side.count));
+    reduce(second);
+    EXPECT_STATUS(other.value()->synchronize());
+    EXPECT_THAT(data.get(), Each(side.count * side.count));
   });
 }
 

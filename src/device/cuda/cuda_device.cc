@@ -412,15 +412,17 @@ Result<bool> CudaDevice::isDone(Event* event) {
   return true;
 }
 
-// An error means that the stream cannot be used at all just now; the launch will say so.
-Capture CudaDevice::captureOf(void* stream) {
+// An error means that the stream cannot be used at all just now, as the legacy stream while one
+// that waits for it is captured.
+Result<Capture> CudaDevice::captureOf(void* stream) {
   const ContextScope scope(driver_, context_);
   int status = kCaptureNone;
   unsigned long long id = 0;
-  if (driver_.streamCaptureInfo(asStream(stream), &status, &id, nullptr, nullptr, nullptr) !=
-      kSuccess)
-    return {};
-  return {.isActive = status == kCaptureActive, .id = id};
+  TUTTI_TRY(driver_.check(
+      driver_.streamCaptureInfo(asStream(stream), &status, &id, nullptr, nullptr, nullptr),
+      "cuStreamGetCaptureInfo"));
+  return Capture{
+      .isActive = status == kCaptureActive, .isBroken = status == kCaptureBroken, .id = id};
 }
 
 int CudaDevice::relaxCapture() {

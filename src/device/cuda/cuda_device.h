@@ -61,7 +61,7 @@ class CudaDevice final : public Device, public Accelerator {
   Status record(Event* event, void* stream) override;
   Status wait(void* stream, Event* event) override;
   Result<bool> isDone(Event* event) override;
-  Capture captureOf(void* stream) override;
+  Result<Capture> captureOf(void* stream) override;
   int relaxCapture() override;
   void restoreCapture(int mode) override;
   void keepForGood(std::shared_ptr<const void> object) override;

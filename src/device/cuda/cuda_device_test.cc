@@ -216,6 +216,23 @@ TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("TUTTI_DEVICE=host"));
 }
 
+TEST_F(CudaDeviceTest, TellsACaptureFromABrokenOneAndFromNone) {
+  auto device = open(0);
+  FakeGpus& gpus = FakeGpus::get();
+  gpus.captureId = 7;
+  for (const int status : {kCaptureNone, kCaptureActive, kCaptureBroken}) {
+    gpus.captureStatus = status;
+    auto capture = device->captureOf(nullptr);
+    ASSERT_TRUE(capture.ok());
+    EXPECT_EQ(capture->isActive, status == kCaptureActive);
+    EXPECT_EQ(capture->isBroken, status == kCaptureBroken);
+    EXPECT_EQ(capture->id, 7u);
+  }
+  gpus.fails["cuStreamGetCaptureInfo"] = 906;  // the legacy stream beside one that is captured
+  EXPECT_THAT(std::string(device->captureOf(nullptr).status().message()),
+              HasSubstr("cuStreamGetCaptureInfo"));
+}
+
 TEST_F(CudaDeviceTest, OnlyALaunchThatAsksForItStartsBeforeItsTurn) {
   auto device = open(0);
   auto stream = device->createStream();

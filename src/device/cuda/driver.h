@@ -53,6 +53,7 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureActive = 1;
+inline constexpr int kCaptureBroken = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kLocationDevice = 1;
 inline constexpr int kHandlePosixFd = 1;

@@ -53,6 +53,7 @@ static_assert(kHostAllocDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
 static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+static_assert(kCaptureBroken == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
 static_assert(kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(kLocationDevice == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(kHandlePosixFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

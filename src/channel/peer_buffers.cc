@@ -131,10 +131,7 @@ Status PeerBuffers::offer(Own& own) {
 // Done when it returns. Waits for no kernel.
 Status PeerBuffers::setAlive(const Own& own, uint32_t value) {
   if (own.word == kNoWord) return {};
-  const int mode = parts_.accelerator.relaxCapture();
-  Status status = parts_.accelerator.copy(parts_.alive + own.word, &value, sizeof value);
-  parts_.accelerator.restoreCapture(mode);
-  return status;
+  return parts_.accelerator.copy(parts_.alive + own.word, &value, sizeof value);
 }
 
 void PeerBuffers::remove(const void* handle) {
@@ -324,10 +321,7 @@ void PeerBuffers::handle(int32_t peer, const Message& message) {
 
 // Null, logged, when it cannot be mapped.
 std::byte* PeerBuffers::map(int32_t peer, const Message& message) {
-  // Allowed while this thread, or another, captures.
-  const int mode = parts_.accelerator.relaxCapture();
   const Result<std::byte*> mapped = tryMap(peer, message);
-  parts_.accelerator.restoreCapture(mode);
   if (mapped.ok()) return mapped.value();
   log::info(log::Subsystem::kReg, "rank {}: a buffer of rank {} cannot be mapped: {}", self(), peer,
             mapped.status().message());

@@ -75,7 +75,8 @@ struct Capture {
 };
 
 // Thread-safe. Lives as long as the process. Each call makes the device's context current for
-// itself and restores the caller's. Stream handles are the user's, passed through.
+// itself and restores the caller's. Stream handles are the user's, passed through; what is on none
+// of them is allowed while any thread captures a graph, and leaves that alone.
 class Accelerator {
  public:
   // Where the device sits in its host, "0000:3b:00.0": equal in all processes, whatever their
@@ -139,10 +140,6 @@ class Accelerator {
   virtual Status wait(void* stream, Event* event) = 0;
   virtual Result<bool> isDone(Event* event) = 0;
   virtual Result<Capture> captureOf(void* stream) = 0;
-  // From here on this thread's calls are allowed while any thread captures (connecting, watching).
-  // Returns the mode to give back.
-  virtual int relaxCapture() = 0;
-  virtual void restoreCapture(int mode) = 0;
 
   // What a graph of the user's may still use: nobody tells when a graph is gone, so it stays as
   // long as this object.

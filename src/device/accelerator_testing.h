@@ -45,8 +45,6 @@ class EmptyAccelerator : public Accelerator {
   Status wait(void*, Event*) override { return none(); }
   Result<bool> isDone(Event*) override { return none(); }
   Result<Capture> captureOf(void*) override { return Capture{}; }
-  int relaxCapture() override { return 0; }
-  void restoreCapture(int) override {}
   void keepForGood(std::shared_ptr<const void> object) override {
     kept_.push_back(std::move(object));
   }

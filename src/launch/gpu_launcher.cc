@@ -214,12 +214,10 @@ Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuCho
     if (one.name == choice.kernel || (one.name != nullptr && !std::strcmp(one.name, choice.kernel)))
       return one.kernel;
     if (one.name != nullptr) continue;
-    // Loading is allowed while this thread, or another, captures.
-    const int mode = parts_.accelerator.relaxCapture();
-    auto found = parts_.accelerator.findKernel(kernels::cuda::image(choice.image), choice.kernel);
-    parts_.accelerator.restoreCapture(mode);
-    if (!found.ok()) return found.takeStatus();
-    one = {.name = choice.kernel, .kernel = found.value()};
+    TUTTI_TRY_ASSIGN(
+        const device::Kernel* kernel,
+        parts_.accelerator.findKernel(kernels::cuda::image(choice.image), choice.kernel));
+    one = {.name = choice.kernel, .kernel = kernel};
     return one.kernel;
   }
   return internalError("image {} has more kernels than {}", choice.image, known.size());
@@ -247,11 +245,8 @@ bool GpuLauncher::findBuffer(const void* buffer, size_t bytes, const device::Cap
                              wire::GpuReach& reach) {
   channel::PeerBuffers& buffers = *parts_.buffers;
   pollBuffers();
-  if (capture.isActive && parts_.options.registersGraphs) {
-    const int mode = parts_.accelerator.relaxCapture();
-    if (buffers.addForGraph(buffer, bytes)) buffers.settle(kSettlingTime, finished_);
-    parts_.accelerator.restoreCapture(mode);
-  }
+  if (capture.isActive && parts_.options.registersGraphs && buffers.addForGraph(buffer, bytes))
+    buffers.settle(kSettlingTime, finished_);
   return buffers.find(
       {.buffer = buffer, .bytes = bytes, .launch = launched_ + 1, .isCaptured = capture.isActive},
       reach);
@@ -286,7 +281,7 @@ bool GpuLauncher::isIdle() {
 }
 
 bool GpuLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
-  return pollUntilIdle(*this, parts_.accelerator, bound, clock);
+  return pollUntilIdle(*this, bound, clock);
 }
 
 Status GpuLauncher::failure() const {
@@ -370,7 +365,6 @@ Nanoseconds GpuLauncher::look() {
     fail(abandoned);
     return kUntilWoken;
   }
-  parts_.accelerator.relaxCapture();  // of the watcher's own thread, for good
   Pending pending;
   bool mayReplay = false;
   uint64_t newest = 0;

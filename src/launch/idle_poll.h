@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "device/accelerator.h"
 #include "launch/runner.h"
 
 namespace tutti::launch {
@@ -10,8 +9,7 @@ namespace tutti::launch {
 // Between two questions.
 inline constexpr Nanoseconds kIdlePoll = std::chrono::microseconds(100);
 
-// False: the runner was not idle within `bound`. The thread may be capturing a graph meanwhile.
-bool pollUntilIdle(Runner& runner, device::Accelerator& accelerator, Nanoseconds bound,
-                   Clock& clock);
+// False: the runner was not idle within `bound`.
+bool pollUntilIdle(Runner& runner, Nanoseconds bound, Clock& clock);
 
 }  // namespace tutti::launch

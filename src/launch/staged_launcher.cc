@@ -215,7 +215,7 @@ bool StagedLauncher::isIdle() {
 }
 
 bool StagedLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
-  return pollUntilIdle(*this, parts_.accelerator, bound, clock);
+  return pollUntilIdle(*this, bound, clock);
 }
 
 }  // namespace tutti::launch

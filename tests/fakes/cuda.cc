@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -85,6 +86,8 @@ struct Stream {
   bool isEnding = false;
   bool isCapturing = false;
   bool isBroken = false;  // the capture
+  int captureMode = 0;
+  std::thread::id captor;
   unsigned long long capture = 0;
   Graph graph;
   std::thread thread{[this] { run(); }};
@@ -156,6 +159,38 @@ bool holds(const std::map<Pointer, size_t>& ranges, Pointer address) {
   return address < start + bytes;
 }
 
+// Streams that are captured, and what a thread may call meanwhile, as
+// cuThreadExchangeStreamCaptureMode has it.
+struct Captures {
+  std::mutex mutex;
+  std::set<Stream*> streams;
+};
+Captures& captures() {
+  static auto* one = new Captures;
+  return *one;
+}
+constexpr int kModeGlobal = 0, kModeRelaxed = 2;
+int& threadsMode() {
+  thread_local int mode = kModeGlobal;
+  return mode;
+}
+
+// Of calls that may wait for the device: where a capture forbids them, they break it.
+int enterUnsafe() {
+  if (threadsMode() == kModeRelaxed) return kSuccess;
+  int result = kSuccess;
+  const std::lock_guard lock(captures().mutex);
+  for (Stream* stream : captures().streams) {
+    const std::lock_guard streamLock(stream->mutex);
+    const bool isOurs = stream->captor == std::this_thread::get_id();
+    const bool isForbidden = stream->captureMode == kModeGlobal && threadsMode() == kModeGlobal;
+    if (stream->captureMode == kModeRelaxed || (!isOurs && !isForbidden)) continue;
+    stream->isBroken = true;
+    result = kCaptureForbids;
+  }
+  return result;
+}
+
 // The legacy stream.
 Stream& streamOf(void* handle) {
   static auto* legacy = new Stream;
@@ -199,6 +234,9 @@ std::atomic_ref<uint32_t> wordAt(Pointer address) {
   FAKE_CUDA name() { return kNotSupported; }
 #define FAKE_CUDA_ENTER \
   if (const int result = enter(__func__); result != kSuccess) return result
+#define FAKE_CUDA_ENTER_UNSAFE \
+  FAKE_CUDA_ENTER;             \
+  if (const int forbids = enterUnsafe(); forbids != kSuccess) return forbids
 
 FAKE_CUDA fakeCudaFail(const FakeCudaFault* fault) {
   const std::lock_guard lock(faults().mutex);
@@ -315,7 +353,7 @@ FAKE_CUDA cuCtxPopCurrent_v2(void** context) {
 // ---- memory
 
 FAKE_CUDA cuMemAlloc_v2(Pointer* address, size_t bytes) {
-  FAKE_CUDA_ENTER;
+  FAKE_CUDA_ENTER_UNSAFE;
   void* block = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   *address = reinterpret_cast<Pointer>(block);
   const std::lock_guard lock(memory().mutex);
@@ -341,7 +379,7 @@ void noteAffinity() {
 }
 
 FAKE_CUDA cuMemHostAlloc(void** block, size_t bytes, unsigned) {
-  FAKE_CUDA_ENTER;
+  FAKE_CUDA_ENTER_UNSAFE;
   noteAffinity();
   *block = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   const std::lock_guard lock(memory().mutex);
@@ -350,6 +388,7 @@ FAKE_CUDA cuMemHostAlloc(void** block, size_t bytes, unsigned) {
   return kSuccess;
 }
 FAKE_CUDA cuMemFreeHost(void* block) {
+  if (const int forbids = enterUnsafe(); forbids != kSuccess) return forbids;
   const std::lock_guard lock(memory().mutex);
   --alive;
   memory().pinned.erase(reinterpret_cast<Pointer>(block));
@@ -473,11 +512,15 @@ FAKE_CUDA cuStreamCreateWithPriority(void** stream, unsigned flags, int) {
 }
 FAKE_CUDA cuStreamDestroy_v2(void* stream) {
   --alive;
+  {
+    const std::lock_guard lock(captures().mutex);
+    captures().streams.erase(static_cast<Stream*>(stream));
+  }
   delete static_cast<Stream*>(stream);
   return kSuccess;
 }
 FAKE_CUDA cuStreamSynchronize(void* stream) {
-  if (streamOf(stream).breakCapture()) return kCaptureForbids;
+  if (streamOf(stream).breakCapture() || enterUnsafe() != kSuccess) return kCaptureForbids;
   auto moment = std::make_shared<Moment>();
   streamOf(stream).put([moment] { moment->reach(); });
   moment->wait();
@@ -539,7 +582,7 @@ FAKE_CUDA cuStreamWaitEvent(void* stream, void* event, unsigned) {
   return streamOf(stream).put([moment] { moment->wait(); });
 }
 FAKE_CUDA cuEventQuery(void* event) {
-  FAKE_CUDA_ENTER;
+  FAKE_CUDA_ENTER_UNSAFE;
   const std::lock_guard lock(eventOf(event).mutex);
   return eventOf(event).latest == nullptr || eventOf(event).latest->test() ? kSuccess : kNotReady;
 }
@@ -556,7 +599,10 @@ FAKE_CUDA cuEventSynchronize(void* event) {
 
 // ---- captures and graphs: of one stream
 
-FAKE_CUDA cuThreadExchangeStreamCaptureMode(int*) { return kSuccess; }
+FAKE_CUDA cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, threadsMode());
+  return kSuccess;
+}
 FAKE_CUDA cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, void**,
                                     const void**, size_t*) {
   FAKE_CUDA_ENTER;
@@ -566,19 +612,25 @@ FAKE_CUDA cuStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long lon
   *id = stream.capture;
   return kSuccess;
 }
-FAKE_CUDA cuStreamBeginCapture_v2(void* handle, int) {
-  static std::atomic<unsigned long long> captures{0};
+FAKE_CUDA cuStreamBeginCapture_v2(void* handle, int mode) {
+  static std::atomic<unsigned long long> count{0};
   Stream& stream = streamOf(handle);
+  const std::lock_guard allLock(captures().mutex);
   const std::lock_guard lock(stream.mutex);
+  captures().streams.insert(&stream);
   stream.isCapturing = true;
   stream.isBroken = false;
-  stream.capture = ++captures;
+  stream.captureMode = mode;
+  stream.captor = std::this_thread::get_id();
+  stream.capture = ++count;
   stream.graph = {};
   return kSuccess;
 }
 FAKE_CUDA cuStreamEndCapture(void* handle, void** graph) {
   Stream& stream = streamOf(handle);
+  const std::lock_guard allLock(captures().mutex);
   const std::lock_guard lock(stream.mutex);
+  captures().streams.erase(&stream);
   if (!stream.isCapturing) return kInvalidHandle;
   stream.isCapturing = false;
   *graph = stream.isBroken ? nullptr : new Graph(stream.graph);

@@ -212,6 +212,51 @@ TEST_F(Order, CapturesThatCameToNothingLeaveTheCommunicatorUsable) {
   });
 }
 
+// Init, registration, questions and ends, by the thread that captures: they are part of no graph,
+// and break none.
+TEST_F(Order, WhatIsNoCallOnAStreamLeavesACaptureAlone) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  runRanks([&id](RankSide& side) {
+    const auto settle = [](ncclComm_t comm) {
+      ncclResult_t state = ncclInProgress;
+      while (state == ncclInProgress && ncclCommGetAsyncError(comm, &state) == ncclSuccess)
+        std::this_thread::yield();
+      EXPECT_EQ(state, ncclSuccess);
+    };
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t twin = nullptr;
+    ncclCommInitRankConfig(&twin, side.count, id, side.rank, &config);
+    settle(twin);
+    Array<int32_t> data(side.gpu, 20'000, 1);
+    side.meet();
+    ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum, twin,
+                  side.stream());
+    EXPECT_STATUS(side.gpu.capture([&]() -> Status {
+      EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum,
+                                side.comm, side.stream()));
+      void* memory = nullptr;
+      void* handle = nullptr;
+      EXPECT_NCCL(ncclMemAlloc(&memory, 1 << 20));
+      EXPECT_NCCL(ncclCommRegister(side.comm, memory, 1 << 20, &handle));
+      EXPECT_NCCL(ncclCommDeregister(side.comm, handle));
+      EXPECT_NCCL(ncclMemFree(memory));
+      ncclCommFinalize(twin);
+      settle(twin);
+      EXPECT_NCCL(ncclCommDestroy(twin));
+      ncclComm_t child = nullptr;
+      EXPECT_NCCL(ncclCommSplit(side.comm, 0, side.rank, &child, nullptr));
+      EXPECT_NCCL(ncclCommDestroy(child));
+      return {};
+    }));
+    EXPECT_THAT(data.get(), Each(side.count)) << "of the call before";
+    side.meet();
+    EXPECT_STATUS(side.gpu.replay());
+    EXPECT_THAT(data.get(), Each(side.count * side.count));
+  });
+}
+
 TEST_F(Order, AGroupIsInOneCaptureOrInNone) {
   runRanks([](RankSide& side) {
     auto other = RankGpu::open(side.rank, 0);

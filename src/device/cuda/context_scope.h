@@ -1,5 +1,5 @@
-// Makes a context current for a scope, and gives the thread its own back. Free when it is current
-// already.
+// What a thread is given for a scope, and gives back: a context that is current, which is free when
+// it is so already, and leave to call while graphs are captured.
 #pragma once
 
 #include "device/cuda/driver.h"
@@ -23,6 +23,23 @@ class ContextScope {
  private:
   const Driver& driver_;
   bool isPushed_ = false;
+};
+
+// For calls that are on no stream of the user's: where this thread or another captures a graph,
+// they would be refused otherwise, and the capture broken.
+class OwnCallsScope {
+ public:
+  OwnCallsScope(const Driver& driver, Context wanted) : context_(driver, wanted), driver_(driver) {
+    driver_.exchangeCaptureMode(&mode_);
+  }
+  ~OwnCallsScope() { driver_.exchangeCaptureMode(&mode_); }
+  OwnCallsScope(const OwnCallsScope&) = delete;
+  OwnCallsScope& operator=(const OwnCallsScope&) = delete;
+
+ private:
+  const ContextScope context_;
+  const Driver& driver_;
+  int mode_ = kCaptureModeRelaxed;  // then the thread's own
 };
 
 }  // namespace tutti::device::cuda

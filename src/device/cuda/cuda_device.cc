@@ -93,7 +93,7 @@ Status CudaDevice::initialise() {
   }
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
                           fmt::format("device {} ({})", caps_.index, name_)));
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   return driver_.check(
       driver_.streamCreateWithPriority(&ownStream_, kStreamNonBlocking, kMostUrgent),
       "cuStreamCreateWithPriority");
@@ -103,7 +103,7 @@ Status CudaDevice::initialise() {
 // (at the end of the process) belong to it.
 CudaDevice::~CudaDevice() {
   if (ownStream_ == nullptr) return;
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   driver_.streamDestroy(ownStream_);
 }
 
@@ -133,7 +133,7 @@ Status CudaDevice::makeAccessible(DeviceMemory& memory) {
 
 // As ncclMemAlloc promises: usable by every device that can reach this one.
 Result<void*> CudaDevice::allocate(size_t bytes) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   TUTTI_TRY_ASSIGN(
       auto memory,
       createMemory({.driver = driver_, .context = context_, .device = number_}, bytes));
@@ -168,7 +168,7 @@ Status CudaDevice::enqueue(Stream*, std::span<Task* const>) {
 }
 
 Result<std::unique_ptr<DeviceMemory>> CudaDevice::makeMemory(size_t bytes) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   TUTTI_TRY_ASSIGN(
       auto memory,
       createMemory({.driver = driver_, .context = context_, .device = number_}, bytes));
@@ -180,18 +180,18 @@ Result<std::unique_ptr<DeviceMemory>> CudaDevice::makeMemory(size_t bytes) {
 }
 
 Result<std::unique_ptr<DeviceMemory>> CudaDevice::importMemory(UniqueFd handle, size_t bytes) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   return mapMemory({.driver = driver_, .context = context_, .device = number_}, std::move(handle),
                    bytes);
 }
 
 Result<std::unique_ptr<SharedWords>> CudaDevice::makeWords(size_t bytes) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   return createWords({.driver = driver_, .context = context_, .device = number_}, bytes);
 }
 
 Status CudaDevice::copy(void* to, const void* from, size_t bytes) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   TUTTI_TRY(driver_.check(driver_.copyAsync(asPointer(to), asPointer(from), bytes, ownStream_),
                           "cuMemcpyAsync", fmt::format("{} bytes", bytes)));
   return driver_.check(driver_.streamSynchronize(ownStream_), "cuStreamSynchronize");
@@ -251,7 +251,7 @@ Result<Allocation> CudaDevice::allocationOf(const void* address) {
 // cudaMalloc's memory has a handle of its own kind; other memory was perhaps made to be shared, as
 // ncclMemAlloc's is.
 Result<SharingHandle> CudaDevice::exportAllocation(const Allocation& allocation) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   SharingHandle handle;
   unsigned isLegacy = 0;
   if (driver_.pointerAttribute(&isLegacy, kPointerHasLegacyHandle, asPointer(allocation.base)) !=
@@ -272,7 +272,7 @@ Result<SharingHandle> CudaDevice::exportAllocation(const Allocation& allocation)
 
 Result<std::unique_ptr<DeviceMemory>> CudaDevice::importLegacy(
     const std::array<std::byte, 64>& handle, size_t bytes) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   IpcHandle legacy{};
   std::memcpy(legacy.bytes, handle.data(), sizeof legacy.bytes);
   return openLegacy({.driver = driver_, .context = context_, .device = number_}, legacy, bytes);
@@ -285,7 +285,7 @@ Status CudaDevice::reachDevice(int32_t index) {
   TUTTI_TRY(driver_.check(driver_.deviceGet(&other, index), "cuDeviceGet"));
   // Kept, as every device's of which memory is used.
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&theirs, other), "cuDevicePrimaryCtxRetain"));
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   const DriverResult result = driver_.peerAccess(theirs, 0);
   if (result == kPeerAccessIsOn) return {};
   return driver_.check(result, "cuCtxEnablePeerAccess",
@@ -302,7 +302,7 @@ Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> imag
                         name);
   }
   std::lock_guard lock(mutex_);
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   Module& module = modules_[image.data()];
   if (module == nullptr) {
     TUTTI_TRY(driver_.check(driver_.moduleLoad(&module, image.data()), "cuModuleLoadData",
@@ -361,14 +361,14 @@ Status CudaDevice::writeWord(void* word, uint32_t value, void* stream) {
 }
 
 Result<void*> CudaDevice::createStream() {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   StreamHandle stream = nullptr;
   TUTTI_TRY(driver_.check(driver_.streamCreate(&stream, kStreamNonBlocking), "cuStreamCreate"));
   return static_cast<void*>(stream);
 }
 
 Result<void*> CudaDevice::createUrgentStream() {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   StreamHandle stream = nullptr;
   TUTTI_TRY(
       driver_.check(driver_.streamCreateWithPriority(&stream, kStreamNonBlocking, kMostUrgent),
@@ -377,19 +377,19 @@ Result<void*> CudaDevice::createUrgentStream() {
 }
 
 void CudaDevice::destroyStream(void* stream) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   if (stream != nullptr) driver_.streamDestroy(asStream(stream));
 }
 
 Result<Event*> CudaDevice::createEvent() {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   EventHandle event = nullptr;
   TUTTI_TRY(driver_.check(driver_.eventCreate(&event, kEventDisableTiming), "cuEventCreate"));
   return reinterpret_cast<Event*>(event);
 }
 
 void CudaDevice::destroyEvent(Event* event) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   if (event != nullptr) driver_.eventDestroy(asEvent(event));
 }
 
@@ -405,7 +405,7 @@ Status CudaDevice::wait(void* stream, Event* event) {
 }
 
 Result<bool> CudaDevice::isDone(Event* event) {
-  const ContextScope scope(driver_, context_);
+  const OwnCallsScope scope(driver_, context_);
   const DriverResult result = driver_.eventQuery(asEvent(event));
   if (result == kNotReady) return false;
   TUTTI_TRY(driver_.check(result, "cuEventQuery", fmt::format("device {}", caps_.index)));
@@ -424,14 +424,6 @@ Result<Capture> CudaDevice::captureOf(void* stream) {
   return Capture{
       .isActive = status == kCaptureActive, .isBroken = status == kCaptureBroken, .id = id};
 }
-
-int CudaDevice::relaxCapture() {
-  int mode = kCaptureModeRelaxed;
-  driver_.exchangeCaptureMode(&mode);
-  return mode;
-}
-
-void CudaDevice::restoreCapture(int mode) { driver_.exchangeCaptureMode(&mode); }
 
 void CudaDevice::keepForGood(std::shared_ptr<const void> object) {
   std::lock_guard lock(mutex_);

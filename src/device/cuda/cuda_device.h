@@ -62,8 +62,6 @@ class CudaDevice final : public Device, public Accelerator {
   Status wait(void* stream, Event* event) override;
   Result<bool> isDone(Event* event) override;
   Result<Capture> captureOf(void* stream) override;
-  int relaxCapture() override;
-  void restoreCapture(int mode) override;
   void keepForGood(std::shared_ptr<const void> object) override;
 
  private:

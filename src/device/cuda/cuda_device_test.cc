@@ -233,6 +233,47 @@ TEST_F(CudaDeviceTest, TellsACaptureFromABrokenOneAndFromNone) {
               HasSubstr("cuStreamGetCaptureInfo"));
 }
 
+// What is on the user's streams must be in the thread's own mode, or it could slip by a capture.
+TEST_F(CudaDeviceTest, OnlyCallsOnTheUsersStreamsAndQuestionsAreSubjectToCaptures) {
+  int argument = 0;
+  {
+    auto device = open(0);
+    auto words = device->makeWords(64);
+    auto made = device->makeMemory(1000);
+    ASSERT_TRUE(words.ok() && made.ok());
+    auto handle = (*made)->exportHandle();
+    ASSERT_TRUE(handle.ok());
+    EXPECT_TRUE(device->importMemory(std::move(handle).value(), (*made)->bytes()).ok());
+    EXPECT_TRUE(device->copy((*words)->hostAddress(), (*words)->hostAddress(), 8).ok());
+    auto memory = device->allocate(1000);
+    ASSERT_TRUE(memory.ok());
+    EXPECT_TRUE(device->exportAllocation(device->allocationOf(*memory).value()).ok());
+    EXPECT_TRUE(device->free(*memory).ok());
+    EXPECT_TRUE(device->reachDevice(1).ok());
+    const unsigned char image[] = {1};
+    const Kernel* kernel = device->findKernel(image, "kernel").value();
+    auto stream = device->createStream();
+    auto urgent = device->createUrgentStream();
+    auto event = device->createEvent();
+    ASSERT_TRUE(stream.ok() && urgent.ok() && event.ok());
+    EXPECT_TRUE(device->captureOf(*stream).ok());
+    EXPECT_TRUE(device->launch({.kernel = kernel, .argument = &argument}, *stream).ok());
+    EXPECT_TRUE(device->record(*event, *stream).ok());
+    EXPECT_TRUE(device->wait(*urgent, *event).ok());
+    EXPECT_TRUE(device->isDone(*event).ok());
+    device->destroyEvent(*event);
+    device->destroyStream(*urgent);
+    device->destroyStream(*stream);
+  }
+  EXPECT_THAT(FakeGpus::get().strictCalls,
+              testing::IsSubsetOf({"cuDevicePrimaryCtxRetain", "cuDeviceGetAttribute",
+                                   "cuDeviceGetCount", "cuCtxPushCurrent", "cuCtxPopCurrent",
+                                   "cuMemExportToShareableHandle", "cuStreamGetCaptureInfo",
+                                   "cuLaunchKernelEx", "cuEventRecord", "cuStreamWaitEvent"}));
+  EXPECT_TRUE(FakeGpus::get().strictCalls.contains("cuLaunchKernelEx"));
+  EXPECT_TRUE(FakeGpus::get().strictCalls.contains("cuEventRecord"));
+}
+
 TEST_F(CudaDeviceTest, OnlyALaunchThatAsksForItStartsBeforeItsTurn) {
   auto device = open(0);
   auto stream = device->createStream();

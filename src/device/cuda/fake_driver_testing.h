@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/driver.h"
@@ -43,6 +44,7 @@ struct FakeGpus {
   bool isBusy = false;  // events are not reached
   int captureStatus = kCaptureNone;
   unsigned long long captureId = 0;
+  std::set<std::string> strictCalls;  // of threads whose calls captures may forbid
   uintptr_t lastHandle = 0x1000;
 
   static FakeGpus& get() {
@@ -51,11 +53,18 @@ struct FakeGpus {
   }
 };
 
+// As cuThreadExchangeStreamCaptureMode has it.
+inline int& fakeCaptureMode() {
+  thread_local int mode = 0;
+  return mode;
+}
+
 // Returns from a fake call as a test wants it to.
 inline DriverResult fakeResult(const char* call) {
   FakeGpus& gpus = FakeGpus::get();
   std::lock_guard lock(gpus.mutex);
   gpus.calls.emplace_back(call);
+  if (fakeCaptureMode() != kCaptureModeRelaxed) gpus.strictCalls.insert(call);
   const auto found = gpus.fails.find(call);
   return found == gpus.fails.end() ? kSuccess : found->second;
 }
@@ -244,7 +253,10 @@ inline void fakeStreams(Driver& driver) {
     *id = FakeGpus::get().captureId;
     return fakeResult("cuStreamGetCaptureInfo");
   };
-  driver.exchangeCaptureMode = [](int*) { return kSuccess; };
+  driver.exchangeCaptureMode = [](int* mode) {
+    std::swap(*mode, fakeCaptureMode());
+    return kSuccess;
+  };
   driver.eventCreate = [](EventHandle* event, unsigned) {
     *event = fakeHandle<EventHandle>();
     return fakeResult("cuEventCreate");
@@ -252,9 +264,8 @@ inline void fakeStreams(Driver& driver) {
   driver.eventDestroy = [](EventHandle) { return fakeResult("cuEventDestroy"); };
   driver.eventRecord = [](EventHandle, StreamHandle) { return fakeResult("cuEventRecord"); };
   driver.eventQuery = [](EventHandle) -> DriverResult {
-    FakeGpus& gpus = FakeGpus::get();
-    std::lock_guard lock(gpus.mutex);
-    return gpus.isBusy ? kNotReady : kSuccess;
+    const DriverResult result = fakeResult("cuEventQuery");
+    return result == kSuccess && FakeGpus::get().isBusy ? kNotReady : result;
   };
   driver.eventSynchronize = [](EventHandle) { return fakeResult("cuEventSynchronize"); };
   driver.moduleLoad = [](Module* module, const void*) {
@@ -312,6 +323,7 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     gpus.launches.clear();
     gpus.isBusy = false;
     gpus.captureStatus = kCaptureNone;
+    gpus.strictCalls.clear();
     gpus.argumentBytes = 0;
   }
   Driver driver;

@@ -18,7 +18,7 @@ class MappedMemory final : public DeviceMemory {
 
   // At the end of the process the driver may be gone before us; then there is nothing to give back.
   ~MappedMemory() override {
-    const ContextScope scope(owner_.driver, owner_.context);
+    const OwnCallsScope scope(owner_.driver, owner_.context);
     if (isMapped_) owner_.driver.memoryUnmap(address_, bytes_);
     if (handle_ != 0) owner_.driver.memoryRelease(handle_);
     if (address_ != 0) owner_.driver.addressFree(address_, bytes_);
@@ -94,7 +94,7 @@ class LegacyMemory final : public DeviceMemory {
  public:
   LegacyMemory(const MemoryOwner& owner, size_t bytes) : owner_(owner), bytes_(bytes) {}
   ~LegacyMemory() override {
-    const ContextScope scope(owner_.driver, owner_.context);
+    const OwnCallsScope scope(owner_.driver, owner_.context);
     if (address_ != 0) owner_.driver.ipcClose(address_);
   }
   void* address() const override { return reinterpret_cast<void*>(address_); }
@@ -117,7 +117,7 @@ class PinnedWords final : public SharedWords {
  public:
   explicit PinnedWords(const MemoryOwner& owner) : owner_(owner) {}
   ~PinnedWords() override {
-    const ContextScope scope(owner_.driver, owner_.context);
+    const OwnCallsScope scope(owner_.driver, owner_.context);
     if (host_ != nullptr) owner_.driver.hostFree(host_);
   }
   void* hostAddress() const override { return host_; }

@@ -1,13 +1,16 @@
 #include "launch/stream_order.h"
 
+#include <algorithm>
+
 namespace tutti::launch {
 
 StreamOrder::~StreamOrder() {
-  for (device::Event* event : {tail_, join_, captureTail_}) accelerator_.destroyEvent(event);
+  for (device::Event* event : {tail_, join_}) accelerator_.destroyEvent(event);
+  for (const CaptureTail& tail : captures_) accelerator_.destroyEvent(tail.event);
 }
 
 Status StreamOrder::open() {
-  for (device::Event** event : {&tail_, &join_, &captureTail_}) {
+  for (device::Event** event : {&tail_, &join_}) {
     TUTTI_TRY_ASSIGN(*event, accelerator_.createEvent());
   }
   return {};
@@ -16,8 +19,9 @@ Status StreamOrder::open() {
 Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
                           const device::Capture& capture, bool isBusy) {
   if (capture.isActive) {
-    if (capture_.isActive && capture_.id == capture.id && stream != lastCaptureStream_)
-      TUTTI_TRY(accelerator_.wait(stream, captureTail_));
+    const CaptureTail* before = find(capture);
+    if (before != nullptr && before->stream != stream)
+      TUTTI_TRY(accelerator_.wait(stream, before->event));
   } else if (isBusy && stream != lastStream_) {
     TUTTI_TRY(accelerator_.wait(stream, tail_));
   }
@@ -33,10 +37,12 @@ Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
 
 Status StreamOrder::end(void* stream, const device::Capture& capture) {
   if (capture.isActive) {
-    hasCaptured_ = true;
-    capture_ = capture;
-    lastCaptureStream_ = stream;
-    return accelerator_.record(captureTail_, stream);
+    CaptureTail& tail = placeOf(capture);
+    if (tail.event == nullptr) {
+      TUTTI_TRY_ASSIGN(tail.event, accelerator_.createEvent());
+    }
+    tail.stream = stream;
+    return accelerator_.record(tail.event, stream);
   }
   lastStream_ = stream;
   return accelerator_.record(tail_, stream);
@@ -44,13 +50,28 @@ Status StreamOrder::end(void* stream, const device::Capture& capture) {
 
 Status StreamOrder::join(std::span<const StreamCall> calls, void* stream,
                          const device::Capture& capture) {
+  device::Event* tail = capture.isActive ? placeOf(capture).event : tail_;
   void* joined = stream;
   for (const StreamCall& item : calls) {
     if (item.stream == stream || item.stream == joined) continue;
     joined = item.stream;
-    TUTTI_TRY(accelerator_.wait(joined, capture.isActive ? captureTail_ : tail_));
+    TUTTI_TRY(accelerator_.wait(joined, tail));
   }
   return {};
+}
+
+StreamOrder::CaptureTail* StreamOrder::find(const device::Capture& capture) {
+  const auto found = std::ranges::find_if(
+      captures_, [&](const CaptureTail& one) { return one.turn != 0 && one.id == capture.id; });
+  return found == captures_.end() ? nullptr : &*found;
+}
+
+StreamOrder::CaptureTail& StreamOrder::placeOf(const device::Capture& capture) {
+  CaptureTail* tail = find(capture);
+  if (tail == nullptr) tail = &*std::ranges::min_element(captures_, {}, &CaptureTail::turn);
+  tail->id = capture.id;
+  tail->turn = ++captureTurns_;
+  return *tail;
 }
 
 bool StreamOrder::isTailReached() const {

@@ -3,6 +3,8 @@
 // one's event.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -12,7 +14,8 @@
 
 namespace tutti::launch {
 
-// Serialised by its owner. Allocates nothing once it is open, and never waits itself.
+// Serialised by its owner. Allocates nothing once it is open, but an event for a capture, and never
+// waits itself.
 class StreamOrder {
  public:
   explicit StreamOrder(device::Accelerator& accelerator) : accelerator_(accelerator) {}
@@ -30,21 +33,32 @@ class StreamOrder {
   // The group's other streams wait for them.
   Status join(std::span<const StreamCall> calls, void* stream, const device::Capture& capture);
 
+  // Captures that may be under way at once. Of more, calls on several streams could overlap: nobody
+  // tells when one is over, so the one without calls for longest is forgotten.
+  static constexpr size_t kCaptures = 8;
+
   // Reached by all that was called outside of captures. An event that cannot be asked (a broken
   // context, the end of the process) holds up nobody.
   bool isTailReached() const;
   device::Event* tail() const { return tail_; }
-  bool hasCaptured() const { return hasCaptured_; }
+  bool hasCaptured() const { return captureTurns_ != 0; }
 
  private:
+  struct CaptureTail {
+    uint64_t id = 0;                 // of the capture
+    uint64_t turn = 0;               // of its last call; 0: none yet
+    void* stream = nullptr;          // of its last call
+    device::Event* event = nullptr;  // after that call
+  };
+  CaptureTail* find(const device::Capture& capture);
+  CaptureTail& placeOf(const device::Capture& capture);
+
   device::Accelerator& accelerator_;
-  device::Event* tail_ = nullptr;         // after the last call outside of captures
-  device::Event* join_ = nullptr;         // for the other streams of a group, used up at once
-  device::Event* captureTail_ = nullptr;  // after the last call of the capture `capture_`
-  device::Capture capture_;
-  void* lastStream_ = nullptr;         // of tail_
-  void* lastCaptureStream_ = nullptr;  // of captureTail_
-  bool hasCaptured_ = false;
+  device::Event* tail_ = nullptr;  // after the last call outside of captures
+  device::Event* join_ = nullptr;  // for the other streams of a group, used up at once
+  void* lastStream_ = nullptr;     // of tail_
+  std::array<CaptureTail, kCaptures> captures_{};
+  uint64_t captureTurns_ = 0;  // calls that were captured
 };
 
 }  // namespace tutti::launch

@@ -19,9 +19,9 @@ using device::NotedLaunch;
 
 void* streamAt(uint64_t which) { return reinterpret_cast<void*>(0x10 * (which + 1)); }
 
-// Streams of the user's: some run, two are captured now and then.
+// Streams of the user's: some run, and two pairs are captured now and then, each into a graph.
 constexpr uint64_t kStreams = 4;
-const std::array<void*, 2> kCapturing = {streamAt(kStreams), streamAt(kStreams + 1)};
+constexpr size_t kPairs = 2;
 
 class Play {
  public:
@@ -38,22 +38,30 @@ class Play {
   void step() {
     switch (draw(8)) {
       case 0: return work(streamAt(draw(kStreams)));
-      case 1: return work(kCapturing[draw(2)]);
+      case 1: return workAmid(captures_[draw(kPairs)]);
       case 2: return finishSome();
-      case 3: return turnCapture();
+      case 3: return turn(captures_[draw(kPairs)]);
       case 4:
-      case 5: return isCapturing_ ? group(true) : group(false);
-      default: return group(false);
+      case 5: return group(&captures_[draw(kPairs)]);
+      default: return group(nullptr);
     }
   }
 
  private:
+  struct Captured {
+    std::array<void*, 2> streams;
+    uint64_t id = 0;            // 0: not now
+    std::set<uint64_t> called;  // the communicator's, numbered as the device does
+  };
+
   device::FakeAccelerator& gpu() { return rank_.gpu(); }
   uint64_t draw(uint64_t below) { return rng_.below(below); }
 
   // Something of the user's. Streams to be captured have none outside of captures.
+  void workAmid(const Captured& capture) {
+    if (capture.id != 0) work(capture.streams[draw(2)]);
+  }
   void work(void* stream) {
-    if (!isCapturing_ && std::ranges::count(kCapturing, stream)) return;
     const wire::GpuLaunch argument{};
     EXPECT_TRUE(gpu().launch({.kernel = user_, .argument = &argument}, stream).ok());
     work_[stream].insert(gpu().launches().size());
@@ -63,39 +71,44 @@ class Play {
     gpu().finish(ended_);
     if (draw(2) == 0) rank_.launcher().isIdle();
   }
-  void turnCapture() {
-    isCapturing_ = !isCapturing_;
-    if (isCapturing_) ++capture_;
-    for (void* stream : kCapturing) {
-      if (isCapturing_) gpu().beginCapture(stream, capture_);
-      work_[stream].clear();
+  void turn(Captured& capture) {
+    for (void* stream : capture.streams) work_[stream].clear();
+    capture.called.clear();
+    if (capture.id != 0) {
+      gpu().endCapture(capture.id);
+      capture.id = 0;
+      return;
     }
-    captured_.clear();
-    if (!isCapturing_) gpu().endCapture(capture_);
+    capture.id = ++lastCapture_;
+    for (void* stream : capture.streams) gpu().beginCapture(stream, capture.id);
   }
 
-  void group(bool isCaptured) {
+  // Of a capture where one is given and under way.
+  void group(Captured* capture) {
+    if (capture != nullptr && capture->id == 0) capture = nullptr;
     std::vector<Call> calls(1 + draw(5));
     std::vector<StreamCall> items;
     for (Call& call : calls) {
       call.shape = {.count = 1 + draw(uint64_t{1} << draw(22))};
       call.shape.type = draw(2) == 0 ? DataType::kFloat32 : DataType::kInt8;
       items.push_back(
-          {.call = &call, .stream = isCaptured ? kCapturing[draw(2)] : streamAt(draw(kStreams))});
+          {.call = &call,
+           .stream = capture != nullptr ? capture->streams[draw(2)] : streamAt(draw(kStreams))});
     }
     const size_t first = gpu().launches().size();
     const Status status = rank_.launcher().launch(items);
     ASSERT_TRUE(status.ok()) << status.message();
-    check(items, first, isCaptured);
+    check(items, first, capture);
   }
 
-  void check(const std::vector<StreamCall>& items, size_t first, bool isCaptured) {
+  void check(const std::vector<StreamCall>& items, size_t first, Captured* capture) {
+    const bool isCaptured = capture != nullptr;
     const auto launches = gpu().launches();
     ASSERT_GT(launches.size(), first);
-    std::set<uint64_t>& earlier = isCaptured ? captured_ : called_;
+    std::set<uint64_t>& earlier = isCaptured ? capture->called : called_;
     for (size_t i = first; i < launches.size(); ++i) {
       const NotedLaunch& launch = launches[i];
-      EXPECT_EQ(launch.capture, isCaptured ? capture_ : 0);
+      EXPECT_EQ(launch.capture, isCaptured ? capture->id : 0);
       for (const uint64_t number : earlier) {
         if (!isCaptured && number <= ended_) continue;
         EXPECT_TRUE(launch.after.contains(number))
@@ -119,9 +132,11 @@ class Play {
   const device::Kernel* user_ = nullptr;
   uint64_t before_ = 0;
   uint64_t ended_ = 0;
-  uint64_t capture_ = 0;
-  bool isCapturing_ = false;
-  std::set<uint64_t> called_, captured_;  // the communicator's, numbered as the device does
+  uint64_t lastCapture_ = 0;
+  std::array<Captured, kPairs> captures_{
+      {{.streams = {streamAt(kStreams), streamAt(kStreams + 1)}, .called = {}},
+       {.streams = {streamAt(kStreams + 2), streamAt(kStreams + 3)}, .called = {}}}};
+  std::set<uint64_t> called_;  // outside of captures, as Captured::called
   std::map<void*, std::set<uint64_t>> work_;
 };
 

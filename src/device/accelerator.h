@@ -134,6 +134,10 @@ class Accelerator {
   virtual Result<void*> createUrgentStream() = 0;
   virtual void destroyStream(void* stream) = 0;
 
+  // Of the stream that a handle stands for now: never given again in this process, where handles
+  // are, and one of them stands for each thread's own.
+  virtual Result<uint64_t> streamId(void* stream) = 0;
+
   virtual Result<Event*> createEvent() = 0;
   virtual void destroyEvent(Event* event) = 0;
   virtual Status record(Event* event, void* stream) = 0;

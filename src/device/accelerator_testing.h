@@ -39,6 +39,7 @@ class EmptyAccelerator : public Accelerator {
   Result<void*> createStream() override { return none(); }
   Result<void*> createUrgentStream() override { return none(); }
   void destroyStream(void*) override {}
+  Result<uint64_t> streamId(void* stream) override { return reinterpret_cast<uintptr_t>(stream); }
   Result<Event*> createEvent() override { return none(); }
   void destroyEvent(Event*) override {}
   Status record(Event*, void*) override { return none(); }

@@ -86,6 +86,12 @@ class FakeAccelerator : public EmptyAccelerator {
     const std::lock_guard lock(mutex_);
     lost_.insert(stream);
   }
+  // The stream goes; what it has still runs. Another gets its handle.
+  void replaceStream(void* stream) {
+    const std::lock_guard lock(mutex_);
+    ids_[stream] = ++lastHandle_;
+    streams_[stream] = {};
+  }
   std::vector<NotedLaunch> launches() const {
     const std::lock_guard lock(mutex_);
     return launches_;
@@ -153,6 +159,12 @@ class FakeAccelerator : public EmptyAccelerator {
     return reinterpret_cast<void*>(++lastHandle_);
   }
   void destroyStream(void* stream) override { *alive_ -= stream != nullptr ? 1 : 0; }
+  Result<uint64_t> streamId(void* stream) override {
+    TUTTI_TRY(enter("streamId", stream));
+    const std::lock_guard lock(mutex_);
+    const auto found = ids_.find(stream);
+    return found == ids_.end() ? reinterpret_cast<uintptr_t>(stream) : found->second;
+  }
   Result<Event*> createEvent() override {
     TUTTI_TRY(enter("createEvent"));
     ++*alive_;
@@ -298,6 +310,7 @@ class FakeAccelerator : public EmptyAccelerator {
   std::map<void*, Stream> streams_;
   std::map<Event*, Stream> events_;
   std::set<void*> lost_;
+  std::map<void*, uint64_t> ids_;  // of streams that have been replaced
   std::set<std::string> kernels_;
   std::map<const char*, size_t> imports_;
 

@@ -22,8 +22,10 @@ Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
     const CaptureTail* before = find(capture);
     if (before != nullptr && before->stream != stream)
       TUTTI_TRY(accelerator_.wait(stream, before->event));
-  } else if (isBusy && stream != lastStream_) {
-    TUTTI_TRY(accelerator_.wait(stream, tail_));
+  } else {
+    TUTTI_TRY_ASSIGN(const uint64_t id, accelerator_.streamId(stream));
+    if (isBusy && id != lastStream_) TUTTI_TRY(accelerator_.wait(stream, tail_));
+    lastStream_ = id;
   }
   void* joined = stream;
   for (const StreamCall& item : calls) {
@@ -44,7 +46,6 @@ Status StreamOrder::end(void* stream, const device::Capture& capture) {
     tail.stream = stream;
     return accelerator_.record(tail.event, stream);
   }
-  lastStream_ = stream;
   return accelerator_.record(tail_, stream);
 }
 

@@ -56,7 +56,8 @@ class StreamOrder {
   device::Accelerator& accelerator_;
   device::Event* tail_ = nullptr;  // after the last call outside of captures
   device::Event* join_ = nullptr;  // for the other streams of a group, used up at once
-  void* lastStream_ = nullptr;     // of tail_
+  // Of the last call outside of captures: by id, since a stream may go and another get its handle.
+  uint64_t lastStream_ = 0;
   std::array<CaptureTail, kCaptures> captures_{};
   uint64_t captureTurns_ = 0;  // calls that were captured
 };

@@ -36,13 +36,14 @@ class Play {
   }
 
   void step() {
-    switch (draw(8)) {
+    switch (draw(9)) {
       case 0: return work(streamAt(draw(kStreams)));
       case 1: return workAmid(captures_[draw(kPairs)]);
       case 2: return finishSome();
       case 3: return turn(captures_[draw(kPairs)]);
-      case 4:
-      case 5: return group(&captures_[draw(kPairs)]);
+      case 4: return replace(streamAt(draw(kStreams)));
+      case 5:
+      case 6: return group(&captures_[draw(kPairs)]);
       default: return group(nullptr);
     }
   }
@@ -65,6 +66,11 @@ class Play {
     const wire::GpuLaunch argument{};
     EXPECT_TRUE(gpu().launch({.kernel = user_, .argument = &argument}, stream).ok());
     work_[stream].insert(gpu().launches().size());
+  }
+  // What the one that goes has still to do, its follower does not wait for.
+  void replace(void* stream) {
+    gpu().replaceStream(stream);
+    work_[stream].clear();
   }
   void finishSome() {
     ended_ += draw(gpu().launches().size() - ended_ + 1);

@@ -88,6 +88,7 @@ struct Stream {
   bool isBroken = false;  // the capture
   int captureMode = 0;
   std::thread::id captor;
+  const unsigned long long id = nextId();
   unsigned long long capture = 0;
   Graph graph;
   std::thread thread{[this] { run(); }};
@@ -121,6 +122,10 @@ struct Stream {
   }
 
  private:
+  static unsigned long long nextId() {
+    static std::atomic<unsigned long long> last{0};
+    return ++last;
+  }
   void run() {
     for (;;) {
       Work next;
@@ -517,6 +522,11 @@ FAKE_CUDA cuStreamDestroy_v2(void* stream) {
     captures().streams.erase(static_cast<Stream*>(stream));
   }
   delete static_cast<Stream*>(stream);
+  return kSuccess;
+}
+FAKE_CUDA cuStreamGetId(void* stream, unsigned long long* id) {
+  FAKE_CUDA_ENTER;
+  *id = streamOf(stream).id;
   return kSuccess;
 }
 FAKE_CUDA cuStreamSynchronize(void* stream) {

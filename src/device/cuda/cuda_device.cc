@@ -381,6 +381,13 @@ void CudaDevice::destroyStream(void* stream) {
   if (stream != nullptr) driver_.streamDestroy(asStream(stream));
 }
 
+Result<uint64_t> CudaDevice::streamId(void* stream) {
+  const ContextScope scope(driver_, context_);
+  unsigned long long id = 0;
+  TUTTI_TRY(driver_.check(driver_.streamId(asStream(stream), &id), "cuStreamGetId"));
+  return uint64_t{id};
+}
+
 Result<Event*> CudaDevice::createEvent() {
   const OwnCallsScope scope(driver_, context_);
   EventHandle event = nullptr;

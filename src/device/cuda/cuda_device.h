@@ -56,6 +56,7 @@ class CudaDevice final : public Device, public Accelerator {
   Result<void*> createStream() override;
   Result<void*> createUrgentStream() override;
   void destroyStream(void* stream) override;
+  Result<uint64_t> streamId(void* stream) override;
   Result<Event*> createEvent() override;
   void destroyEvent(Event* event) override;
   Status record(Event* event, void* stream) override;

@@ -257,6 +257,7 @@ TEST_F(CudaDeviceTest, OnlyCallsOnTheUsersStreamsAndQuestionsAreSubjectToCapture
     auto event = device->createEvent();
     ASSERT_TRUE(stream.ok() && urgent.ok() && event.ok());
     EXPECT_TRUE(device->captureOf(*stream).ok());
+    EXPECT_NE(device->streamId(*stream).value(), device->streamId(*urgent).value());
     EXPECT_TRUE(device->launch({.kernel = kernel, .argument = &argument}, *stream).ok());
     EXPECT_TRUE(device->record(*event, *stream).ok());
     EXPECT_TRUE(device->wait(*urgent, *event).ok());
@@ -265,11 +266,12 @@ TEST_F(CudaDeviceTest, OnlyCallsOnTheUsersStreamsAndQuestionsAreSubjectToCapture
     device->destroyStream(*urgent);
     device->destroyStream(*stream);
   }
-  EXPECT_THAT(FakeGpus::get().strictCalls,
-              testing::IsSubsetOf({"cuDevicePrimaryCtxRetain", "cuDeviceGetAttribute",
-                                   "cuDeviceGetCount", "cuCtxPushCurrent", "cuCtxPopCurrent",
-                                   "cuMemExportToShareableHandle", "cuStreamGetCaptureInfo",
-                                   "cuLaunchKernelEx", "cuEventRecord", "cuStreamWaitEvent"}));
+  EXPECT_THAT(
+      FakeGpus::get().strictCalls,
+      testing::IsSubsetOf({"cuDevicePrimaryCtxRetain", "cuDeviceGetAttribute", "cuDeviceGetCount",
+                           "cuCtxPushCurrent", "cuCtxPopCurrent", "cuMemExportToShareableHandle",
+                           "cuStreamGetCaptureInfo", "cuStreamGetId", "cuLaunchKernelEx",
+                           "cuEventRecord", "cuStreamWaitEvent"}));
   EXPECT_TRUE(FakeGpus::get().strictCalls.contains("cuLaunchKernelEx"));
   EXPECT_TRUE(FakeGpus::get().strictCalls.contains("cuEventRecord"));
 }

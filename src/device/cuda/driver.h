@@ -159,6 +159,7 @@ struct AccessDescription {
   X(streamCreateWithPriority, cuStreamCreateWithPriority, (StreamHandle*, unsigned, int))         \
   X(streamDestroy, cuStreamDestroy_v2, (StreamHandle))                                            \
   X(streamSynchronize, cuStreamSynchronize, (StreamHandle))                                       \
+  X(streamId, cuStreamGetId, (StreamHandle, unsigned long long*))                                 \
   X(streamWaitEvent, cuStreamWaitEvent, (StreamHandle, EventHandle, unsigned))                    \
   X(hostFunction, cuLaunchHostFunc, (StreamHandle, void (*)(void*), void*))                       \
   X(streamWaitValue, cuStreamWaitValue32_v2, (StreamHandle, DevicePointer, unsigned, unsigned))   \

@@ -244,6 +244,10 @@ inline void fakeStreams(Driver& driver) {
   };
   driver.streamDestroy = [](StreamHandle) { return fakeResult("cuStreamDestroy"); };
   driver.streamSynchronize = [](StreamHandle) { return fakeResult("cuStreamSynchronize"); };
+  driver.streamId = [](StreamHandle stream, unsigned long long* id) {
+    *id = reinterpret_cast<uintptr_t>(stream);
+    return fakeResult("cuStreamGetId");
+  };
   driver.streamWaitEvent = [](StreamHandle, EventHandle, unsigned) {
     return fakeResult("cuStreamWaitEvent");
   };

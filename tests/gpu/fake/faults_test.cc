@@ -235,6 +235,7 @@ const std::vector<const char*> kCalls = {"cuDeviceGetCount",
                                          "cuStreamWaitValue32_v2",
                                          "cuStreamWriteValue32_v2",
                                          "cuStreamGetCaptureInfo_v2",
+                                         "cuStreamGetId",
                                          "cuEventCreate",
                                          "cuEventRecord",
                                          "cuEventQuery"};

@@ -33,7 +33,7 @@ constexpr const char* kFooter =
     "NCCL_BUFFSIZE and TUTTI_TUNING_FILE are heeded; --algorithm takes NCCL_ALGO's place.\n"
     "With --topo: GPUs of a described machine (\"here\": this one), --nodes of it; "
     "NCCL_ALGO,\n"
-    "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_CROSS_NIC are heeded.\n"
+    "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_CTA_POLICY and NCCL_CROSS_NIC are heeded.\n"
     "Exit code: 0; 1 when the prover refuses the schedule; 2 usage, or a file with something "
     "wrong\n"
     "in it; 3 one that cannot be read or written.\n"

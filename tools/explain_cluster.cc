@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/settings.h"
 #include "base/whole_file.h"
@@ -53,9 +54,19 @@ graph::CrossNic crossNicOf(const Settings& settings) {
   return text == "1" ? graph::CrossNic::kAlways : graph::CrossNic::kWhereBetter;
 }
 
-int32_t numberOr(const std::string& text, int32_t otherwise) {
-  const int number = std::atoi(text.c_str());
-  return number > 0 ? number : otherwise;
+// That a user asks for; 0: as many as pay.
+struct Blocks {
+  int32_t fewest = 0;
+  int32_t most = 0;
+};
+
+// Of a new name and an old one.
+int32_t firstOf(const Settings& settings, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const int64_t number = settings.integer(name);
+    if (number > 0) return static_cast<int32_t>(number);
+  }
+  return 0;
 }
 
 Result<graph::ClusterPlan> plan(const ClusterCall& call, const Settings& settings) {
@@ -160,11 +171,15 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
                              ranks - 1);
   }
   if (ranks < 2) return explanation;
+  const Blocks blocks{.fewest = firstOf(settings, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"}),
+                      .most = firstOf(settings, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"})};
   if (explanation.plan.graphs.nodeCount == 1) {
     explanation.own = ownGpuWay({.collective = call.collective,
                                  .bytes = call.bytes,
                                  .rankCount = ranks,
-                                 .maxBlocks = numberOr(settings.text("NCCL_MAX_CTAS"), 0)},
+                                 .maxBlocks = blocks.most,
+                                 .minBlocks = blocks.fewest,
+                                 .prefersEngines = (settings.integer("NCCL_CTA_POLICY") & 2) != 0},
                                 explanation.plan.topology);
   }
   if (explanation.plan.graphs.nodeCount > 1)
@@ -174,8 +189,8 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
   const graph::MethodChooser chooser(explanation.plan.graphs, constants,
                                      {.methods = graph::NameFilter(settings.text("NCCL_ALGO")),
                                       .protocols = graph::NameFilter(settings.text("NCCL_PROTO")),
-                                      .minChannels = numberOr(settings.text("NCCL_MIN_CTAS"), 1),
-                                      .maxChannels = numberOr(settings.text("NCCL_MAX_CTAS"), 64)});
+                                      .minChannels = std::max(blocks.fewest, 1),
+                                      .maxChannels = blocks.most > 0 ? blocks.most : 64});
   if (!isInTable(call.collective, chooser.table())) return explanation;
   TUTTI_TRY_ASSIGN(const graph::MethodChoice choice, chooser.choose(call.collective, call.bytes));
   explanation.choices = chooser.rank(call.collective, call.bytes);

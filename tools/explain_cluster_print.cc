@@ -110,6 +110,9 @@ void printOwn(const ClusterExplanation& explanation) {
              own.protocol, own.blocks, own.blocks == 1 ? "" : "s", own.threads, own.kernel,
              own.us > 0 ? fmt::format("{:.1f} us by the times of H200s", own.us)
                         : "times of such a machine are not known");
+  if (own.takesEngines)
+    fmt::print(
+        "           into symmetric windows by copy engines, which take no blocks meanwhile\n");
 }
 
 ordered_json jsonOf(const OwnGpuWay& own) {
@@ -118,6 +121,7 @@ ordered_json jsonOf(const OwnGpuWay& own) {
                       {"kernel", own.kernel},
                       {"blocks", own.blocks},
                       {"threads", own.threads}};
+  if (own.takesEngines) output["copy_engines_into_windows"] = true;
   if (own.us > 0) output["time_us"] = own.us;
   return output;
 }

@@ -59,6 +59,8 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   kernels::cuda::GpuRequest request{
       .collective = call.collective, .count = count, .rankCount = call.rankCount};
   if (call.maxBlocks > 0) request.maxBlocks = std::min(call.maxBlocks, request.maxBlocks);
+  request.minBlocks = std::max(call.minBlocks, 1);
+  request.prefersEngines = call.prefersEngines;
   std::optional<kernels::cuda::GpuChoice> choice =
       isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)
           ? asTransfers(request, call.bytes / blocks)
@@ -73,6 +75,7 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
                    .kernel = choice->kernel,
                    .blocks = choice->blocks,
                    .threads = choice->threads,
+                   .takesEngines = kernels::cuda::goesByEngines(request),
                    .us = isSwitched ? timeOf(call, count) : 0};
 }
 

@@ -18,6 +18,7 @@ struct OwnGpuWay {
   std::string_view kernel;
   int32_t blocks = 0;
   int32_t threads = 0;
+  bool takesEngines = false;  // copy engines instead, where the output is in a symmetric window
   double us = 0;  // a call of its own, launch included, by sim/time_constants.h; 0: not known
 };
 
@@ -25,7 +26,9 @@ struct GpuCall {
   Collective collective = Collective::kAllReduce;
   uint64_t bytes = 0;  // of the whole vector, taken as floats
   int32_t rankCount = 1;
-  int32_t maxBlocks = 0;  // NCCL_MAX_CTAS; 0: as the library's own
+  int32_t maxBlocks = 0;        // NCCL_MAX_CTAS; 0: as the library's own
+  int32_t minBlocks = 0;        // NCCL_MIN_CTAS; the same
+  bool prefersEngines = false;  // NCCL_CTA_POLICY
 };
 
 // None where no kernel takes so many ranks, or they do not reach each other's memory. Times are

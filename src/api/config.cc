@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
+#include <optional>
 
 #include "base/log.h"
 
@@ -77,6 +79,18 @@ Status checkRanges(const ncclConfig_t& config) {
   return {};
 }
 
+// By the first of the settings that is set, else by the config's field; empty where none is.
+std::optional<int32_t> blocksOf(int field, const Settings& settings,
+                                std::initializer_list<const char*> names) {
+  int64_t count = 0;
+  for (const char* name : names) {
+    if (count == 0) count = settings.integer(name);
+  }
+  if (count == 0 && field != NCCL_CONFIG_UNDEF_INT) count = field;
+  if (count == 0) return std::nullopt;
+  return static_cast<int32_t>(std::min<int64_t>(count, wire::kGpuMaxBlocks));
+}
+
 }  // namespace
 
 Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& settings) {
@@ -90,13 +104,10 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const SettingValue& collnet = settings.get("NCCL_COLLNET_ENABLE");
   result.reducesInNetwork =
       collnet.source != "default" ? collnet.integer != 0 : config.collnetEnable == 1;
-  int64_t limit = settings.integer("NCCL_MAX_CTAS");
-  if (limit == 0) limit = settings.integer("NCCL_MAX_NCHANNELS");
-  if (limit > 0) {
-    result.maxBlocks = static_cast<int32_t>(std::min<int64_t>(limit, wire::kGpuMaxBlocks));
-  } else if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT) {
-    result.maxBlocks = std::min(config.maxCTAs, wire::kGpuMaxBlocks);
-  }
+  result.maxBlocks = blocksOf(config.maxCTAs, settings, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"})
+                         .value_or(result.maxBlocks);
+  result.minBlocks = blocksOf(config.minCTAs, settings, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"})
+                         .value_or(result.minBlocks);
   const SettingValue& policy = settings.get("NCCL_CTA_POLICY");
   const int64_t policies = policy.source != "default" ? policy.integer : config.CTAPolicy;
   result.prefersEngines =

@@ -126,6 +126,13 @@ constexpr SettingInfo kTable[] = {
      "pay. The smallest of all ranks counts."},
     {"NCCL_MAX_NCHANNELS", kInteger, "", "0", "0..2147483647",
      "Old name of NCCL_MAX_CTAS, which counts where both are set."},
+    {"NCCL_MIN_CTAS", kInteger, "", "0", "0..2147483647",
+     "Fewest thread blocks a GPU kernel uses, of those that NCCL_MAX_CTAS allows and while each "
+     "has "
+     "something to do; 0: as the communicator's config says, or as many as pay. The largest of all "
+     "ranks counts."},
+    {"NCCL_MIN_NCHANNELS", kInteger, "", "0", "0..2147483647",
+     "Old name of NCCL_MIN_CTAS, which counts where both are set."},
     {"NCCL_CTA_POLICY", kInteger, "", "0", "0..3",
      "2 or 3, on all ranks: all-gathers and all-to-alls of two GPU ranks whose outputs are in "
      "symmetric windows go by copy engines at all lengths; instead of the config's CTAPolicy"},
@@ -295,8 +302,6 @@ constexpr SettingInfo kTable[] = {
     // Known but without effect. NCCL's: accepted, so that scripts written for it run without
     // complaint.
     idle("NCCL_SET_THREAD_NAME", "threads carry names", kAlways),
-    idle("NCCL_MIN_CTAS", "fewest thread blocks a GPU kernel uses", kNoGpu),
-    idle("NCCL_MIN_NCHANNELS", "old name of NCCL_MIN_CTAS", kNoGpu),
     idle("NCCL_MIN_P2P_NCHANNELS", "fewest channels of send and receive", kNoGpu),
     idle("NCCL_MAX_P2P_NCHANNELS", "most channels of send and receive", kNoGpu),
     idle("NCCL_NTHREADS", "threads of a thread block", kNoGpu),

@@ -42,6 +42,7 @@ struct InitRecord {
   uint64_t tuningHash = 0;             // of the tuning file; 0: none
   uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
   int32_t maxBlocks = 0;
+  int32_t minBlocks = 0;
   int32_t prefersEngines = 0;
   Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
   uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
@@ -60,6 +61,7 @@ struct InitRecord {
 
 void noteWishes(InitRecord& own, const Config& config, const Settings& settings) {
   own.maxBlocks = config.maxBlocks;
+  own.minBlocks = config.minBlocks;
   own.prefersEngines = config.prefersEngines ? 1 : 0;
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
@@ -121,7 +123,9 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
     const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
     limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
     limits.maxBlocks = std::min(limits.maxBlocks, std::max(1, record.maxBlocks));
+    limits.minBlocks = std::max(limits.minBlocks, record.minBlocks);
   }
+  limits.minBlocks = std::min(limits.minBlocks, limits.maxBlocks);
   return limits;
 }
 

@@ -49,6 +49,7 @@ struct Config {
   bool isBlocking = true;
   std::string name;
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // of a kernel
+  int32_t minBlocks = 1;                    // the same, where they have something to do
   bool prefersEngines = false;              // copy engines instead of thread blocks
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
   bool reducesInNetwork = false;            // where that can be done

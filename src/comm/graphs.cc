@@ -126,6 +126,12 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
   constexpr int kFirstPower = 3, kLastPower = 32;
   launch::GpuChooser chooser(limits);
   std::string text;
+  if (limits.minBlocks > 1 || limits.maxBlocks < wire::kGpuMaxBlocks) {
+    text += fmt::format("{:<13}  {} to {} (NCCL_MIN_CTAS, NCCL_MAX_CTAS)\n", "blocks",
+                        limits.minBlocks, limits.maxBlocks);
+  }
+  if (limits.prefersEngines)
+    text += fmt::format("{:<13}  into windows of two ranks (NCCL_CTA_POLICY)\n", "copy engines");
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     if (isPointToPoint(collective)) continue;

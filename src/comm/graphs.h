@@ -39,7 +39,7 @@ std::string describe(const HostGraphs& graphs);
 // What calls take, a line a collective: "AllReduce      doubling, ring from 32768 bytes". CPU
 // ranks.
 std::string describeChoices(const plan::Agreement& agreement);
-// The same of GPU ranks' kernels, for floats.
+// The same of GPU ranks' kernels, for floats; before it, what was asked of them.
 std::string describeChoices(const launch::GpuBatcher::Limits& limits);
 
 }  // namespace tutti::comm

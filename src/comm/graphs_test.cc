@@ -14,7 +14,9 @@
 namespace tutti::comm {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string machineFile(const std::string& name) {
   return TUTTI_SOURCE_DIR "/tests/golden/topologies/" + name + ".xml";
@@ -119,6 +121,14 @@ TEST(Choices, OfGpuRanksNameAlgorithmAndProtocol) {
               HasSubstr("AllReduce      oneshot by lines"));
   EXPECT_THAT(describeChoices(launch::GpuBatcher::Limits{.rankCount = 12, .hasPrograms = true}),
               HasSubstr("AllReduce      oneshot by lines, as a program, "));
+}
+
+TEST(Choices, OfGpuRanksTellHowManyBlocksWereAskedFor) {
+  EXPECT_THAT(describeChoices(launch::GpuBatcher::Limits{.rankCount = 4}), Not(HasSubstr("CTA")));
+  EXPECT_THAT(describeChoices(launch::GpuBatcher::Limits{
+                  .rankCount = 2, .maxBlocks = 9, .minBlocks = 4, .prefersEngines = true}),
+              AllOf(HasSubstr("blocks         4 to 9 (NCCL_MIN_CTAS, NCCL_MAX_CTAS)\n"),
+                    HasSubstr("copy engines   into windows of two ranks (NCCL_CTA_POLICY)\n")));
 }
 
 }  // namespace

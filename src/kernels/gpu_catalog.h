@@ -24,6 +24,8 @@ struct GpuRequest {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
+  int32_t minBlocks = 1;                    // the same of minCTAs; of those that may be, and while
+                                            // each has something to do
   bool prefersEngines = false;              // to its thread blocks, at any length
   bool keepsLines = false;                  // device::Accelerator::keepsLinesTo() all of all ranks
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)

@@ -86,6 +86,12 @@ bool fits(GpuMessages messages, const GpuRequest& request, size_t blockBytes) {
   return blockBytes <= wire::gpuMessageBytes(messages, request.rankCount);
 }
 
+// At least so many, of which each has something to do.
+size_t askedBlocks(const GpuRequest& request, size_t bytes) {
+  return std::min(static_cast<size_t>(std::max(request.minBlocks, 1)),
+                  divideUp(bytes, wire::kGpuProgramLinePayload));
+}
+
 void addWays(const GpuRequest& request, const schedule::Algorithm& algorithm,
              std::vector<GpuProgramWay>& ways) {
   const schedule::Layout layout = layoutOf(request, algorithm, Rank{0});
@@ -94,8 +100,8 @@ void addWays(const GpuRequest& request, const schedule::Algorithm& algorithm,
       std::clamp(std::min(residentBlocks(request, kResidentBlocks), request.maxBlocks), 1,
                  wire::gpuProgramBlocks(request.rankCount));
   const auto blocksOf = [&](size_t least) {
-    const auto wanted = static_cast<int32_t>(std::min<size_t>(divideUp(bytes, least), INT16_MAX));
-    return std::clamp(wanted, 1, most);
+    const size_t wanted = std::max(divideUp(bytes, least), askedBlocks(request, bytes));
+    return static_cast<int32_t>(std::clamp<size_t>(wanted, 1, static_cast<size_t>(most)));
   };
   const schedule::Cost cost = algorithm.cost(request.rankCount);
   const double factor = std::max(schedule::sentFactor(algorithm, request.rankCount),
@@ -246,8 +252,8 @@ int32_t programTransferBlocks(const GpuRequest& request, uint64_t bytes) {
   const int32_t most = std::clamp(
       std::min(residentBlocks(request, kResidentTransferBlocks) / pairs, request.maxBlocks), 1,
       wire::gpuProgramBlocks(request.rankCount));
-  return static_cast<int32_t>(
-      std::clamp<uint64_t>(divideUp(bytes, kLeastBytes), 1, static_cast<uint64_t>(most)));
+  const size_t wanted = std::max(divideUp(bytes, kLeastBytes), askedBlocks(request, bytes));
+  return static_cast<int32_t>(std::clamp<size_t>(wanted, 1, static_cast<size_t>(most)));
 }
 
 GpuChoice programTransferKernel() {

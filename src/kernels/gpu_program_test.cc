@@ -230,6 +230,25 @@ TEST_P(GpuProgramTest, EveryAlgorithmGivesWhatTheCollectiveSays) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuProgramTest, ::testing::Values(2, 3, 4, 7, 9, 16, 17, 33));
 
+TEST(GpuProgram, AtLeastSoManyBlocksAsAreAskedForHaveAPartEach) {
+  for (const uint64_t count : {1, 5, 3000, 500'009}) {
+    GpuRequest request = requestOf(Collective::kAllReduce, 3, count);
+    const auto usual = programWays(request);
+    request.minBlocks = 7;
+    const auto ways = programWays(request);
+    ASSERT_EQ(ways.size(), usual.size());
+    for (size_t i = 0; i < ways.size(); ++i) {
+      EXPECT_GE(ways[i].blocks, usual[i].blocks);
+      if (count > 3000) {
+        EXPECT_GE(ways[i].blocks, 7);
+      }
+      checkRun(request, ways[i], 0);
+    }
+    EXPECT_EQ(programTransferBlocks(request, 7 * wire::kGpuProgramLinePayload), 7);
+    EXPECT_EQ(programTransferBlocks(request, 1), 1);
+  }
+}
+
 TEST(GpuProgram, LongChunksGoPieceByPiece) {
   GpuRequest request = requestOf(Collective::kAllReduce, 3, 500'009);
   request.maxBlocks = 2;

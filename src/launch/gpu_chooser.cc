@@ -98,6 +98,7 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
           .maxBlocks = limits_.maxBlocks,
+          .minBlocks = limits_.minBlocks,
           .prefersEngines = limits_.prefersEngines,
           .keepsLines = limits_.keepsLines};
 }

@@ -24,6 +24,7 @@ struct GpuLimits {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;
   int32_t maxBlocks = wire::kGpuMaxBlocks;
+  int32_t minBlocks = 1;
   bool prefersEngines = false;  // CTA policy zero
   bool hasPrograms = false;     // needsPrograms(): their rings are in the segments
   bool keepsLines = false;      // kernels::cuda::GpuRequest's

@@ -25,12 +25,13 @@ const plan::CallShape kShort = floats(Collective::kAllReduce, 256);
 const plan::CallShape kLong = floats(Collective::kAllReduce, 64_MiB);
 
 TEST(GpuChooser, LeavesTheUsualChoiceWhereNobodyHasASay) {
-  GpuChooser chooser({.rankCount = 4, .ranksPerDevice = 2, .maxBlocks = 7});
+  GpuChooser chooser({.rankCount = 4, .ranksPerDevice = 2, .maxBlocks = 7, .minBlocks = 3});
   const kernels::cuda::GpuRequest request = chooser.requestFor(kLong);
   EXPECT_EQ(request.count, kLong.count);
   EXPECT_EQ(request.rankCount, 4);
   EXPECT_EQ(request.ranksPerDevice, 2);
   EXPECT_EQ(request.maxBlocks, 7);
+  EXPECT_EQ(request.minBlocks, 3);
   EXPECT_EQ(request.lineBytes, -1);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "ranks.h"
 
@@ -219,6 +220,15 @@ TEST(Config, RefusesAWrongMagicAndValuesOutOfRange) {
   config.minCTAs = 4;
   config.maxCTAs = 2;
   EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+  EXPECT_THAT(lastError(), HasSubstr("config.minCTAs 4 is more than config.maxCTAs 2"));
+  for (const auto& [field, value] :
+       {std::pair{&ncclConfig_t::minCTAs, 0}, std::pair{&ncclConfig_t::maxCTAs, -1},
+        std::pair{&ncclConfig_t::CTAPolicy, 4}}) {
+    config = NCCL_CONFIG_INITIALIZER;
+    config.*field = value;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
+    EXPECT_THAT(lastError(), HasSubstr("; it must be "));
+  }
 }
 
 }  // namespace

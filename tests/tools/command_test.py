@@ -363,6 +363,23 @@ class Explain(unittest.TestCase):
         self.assertIsNone(own("dgx1v", "-b", "1K"), "GPUs that do not all reach each other")
         self.assertIsNone(own("hgx_h100_4gpu", "--nodes", "2"))
 
+    def test_what_is_asked_of_thread_blocks_is_in_this_librarys_own_way(self):
+        def own(call, settings):
+            path = os.path.join(SOURCE, "tests/golden/topologies/dgx_h100.xml")
+            return json.loads(run("explain", *call, "--topo", path, "--json", env=settings).stdout)["tutti"]
+        long, short = ("all_reduce", "-b", "256M"), ("all_reduce", "-b", "1K")
+        usual = own(long, {})["blocks"]
+        self.assertGreater(usual, 5)
+        for name in ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"):
+            self.assertEqual(own(long, {name: "5"})["blocks"], 5)
+        self.assertEqual(own(short, {})["blocks"], 1)
+        for name in ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"):
+            self.assertEqual(own(short, {name: "4"})["blocks"], 4)
+        self.assertEqual(own(short, {"NCCL_MIN_CTAS": "9", "NCCL_MAX_CTAS": "3"})["blocks"], 3)
+        gather = ("all_gather", "-n", "2", "-b", "64K")
+        self.assertNotIn("copy_engines_into_windows", own(gather, {}))
+        self.assertTrue(own(gather, {"NCCL_CTA_POLICY": "2"})["copy_engines_into_windows"])
+
     def test_graph_files_are_written_read_and_refused_elsewhere(self):
         machines = os.path.join(SOURCE, "tests/golden/topologies")
         with tempfile.TemporaryDirectory() as folder:

@@ -54,6 +54,17 @@ int32_t blockLimit(const GpuRequest& request) {
   return std::clamp(std::min(resident, request.maxBlocks), 1, wire::kGpuMaxBlocks);
 }
 
+// Blocks that share the call, which is cut between `units`: as many as pay, or more where those are
+// asked for, but none without a unit.
+int32_t blocksFor(const GpuRequest& request, uint64_t wanted, uint64_t units, int32_t most) {
+  const auto limit = static_cast<uint64_t>(most);
+  const uint64_t asked =
+      std::min({static_cast<uint64_t>(std::max(request.minBlocks, 1)), units, limit});
+  const uint64_t blocks = asked <= wanted ? std::clamp<uint64_t>(wanted, 1, limit)
+                                          : divideUp(units, divideUp(units, asked));
+  return static_cast<int32_t>(blocks);
+}
+
 // The longest message from one rank to another, unless the call is cut up.
 size_t messageBytes(const GpuRequest& request) {
   return static_cast<size_t>(request.count) * sizeOf(request.type);
@@ -171,9 +182,8 @@ void shapeLines(const GpuRequest& request, GpuChoice& choice) {
   const auto parts = static_cast<size_t>(partCount(request, choice.shape));
   const size_t lines = divideUp(divideUp(messageBytes(request), parts), wire::kGpuLinePayload);
   const size_t most = wire::gpuLinesPerPeer(request.rankCount);
-  const auto wanted =
-      static_cast<int32_t>(divideUp(lines, std::min(most, size_t{kCollectiveThreads})));
-  choice.blocks = std::clamp(wanted, 1, blockLimit(request));
+  const size_t wanted = divideUp(lines, std::min(most, size_t{kCollectiveThreads}));
+  choice.blocks = blocksFor(request, wanted, divideUp(lines, 2), blockLimit(request));
   const size_t perBlock = roundUp(divideUp(lines, static_cast<size_t>(choice.blocks)), 2);
   choice.chunkBytes =
       static_cast<uint32_t>(std::clamp(perBlock, size_t{2}, most) * wire::kGpuLinePayload);
@@ -199,9 +209,8 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
   const auto parts = static_cast<size_t>(partCount(request, choice.shape));
   const size_t part = divideUp(messageBytes(request), parts);
   constexpr size_t kLeast = 4_KiB;  // of a block: less is not worth another
-  const auto wanted =
-      static_cast<int32_t>(std::min(divideUp(part, kLeast), size_t{wire::kGpuMaxBlocks}));
-  choice.blocks = std::clamp(wanted, 1, blockLimit(request));
+  choice.blocks =
+      blocksFor(request, divideUp(part, kLeast), divideUp(part, 16), blockLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
   choice.chunkBytes =
       static_cast<uint32_t>(std::clamp(perBlock, size_t{16}, longestMessage(request, perBlock)));
@@ -332,13 +341,11 @@ const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice)
 
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const int32_t most = transferBlocks(request);
-  const auto blocksOf = [&](uint64_t least, int32_t limit) {
-    return static_cast<int32_t>(
-        std::clamp<uint64_t>(divideUp(bytes, least), 1, static_cast<uint64_t>(limit)));
-  };
   // A line a thread; with a send and a receive in as many blocks as may start early.
   constexpr uint64_t kLeastByLines = 2_KiB;
-  const int32_t byLines = blocksOf(kLeastByLines, std::min(most, kEarlyBlocks / 2));
+  const int32_t byLines =
+      blocksFor(request, divideUp(bytes, kLeastByLines), divideUp(bytes, wire::kGpuLinePayload),
+                std::min(most, kEarlyBlocks / 2));
   const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
                       wire::kGpuLinePayload;
   if (bytes <= room)
@@ -347,7 +354,8 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const bool isPulled = request.rankCount == 2 && isOneWay && bytes >= leastPulled(request);
   // The receiver's loads under way are bound by its threads.
   const bool isAlone = isPulled && most == wire::kGpuMaxBlocks;
-  const int32_t blocks = blocksOf(8_KiB, isAlone ? wire::kGpuMaxRings : most);
+  const int32_t blocks = blocksFor(request, divideUp(bytes, 8_KiB), divideUp(bytes, 16),
+                                   isAlone ? wire::kGpuMaxRings : most);
   const auto pull = blocks == wire::kGpuMaxRings ? GpuPull::kHalf : GpuPull::kAll;
   return {.blocks = blocks,
           .goesByLines = false,

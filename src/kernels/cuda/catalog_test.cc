@@ -63,6 +63,62 @@ TEST_P(GpuCatalogTest, MessagesFitTheirSlots) {
   }
 }
 
+// As many as are asked for, of those that may be, and none without its part.
+TEST_P(GpuCatalogTest, AtLeastSoManyBlocksAsAreAskedForHaveAPartEach) {
+  for (const int32_t asked : {2, 7, 16, 1000}) {
+    for (uint64_t count = 1; count < (uint64_t{1} << 28); count += count / 2 + 1) {
+      for (int32_t which = 0; which < kCollectiveCount; ++which) {
+        GpuRequest request = requestOf(static_cast<Collective>(which), GetParam(), count, 1);
+        request.maxBlocks = 32;
+        const auto usual = choose(request);
+        request.minBlocks = asked;
+        if (!usual) continue;
+        const auto choice = choose(request);
+        EXPECT_EQ(choice->kernel, usual->kernel);
+        EXPECT_GE(choice->blocks, usual->blocks);
+        EXPECT_LE(choice->blocks, 32);
+        const int32_t parts =
+            choice->shape == wire::GpuAlgorithm::kTwoShot
+                ? (request.collective == Collective::kAllReduce ? GetParam() : GetParam() - 1)
+                : 1;
+        const uint64_t part =
+            (count * 4 + static_cast<uint64_t>(parts) - 1) / static_cast<uint64_t>(parts);
+        const uint64_t unit = choice->protocol == "lines" ? 2 * wire::kGpuLinePayload : 16;
+        if (part >= unit * 1000) {
+          EXPECT_GE(choice->blocks, std::min(asked, 32) - 1) << count;
+        }
+        if (choice->blocks <= usual->blocks) continue;
+        EXPECT_LT(static_cast<uint64_t>(choice->blocks - 1) * choice->chunkBytes, part)
+            << choice->kernel << ", " << count << ": the last block has nothing";
+      }
+    }
+  }
+}
+
+TEST_P(GpuCatalogTest, TransfersHaveAtLeastSoManyBlocksAsAreAskedFor) {
+  GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, 1);
+  for (uint64_t bytes = 1; bytes < (1 << 24); bytes += bytes / 3 + 1) {
+    request.minBlocks = 1;
+    const TransferShape usual = shapeTransfer(bytes, request);
+    request.minBlocks = 6;
+    const TransferShape shape = shapeTransfer(bytes, request);
+    if (shape.goesByLines) {
+      const uint64_t lines = (bytes + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
+      EXPECT_LE(shape.blocks, wire::kGpuTransferLineBlocks);
+      EXPECT_LE(lines, static_cast<uint64_t>(shape.blocks) * wire::gpuTransferLines(GetParam()));
+    } else {
+      EXPECT_GE(shape.blocks, usual.blocks) << bytes;
+      EXPECT_LE(shape.blocks, wire::kGpuMaxBlocks);
+    }
+    if (bytes >= 4096) {
+      EXPECT_GE(shape.blocks, 6) << bytes;
+    }
+    request.maxBlocks = 3;
+    EXPECT_LE(shapeTransfer(bytes, request).blocks, 3);
+    request.maxBlocks = wire::kGpuMaxBlocks;
+  }
+}
+
 TEST(GpuMessageTest, LongFoldsOfTwoRanksHaveLongMessages) {
   constexpr uint64_t k64MiB = uint64_t{1} << 24;  // floats
   constexpr uint32_t kPass = 224 * 16;

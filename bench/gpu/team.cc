@@ -64,7 +64,7 @@ Member::Member(Team& team, int rank) : team_(team), rank_(rank) {
   TUTTI_CU(cuMemHostAlloc(&words, sizeof(HostWords),
                           CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   hostWords_ = static_cast<HostWords*>(words);
-  segment_ = std::make_unique<DeviceBuffer>(wire::kGpuSegmentBytes);
+  segment_ = std::make_unique<DeviceBuffer>(wire::gpuAreaBytes(team.options().ranks));
   clear();
 }
 
@@ -82,7 +82,7 @@ Member::~Member() {
 void Member::clear() {
   makeCurrent();
   std::memset(hostWords_, 0, sizeof(HostWords));
-  TUTTI_CU(cuMemsetD8(segment_->address(), 0, wire::kGpuSegmentBytes));
+  TUTTI_CU(cuMemsetD8(segment_->address(), 0, wire::gpuAreaBytes(team_.options().ranks)));
   TUTTI_CU(cuCtxSynchronize());
 }
 

@@ -103,7 +103,7 @@ TEST(PeerSegmentsTest, EachRankReachesTheMemoryOfEachOther) {
     // Rank r writes a word of its own into each segment; its owner finds all of them.
     for (size_t rank = 0; rank < ranks.count(); ++rank) {
       ASSERT_NE(ranks.at(rank).shared->segments, nullptr) << ranks.obstacle(rank);
-      EXPECT_GE(ranks.segments(rank).ownBytes(), wire::kGpuSegmentBytes);
+      EXPECT_GE(ranks.segments(rank).ownBytes(), wire::gpuAreaBytes(count));
       for (size_t peer = 0; peer < ranks.count(); ++peer) {
         std::byte* there = ranks.segments(rank).addresses()[peer] + wire::kGpuStagingOffset;
         reinterpret_cast<uint64_t*>(there)[rank] = 100 * rank + peer + 1;

@@ -117,11 +117,11 @@ constexpr size_t gpuProgramAreaBytes(int32_t rankCount) {
 // What a communicator's segments hold. More than kGpuMaxRanks ranks have programs only, others the
 // areas of gpu_work.h, and that of programs where some setting asks for one.
 constexpr size_t gpuProgramOffset(int32_t rankCount) {
-  return rankCount <= kGpuMaxRanks ? kGpuSegmentBytes : kGpuControlBytes;
+  return rankCount <= kGpuMaxRanks ? gpuAreaBytes(rankCount) : kGpuControlBytes;
 }
 constexpr size_t gpuSegmentBytes(int32_t rankCount, bool hasPrograms) {
   return hasPrograms ? gpuProgramOffset(rankCount) + gpuProgramAreaBytes(rankCount)
-                     : kGpuSegmentBytes;
+                     : gpuAreaBytes(rankCount);
 }
 static_assert(gpuSegmentBytes(16, true) <= size_t{28} << 20);
 static_assert(gpuSegmentBytes(kGpuProgramRanks, true) <= size_t{28} << 20);

@@ -97,7 +97,6 @@ inline constexpr size_t kGpuLineAreaBytes =
 // Of sends and receives: two sets, shared by the ranks that write there and their first blocks.
 inline constexpr size_t kGpuTransferLineAreaBytes = size_t{512} << 10;
 inline constexpr int32_t kGpuTransferLineBlocks = 16;
-inline constexpr size_t kGpuStagingBytes = size_t{24192} << 10;
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
@@ -136,22 +135,28 @@ constexpr size_t gpuPairSlots(int32_t rankCount) {
          static_cast<size_t>(gpuFirstSlots(rankCount) + gpuSecondSlots(rankCount));
 }
 
-// Payload of a slot: whole passes of a pump's movers, 18 with 2 ranks and 4 with 4.
+// Memory comes in pieces of 2 MB: with 2 ranks a segment takes 26 MB, with more 28.
+constexpr size_t gpuStagingBytes(int32_t rankCount) {
+  return size_t{rankCount <= 2 ? 22848U : 24192U} << 10;
+}
+
+// Payload of a slot: whole passes of a pump's movers, 17 with 2 ranks and 4 with 4.
 constexpr size_t gpuSlotBytes(int32_t rankCount) {
   const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
   const size_t slots = peers * gpuPairSlots(rankCount);
-  constexpr size_t kMost = size_t{64} << 10;
-  const size_t bytes = kGpuStagingBytes / slots / 256 * 256;
-  return bytes < kMost ? bytes : kMost;
+  return gpuStagingBytes(rankCount) / slots / 256 * 256;
 }
 static_assert(gpuSlotBytes(kGpuMaxRanks) >= 4096);
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
 inline constexpr size_t kGpuTransferLineOffset = kGpuLineOffset + kGpuLineAreaBytes;
 inline constexpr size_t kGpuStagingOffset = kGpuTransferLineOffset + kGpuTransferLineAreaBytes;
-// Of every rank, whatever the rank count. Zeroed by the host before peers learn of it.
-inline constexpr size_t kGpuSegmentBytes = kGpuStagingOffset + kGpuStagingBytes;
-static_assert(kGpuSegmentBytes <= size_t{28} << 20);
+// Of every rank. Zeroed by the host before peers learn of it.
+constexpr size_t gpuAreaBytes(int32_t rankCount) {
+  return kGpuStagingOffset + gpuStagingBytes(rankCount);
+}
+static_assert(gpuAreaBytes(2) <= size_t{26} << 20);
+static_assert(gpuAreaBytes(kGpuMaxRanks) <= size_t{28} << 20);
 
 // ---- failures
 // ------------------------------------------------------------------------------------

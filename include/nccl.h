@@ -263,7 +263,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId);
  * thread's current device. One thread that makes several ranks does so inside a group. */
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
 /* The same with wishes; `config` may be NULL. With blocking = 0 it returns ncclInProgress, and
- * `comm` can be asked by ncclCommGetAsyncError and aborted, but not used, until it is ready. */
+ * `comm` can be asked by ncclCommGetAsyncError and aborted, until it is ready; other calls return
+ * ncclInvalidArgument. From then on no call waits for a peer. */
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                     ncclConfig_t* config);
 /* The same with 1 <= nId <= nranks meeting places, which share the work of very many ranks. All

@@ -48,7 +48,9 @@ Status deriveChild(Communicator& parent, Communicator::Options options, ncclComm
 
 Status split(const std::shared_ptr<Communicator>& parent, Derivation derivation,
              ncclComm_t* newcomm, const ncclConfig_t* config) {
-  // Counted first, so that the ranks stay in step when one of them fails the checks.
+  // Who comes too early comes again: that call is none. Any other is counted before its checks, so
+  // that the ranks stay in step when one of them fails those.
+  TUTTI_TRY(parent->checkInitialised());
   derivation.tag = parent->nextSplitTag();
   derivation.parent = parent;
   TUTTI_TRY(checkPointer(newcomm, "newcomm"));

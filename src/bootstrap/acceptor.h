@@ -86,7 +86,7 @@ class Acceptor {
   bool acceptOne(HalfOpen& slot);
   void noteObstacle(int errnoValue);
   HalfOpen* findFree(std::vector<Accepted>& accepted);
-  HalfOpen* evictOne();
+  HalfOpen* findEvictable();
   void advance(HalfOpen& slot, std::vector<Accepted>& accepted);
   bool feed(HalfOpen& slot, std::span<const std::byte> bytes);
   void refuse(HalfOpen& slot, Refusal why);

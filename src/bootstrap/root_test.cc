@@ -10,9 +10,9 @@
 #include "base/descriptor_limit.h"
 #include "base/few_descriptors_testing.h"
 #include "base/patience_testing.h"
-#include "bootstrap/root_client.h"
 #include "bootstrap/test_client.h"
 #include "bootstrap/test_job.h"
+#include "bootstrap/test_root.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -42,14 +42,7 @@ class RootTest : public ::testing::Test {
   }
 
   RootCall callOf(int rank, int rankCount) {
-    return {.address = root->address(),
-            .key = &key,
-            .job = "test",
-            .report = {.rank = Rank{rank},
-                       .rankCount = rankCount,
-                       .timeout = std::chrono::seconds(60),
-                       .contact = {.processHash = static_cast<uint64_t>(rank) + 1, .who = "t:1"}},
-            .timeout = std::chrono::seconds(60)};
+    return rootCall(root->address(), key, rank, rankCount);
   }
 
   // Whatever happened before, the ranks meet.

@@ -106,10 +106,12 @@ void Communicator::become(State state) {
 // go of it.
 Status Communicator::fail(Status status) {
   try {
-    std::lock_guard lock(errorMutex_);
-    initFailure_ = status.clone();
-    lastError_ = status.message();
-    tellPeersOfFailure();
+    {
+      std::lock_guard lock(errorMutex_);
+      initFailure_ = status.clone();
+      lastError_ = status.message();
+    }
+    tellPeersOfFailure();  // without the lock, on which calls of this communicator would wait
   } catch (const std::bad_alloc&) {  // the peers find out when their time is over
   }
   become(State::kFailed);
@@ -133,8 +135,8 @@ Status Communicator::refuseCall() const {
   switch (state_.load(std::memory_order_acquire)) {
     case State::kReady: return runner_->hasFailed() ? runner_->failure() : Status();
     case State::kNew:
-    case State::kInitialising:
-      return Status(Code::kInvalidUsage,
+    case State::kInitialising:  // with the code that NCCL gives it
+      return Status(Code::kInvalidArgument,
                     "the communicator is still initialising: poll ncclCommGetAsyncError until it "
                     "is not ncclInProgress, or end "
                     "the group that makes it, before using it");

@@ -95,12 +95,14 @@ class Communicator {
   // kInvalidUsage when this one has ended meanwhile.
   Status adopt(const std::shared_ptr<Communicator>& child);
 
-  // kInvalidUsage while it initialises and after finalize or revoke; the error when initialisation
-  // or an operation failed; else ok.
+  // kInvalidArgument while it initialises, kInvalidUsage after finalize or revoke; the error when
+  // initialisation or an operation failed; else ok.
   Status checkReady() const {
     const bool isReady = state_.load(std::memory_order_acquire) == State::kReady;
     return isReady && !runner_->hasFailed() ? Status() : refuseCall();
   }
+  // kInvalidArgument before it has initialised, else ok.
+  Status checkInitialised() const { return mayInitialise() ? refuseCall() : Status(); }
   // Whether others can be made of it: ready or revoked; with kMayHaveFailed also after an operation
   // failed.
   enum class Fitness : uint8_t { kSound, kMayHaveFailed };
@@ -162,7 +164,7 @@ class Communicator {
   // blocking one.
   void* ownStream() const { return ownStream_; }
 
-  // For people; any thread. kInvalidUsage while it initialises.
+  // For people; any thread. kInvalidArgument while it initialises.
   Result<std::string> describe();
 
   // The text of the last error of a call on this communicator; thread-safe.

@@ -170,7 +170,7 @@ TEST(Split, AbortOfAChildThatWaitsForAPeerReturnsAtOnce) {
     ncclComm_t child = nullptr;
     EXPECT_EQ(ncclCommSplit(comms[0], 0, 0, &child, nullptr), ncclInProgress);
     int count = 0;
-    EXPECT_EQ(ncclCommCount(child, &count), ncclInvalidUsage);  // nobody knows yet
+    EXPECT_EQ(ncclCommCount(child, &count), ncclInvalidArgument);  // nobody knows yet
     const auto start = std::chrono::steady_clock::now();
     EXPECT_NCCL(ncclCommAbort(child));
     // A parent's end waits for no peer of a child either.

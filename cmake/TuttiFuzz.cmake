@@ -1,4 +1,4 @@
-# fuzz_<folder>_<name> of each src/<folder>/<name>_fuzz.cc: with TUTTI_FUZZ (preset fuzz: clang) libFuzzer drives it under
+# fuzz_<folders>_<name> of each src/<folders>/<name>_fuzz.cc: with TUTTI_FUZZ (preset fuzz: clang) libFuzzer drives it under
 # sanitizers; otherwise a small driver of ours, and a test runs it over its seeds and 10,000 mutations of them.
 option(TUTTI_FUZZ "Build the fuzz targets for libFuzzer; wants clang" OFF)
 
@@ -7,13 +7,15 @@ function(tutti_fuzz_targets)
   add_custom_target(fuzz_targets)
   foreach(source ${sources})
     cmake_path(GET source PARENT_PATH folder)
-    cmake_path(GET folder FILENAME folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src)
+    string(REGEX REPLACE "/.*" "" library ${folder})
+    string(REPLACE "/" "_" folder ${folder})
     cmake_path(GET source STEM name)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
     set(target fuzz_${folder}_${name})
     add_executable(${target} ${source})
     target_link_libraries(${target} PRIVATE tutti_options)
-    tutti_use_folders(${target} ${folder})
+    tutti_use_folders(${target} ${library})
     add_dependencies(fuzz_targets ${target})
     set(seeds ${CMAKE_CURRENT_SOURCE_DIR}/tests/fuzz/seeds/${folder}_${name})
     if(TUTTI_FUZZ)

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,17 @@ void setText(std::array<char, kBytes>& field, std::string_view text) {
 template <size_t kBytes>
 std::string textOf(const std::array<char, kBytes>& field) {
   return {field.data(), ::strnlen(field.data(), kBytes)};
+}
+
+// Words that another process wrote, fit to be shown: control characters become '?', but for line
+// ends.
+inline std::string foreignText(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    const char letter = static_cast<char>(byte);
+    text += static_cast<unsigned char>(letter) >= ' ' || letter == '\n' ? letter : '?';
+  }
+  return text;
 }
 
 }  // namespace tutti

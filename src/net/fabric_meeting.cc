@@ -45,14 +45,7 @@ bool read(const Mail::Letter& letter, T& value) {
 
 // ---- mail ---------------------------------------------------------------------------------------
 
-std::string Mail::Letter::text() const {
-  std::string text;
-  for (const std::byte byte : body) {
-    const char letter = static_cast<char>(byte);
-    text += static_cast<unsigned char>(letter) >= ' ' ? letter : '?';
-  }
-  return text;
-}
+std::string Mail::Letter::text() const { return foreignText(body); }
 
 void Mail::send(Word word, std::span<const std::byte> body) {
   const auto kept = body.first(std::min(body.size(), kMaxLetterBytes));

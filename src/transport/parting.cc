@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/char_field.h"
+
 namespace tutti::transport {
 
 std::string encodeParting(const Parting& parting, size_t mostBytes) {
@@ -14,10 +16,7 @@ Parting decodeParting(std::span<const std::byte> bytes) {
   Parting parting;
   if (bytes.size() < sizeof parting.guilty) return parting;
   std::memcpy(&parting.guilty, bytes.data(), sizeof parting.guilty);
-  for (const std::byte byte : bytes.subspan(sizeof parting.guilty)) {
-    const char letter = static_cast<char>(byte);
-    parting.text += static_cast<unsigned char>(letter) >= ' ' || letter == '\n' ? letter : '?';
-  }
+  parting.text = foreignText(bytes.subspan(sizeof parting.guilty));
   return parting;
 }
 

@@ -1,7 +1,6 @@
 #include "net/socket/socket_provider.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "bootstrap/interfaces.h"
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
+#include "net/socket/contact.h"
 #include "net/socket/dial.h"
 #include "net/socket/socket_connection.h"
 
@@ -20,62 +20,6 @@ using bootstrap::Acceptor;
 using bootstrap::Interest;
 using bootstrap::Key;
 
-constexpr size_t kMaxInterfaces = 8;
-
-// Of one interface. The scope of a link-local address is the reader's own affair.
-struct Place {
-  uint16_t family = 0;  // 4 or 6; 0: none
-  uint16_t port = 0;
-  std::array<unsigned char, 16> address{};
-};
-// A contact's bytes.
-struct Layout {
-  uint32_t sockets = 1;  // of a link, at least
-  uint32_t ciphers = 0;  // a bit for each that the process can open; 0: links are in the clear
-  std::array<std::byte, 16> secret{};
-  std::array<Place, kMaxInterfaces> places{};
-  std::array<std::byte, 8> zeros{};
-};
-static_assert(sizeof(Layout) == sizeof(Provider::Contact));
-
-uint32_t bitOf(Cipher cipher) { return 1u << static_cast<uint32_t>(cipher); }
-const uint32_t kAllCiphers = bitOf(Cipher::kChaCha20Poly1305) | bitOf(Cipher::kAes256Gcm);
-uint32_t ownCiphers() { return hasAes() ? kAllCiphers : bitOf(Cipher::kChaCha20Poly1305); }
-
-Place encode(const bootstrap::SocketAddress& address) {
-  const bootstrap::EncodedAddress encoded = bootstrap::encodeAddress(address);
-  Place place;
-  std::memcpy(&place.family, encoded.data(), sizeof place.family);
-  std::memcpy(&place.port, encoded.data() + 2, sizeof place.port);
-  std::memcpy(place.address.data(), encoded.data() + 8, place.address.size());
-  return place;
-}
-
-Result<bootstrap::SocketAddress> decode(const Place& place) {
-  bootstrap::EncodedAddress encoded{};
-  std::memcpy(encoded.data(), &place.family, sizeof place.family);
-  std::memcpy(encoded.data() + 2, &place.port, sizeof place.port);
-  std::memcpy(encoded.data() + 8, place.address.data(), place.address.size());
-  TUTTI_TRY_ASSIGN(bootstrap::SocketAddress address, bootstrap::decodeAddress(encoded));
-  if (address.port() == 0) return remoteError("a link offer names no port to connect to");
-  return address;
-}
-
-Result<std::vector<bootstrap::SocketAddress>> addressesOf(const Layout& layout) {
-  const auto isZero = [](std::byte byte) { return byte == std::byte{0}; };
-  const bool isSound = layout.ciphers <= kAllCiphers && layout.sockets >= 1 &&
-                       layout.sockets <= kMaxStreams && std::ranges::all_of(layout.zeros, isZero);
-  if (!isSound) return remoteError("a link offer is garbled: {} sockets", layout.sockets);
-  std::vector<bootstrap::SocketAddress> addresses;
-  for (const Place& place : layout.places) {
-    if (place.family == 0) break;
-    TUTTI_TRY_ASSIGN(const bootstrap::SocketAddress address, decode(place));
-    addresses.push_back(address);
-  }
-  if (addresses.empty()) return remoteError("a link offer names no address to connect to");
-  return addresses;
-}
-
 // A link-local address means something together with an interface of the host that connects: ours
 // that is in the same place as the peer's.
 void placeHere(std::vector<bootstrap::SocketAddress>& addresses,
@@ -85,17 +29,6 @@ void placeHere(std::vector<bootstrap::SocketAddress>& addresses,
       addresses[i] = addresses[i].withScope(own[i % own.size()].address.scope());
   }
 }
-
-// A connection says in its number whose it is: the link's number, of which the lowest bits are left
-// out, how many the link has, and which of them this is.
-constexpr uint64_t kStreamBits = 6;
-static_assert(kMaxStreams == 1 << kStreamBits);
-constexpr uint64_t kLinkMask = ~((uint64_t{1} << 2 * kStreamBits) - 1);
-uint64_t streamNumber(uint64_t link, size_t count, size_t which) {
-  return (link & kLinkMask) | ((count - 1) << kStreamBits) | which;
-}
-size_t countIn(uint64_t number) { return ((number >> kStreamBits) & (kMaxStreams - 1)) + 1; }
-size_t placeIn(uint64_t number) { return number & (kMaxStreams - 1); }
 
 Key keyOf(const std::array<std::byte, 16>& secret) {
   Key key;
@@ -122,14 +55,12 @@ Result<Provider::Contact> SocketProvider::contact() {
   std::lock_guard lock(mutex_);
   TUTTI_TRY(startService());
   if (acceptors_.empty()) TUTTI_TRY(listen());
-  Layout layout{.sockets = static_cast<uint32_t>(spread_.sockets),
-                .ciphers = options_.isEncrypted ? ownCiphers() : 0,
-                .secret = secret_};
-  for (size_t i = 0; i < acceptors_.size(); ++i)
-    layout.places[i] = encode(acceptors_[i]->address());
-  Contact contact;
-  std::memcpy(contact.data(), &layout, sizeof layout);
-  return contact;
+  Listeners listeners{.sockets = static_cast<uint32_t>(spread_.sockets),
+                      .ciphers = options_.isEncrypted ? ownCiphers() : 0,
+                      .secret = secret_,
+                      .addresses = {}};
+  for (const auto& each : acceptors_) listeners.addresses.push_back(each->address());
+  return encodeContact(listeners);
 }
 
 // Under mutex_. Several interfaces are used where they are named; else the best one: others may
@@ -305,10 +236,9 @@ Result<Cipher> SocketProvider::chooseCipher(uint32_t peerCiphers, const Caller& 
 Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& contact,
                                                             const Caller& caller,
                                                             std::chrono::milliseconds timeout) {
-  Layout layout;
-  std::memcpy(&layout, contact.data(), sizeof layout);
-  TUTTI_TRY_ASSIGN(std::vector<bootstrap::SocketAddress> addresses, addressesOf(layout));
-  TUTTI_TRY_ASSIGN(const Cipher cipher, chooseCipher(layout.ciphers, caller));
+  TUTTI_TRY_ASSIGN(Listeners listeners, decodeContact(contact));
+  TUTTI_TRY_ASSIGN(const Cipher cipher, chooseCipher(listeners.ciphers, caller));
+  std::vector<bootstrap::SocketAddress>& addresses = listeners.addresses;
   size_t count = 1;
   size_t mbitPerSocket = 0;
   {
@@ -320,11 +250,11 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
     }
     if (!caller.isControl) {
       TUTTI_TRY(chooseWays());
-      count = std::max<size_t>(layout.sockets, spread_.sockets);
+      count = std::max<size_t>(listeners.sockets, spread_.sockets);
       mbitPerSocket = spread_.mbitPerSocket;
     }
   }
-  const Key key = keyOf(layout.secret);
+  const Key key = keyOf(listeners.secret);
   const Instant deadline = options_.clock->now() + timeout;
   // Labels and short messages go over the first: another interface for each link.
   const size_t first = (caller.number & kLinkMask) >> 2 * kStreamBits;

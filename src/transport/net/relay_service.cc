@@ -14,7 +14,6 @@
 #include "bootstrap/key.h"
 #include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
-#include "transport/net/net_offer.h"
 #include "transport/net/pump.h"
 #include "transport/offer.h"
 
@@ -202,26 +201,20 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
   const int descriptor = channel.get();
   RelayAnswer::Outcome outcome = RelayAnswer::Outcome::kRefused;
   const auto make = [&]() -> Result<std::unique_ptr<CarriedLink>> {
-    const wire::LinkGeometry geometry{.slotCount = request.slotCount,
-                                      .slotBytes = request.slotBytes};
-    if (request.magic != RelayRequest::kMagic || !wire::isValid(geometry))
-      return remoteError("rank {} asks to carry a link of {} slots of {} bytes: no such link",
-                         request.sender, request.slotCount, request.slotBytes);
-    TUTTI_TRY_ASSIGN(const NetOffer offer,
-                     decodeNetOffer(request.offer, geometry, request.receiver));
+    TUTTI_TRY_ASSIGN(const AskedLink asked, readRequest(request));
     TUTTI_TRY_ASSIGN(const UniqueFd segment,
                      bootstrap::Handoff::take(textOf(request.senderHandoff), request.segmentToken,
                                               options_.timeout));
-    TUTTI_TRY_ASSIGN(UniqueMapping memory,
-                     mapSegment(segment, relaySegmentBytes(geometry), SegmentAccess::kReadWrite));
+    TUTTI_TRY_ASSIGN(UniqueMapping memory, mapSegment(segment, relaySegmentBytes(asked.geometry),
+                                                      SegmentAccess::kReadWrite));
     outcome = RelayAnswer::Outcome::kUnreachable;
-    TUTTI_TRY_ASSIGN(auto connection, options_.provider.connect(offer.contact,
-                                                                {.number = offer.number,
+    TUTTI_TRY_ASSIGN(auto connection, options_.provider.connect(asked.offer.contact,
+                                                                {.number = asked.offer.number,
                                                                  .self = Rank{request.sender},
                                                                  .peer = Rank{request.receiver}},
                                                                 options_.timeout));
     auto link = std::make_unique<CarriedLink>(CarriedLink::Parts{.memory = std::move(memory),
-                                                                 .geometry = geometry,
+                                                                 .geometry = asked.geometry,
                                                                  .channel = std::move(channel),
                                                                  .sender = request.sender},
                                               options_);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/char_field.h"
 #include "bootstrap/poller.h"
 #include "transport/parting.h"
 
@@ -24,6 +25,22 @@ bool read(PartingWords& words, Parting& parting) {
   const size_t bytes = std::min<size_t>(words.bytes, words.text.size());
   parting = decodeParting(std::span(words.text).first(bytes));
   return true;
+}
+
+Result<AskedLink> readRequest(const RelayRequest& request) {
+  const wire::LinkGeometry geometry{.slotCount = request.slotCount, .slotBytes = request.slotBytes};
+  if (request.magic != RelayRequest::kMagic || !wire::isValid(geometry)) {
+    return remoteError("rank {} asks to carry a link of {} slots of {} bytes: no such link",
+                       request.sender, request.slotCount, request.slotBytes);
+  }
+  TUTTI_TRY_ASSIGN(const NetOffer offer, decodeNetOffer(request.offer, geometry, request.receiver));
+  return AskedLink{.geometry = geometry, .offer = offer};
+}
+
+Result<std::string> readAnswer(const RelayAnswer& answer) {
+  if (answer.outcome > RelayAnswer::Outcome::kCarried || answer.bytes > answer.why.size())
+    return Status(Code::kRemoteError, "its process gives a garbled answer");
+  return foreignText(std::as_bytes(std::span(answer.why).first(answer.bytes)));
 }
 
 Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout) {

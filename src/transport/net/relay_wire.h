@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include "base/cache_lines.h"
@@ -16,6 +17,7 @@
 #include "base/units.h"
 #include "bootstrap/handoff.h"
 #include "net/net.h"
+#include "transport/net/net_offer.h"
 #include "transport/transport.h"
 #include "wire/link.h"
 
@@ -86,6 +88,13 @@ struct RelayRequest {
 };
 static_assert(sizeof(RelayRequest) == 24 + sizeof(Offer) + 64 + 16);
 
+// The link that it asks for. kRemoteError for what is no request for a link.
+struct AskedLink {
+  wire::LinkGeometry geometry;
+  NetOffer offer;
+};
+Result<AskedLink> readRequest(const RelayRequest& request);
+
 // One message back. After it nothing is sent: the channel's end is the end of either side.
 struct RelayAnswer {
   // kRefused: it carries nothing for this sender; kUnreachable: nor can it reach the receiver.
@@ -95,6 +104,9 @@ struct RelayAnswer {
   std::array<char, 1016> why{};
 };
 static_assert(sizeof(RelayAnswer) == 1024);
+
+// Its words, fit to be shown. kRemoteError, not logged, for what is no answer.
+Result<std::string> readAnswer(const RelayAnswer& answer);
 
 // Waits for one message, of exactly the record's length.
 Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout);

@@ -138,14 +138,14 @@ Result<std::unique_ptr<RelayedEnd>> askCarrier(const RelayOptions& options,
   request.senderHandoff = options.sender.handoffName;
   Result<RelayAnswer> answer = ask(channel->get(), options, request);
   if (!answer.ok()) return decline(answer.status().message());
-  const std::string_view why(answer->why.data(),
-                             std::min<size_t>(answer->bytes, answer->why.size()));
+  Result<std::string> why = readAnswer(*answer);
+  if (!why.ok()) return decline(why.status().message());
   switch (answer->outcome) {
     case RelayAnswer::Outcome::kCarried: break;
     case RelayAnswer::Outcome::kUnreachable:
       return remoteError("rank {}, which is to carry what rank {} sends to rank {}: {}",
-                         options.carrier.rank, options.sender.rank, options.receiver.rank, why);
-    case RelayAnswer::Outcome::kRefused: return decline(why);
+                         options.carrier.rank, options.sender.rank, options.receiver.rank, *why);
+    case RelayAnswer::Outcome::kRefused: return decline(*why);
   }
   log::info(log::Subsystem::kP2p, "what rank {} sends to rank {} goes by way of rank {}",
             options.sender.rank, options.receiver.rank, options.carrier.rank);

@@ -4,10 +4,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <thread>
 
+#include "base/char_field.h"
+#include "base/segment.h"
 #include "bootstrap/poller.h"
 #include "net/registry.h"
 #include "observe/trace.h"
@@ -20,6 +25,7 @@ namespace {
 
 using bootstrap::PeerInfo;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 constexpr wire::LinkGeometry kGeometry{.slotCount = 4, .slotBytes = 64u << 10};
 
@@ -186,6 +192,85 @@ TEST_F(RelayedLinks, AreNotCarriedForWhoDoesNotKnowTheToken) {
                                       receiver_.info(), kGeometry, listening_.offer);
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_EQ((*out)->carrier(), -1);
+}
+
+// Who knows the token may still ask for anything: numbers are looked at before they are used.
+TEST_F(RelayedLinks, AreNotCarriedForRequestsOfNonsense) {
+  const wire::LinkGeometry& geometry = kGeometry;
+  bootstrap::Handoff handoff;
+  const Segment segment =
+      createSegment(relaySegmentBytes(geometry), {"tutti-test", "a test", "none"}).value();
+  const auto answerTo = [&](const std::function<void(RelayRequest&)>& change) {
+    RelayRequest request{.sender = 0,
+                         .receiver = 2,
+                         .slotCount = geometry.slotCount,
+                         .slotBytes = geometry.slotBytes,
+                         .offer = listening_.offer};
+    request.segmentToken = handoff.offer(segment.fd.get(), 1).value();
+    setText(request.senderHandoff, handoff.name());
+    change(request);
+    const UniqueFd channel = bootstrap::Handoff::take(textOf(carrier_.info().handoffName),
+                                                      carrier_.info().relayToken, seconds(5))
+                                 .value();
+    EXPECT_EQ(::send(channel.get(), &request, sizeof request, MSG_NOSIGNAL),
+              static_cast<ssize_t>(sizeof request));
+    RelayAnswer answer;
+    EXPECT_TRUE(receiveRecord(channel.get(), answer, steadyClock(), seconds(5)).ok());
+    return answer;
+  };
+  const std::vector<std::pair<std::function<void(RelayRequest&)>, std::string>> cases = {
+      {[](RelayRequest& request) { request.magic ^= 1; }, "no such link"},
+      {[](RelayRequest& request) { request.slotCount = 0; }, "a link of 0 slots"},
+      {[](RelayRequest& request) { request.slotCount = 3; }, "a link of 3 slots"},
+      {[](RelayRequest& request) { request.slotCount = ~0u; }, "no such link"},
+      {[](RelayRequest& request) { request.slotBytes = ~0u; }, "no such link"},
+      {[](RelayRequest& request) { request.slotBytes = 65; }, "no such link"},
+      // Within bounds, and another's: the ring that was offered is smaller than it says.
+      {[](RelayRequest& request) { request.slotCount = 8; }, "rank 2 offers a link of 4 slots"},
+      {[](RelayRequest& request) {
+         request.slotCount = 8;
+         const uint32_t slotCount = 8;
+         std::memcpy(request.offer.data() + offsetof(NetOffer, slotCount), &slotCount,
+                     sizeof slotCount);
+       },
+       "bytes"},
+      {[](RelayRequest& request) { request.offer.fill(std::byte{0xff}); }, "garbled"},
+      {[](RelayRequest& request) { request.senderHandoff.fill('x'); }, ""},
+      {[](RelayRequest& request) { request.segmentToken[0] ^= std::byte{1}; }, ""}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const RelayAnswer answer = answerTo(cases[i].first);
+    EXPECT_EQ(answer.outcome, RelayAnswer::Outcome::kRefused) << i;
+    EXPECT_THAT(readAnswer(answer).value(), testing::HasSubstr(cases[i].second)) << i;
+  }
+  const auto out = connect(sender_, receiver_, listening_.offer).value();
+  EXPECT_EQ(out->carrier(), 1) << "for others it goes on";
+}
+
+TEST_F(RelayedLinks, GoDirectlyWhereTheAnswerIsNone) {
+  RelayAnswer answer{.outcome = RelayAnswer::Outcome::kCarried, .bytes = 0, .why = {}};
+  std::vector<UniqueFd> channels;
+  bootstrap::Handoff handoff;
+  handoff.addSource([&](const bootstrap::HandoffToken&) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+    channels.emplace_back(ends[0]);
+    EXPECT_GT(::send(ends[0], &answer, sizeof answer, MSG_NOSIGNAL), 0);
+    return UniqueFd(ends[1]);
+  });
+  PeerInfo liar = carrier_.info();
+  setText(liar.handoffName, handoff.name());
+  const auto ask = [&] {
+    return sender_.transport()
+        .connectOver({.carrier = liar, .isForced = true}, sender_.info(), receiver_.info(),
+                     kGeometry, listening_.offer)
+        .value()
+        ->carrier();
+  };
+  EXPECT_EQ(ask(), 1) << "as far as it can tell";
+  answer.outcome = RelayAnswer::Outcome{3};
+  EXPECT_EQ(ask(), -1) << "no such outcome";
+  answer = {.outcome = RelayAnswer::Outcome::kUnreachable, .bytes = 1017, .why = {}};
+  EXPECT_EQ(ask(), -1) << "more words than there is room for";
 }
 
 TEST_F(RelayedLinks, NameWhomTheCarrierCannotReach) {

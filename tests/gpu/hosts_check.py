@@ -3,6 +3,8 @@
 result checked.
 
     tests/gpu/hosts_check.py BUILD [RANKS [HOSTS [OPERATION,...]]] [-- options of tutti perf, in place of the sizes]
+
+With --lib among those the tables are printed.
 """
 import os
 import pathlib
@@ -56,8 +58,10 @@ def main():
     options = further.split() or SIZES
     failures = 0
     for operation in operations:
-        _, failure = run([tutti, "perf", operation, *options], ranks, hosts)
+        table, failure = run([tutti, "perf", operation, *options], ranks, hosts)
         failures += failure is not None
+        if "--lib" in options:
+            print(table, flush=True)
         print(f"{operation}: {failure or 'right'}", flush=True)
     return 1 if failures else 0
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Parts hosts, direct: each GPU a host of its own by NCCL_HOSTID.
+# Parts hosts, direct, between: each GPU a host of its own by NCCL_HOSTID.
 
 # hosts NAME OPTIONS...: hosts_check.py.
 hosts() {
@@ -24,4 +24,16 @@ part_hosts() {
 part_direct() {
   TUTTI_CHECK_RANKS=2 step "GPUDirect, 2 hosts" 400 python3 "$here/tests/gpu/direct_check.py" "$build" \
     "$build/lib/libnccl-net-fake11.so"
+}
+
+# Beside NCCL's sockets, both over loopback.
+part_between() {
+  local peer
+  peer=$(peer_library)
+  if [ -z "$peer" ] || [ "$gpus" -le 1 ]; then
+    skip "times between hosts" "there is no other libnccl.so.2, or one GPU"
+    return
+  fi
+  NCCL_SOCKET_IFNAME=lo step "times between hosts" 300 python3 "$here/tests/gpu/hosts_check.py" "$build" 2 2 \
+    all_reduce,all_gather,broadcast,sendrecv -- --lib "$peer" -b 1K -e 64M -f 16 --min-time 0.2
 }

@@ -315,8 +315,8 @@ ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank);   /* this rank */
 
 /* Tells that `size` bytes at `buff` will be used often by this rank. Local, an optimisation only:
  * results never depend on it. `handle` is for ncclCommDeregister, before the buffer is freed. On
- * CPU ranks it changes nothing: memory of ncclMemAlloc is read in place also without, other memory
- * is copied. */
+ * CPU ranks it changes nothing: peers read memory of ncclMemAlloc in place also without, and other
+ * memory by process_vm_readv where the kernel lets them and it is faster, or else from slots. */
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* buff, size_t size, void** handle);
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
 

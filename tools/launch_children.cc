@@ -100,6 +100,12 @@ std::optional<ChildExit> Children::reap() {
   return std::nullopt;
 }
 
+std::vector<pid_t> Children::groups() const {
+  std::vector<pid_t> groups;
+  for (const Child& child : running_) groups.push_back(child.pid);
+  return groups;
+}
+
 void Children::signalAll(int signal) {
   for (const Child& child : running_) ::kill(ownGroups_ ? -child.pid : child.pid, signal);
 }

@@ -53,6 +53,8 @@ class Children {
 
   void signalAll(int signal);
   size_t runningCount() const { return running_.size(); }
+  // Their process groups. REQUIRES: ownGroups.
+  std::vector<pid_t> groups() const;
 
  private:
   struct Child {

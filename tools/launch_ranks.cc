@@ -26,6 +26,7 @@
 #include "base/whole_file.h"
 #include "tools/command.h"
 #include "tools/gpu_queues.h"
+#include "tools/kept_boards.h"
 #include "tools/launch_children.h"
 #include "tools/launch_lines.h"
 #include "tools/launcher_env.h"
@@ -36,6 +37,7 @@ namespace tutti::tools {
 namespace {
 
 constexpr int kGraceSeconds = 5;  // between asking and killing
+constexpr std::chrono::seconds kBoardInterval{1};
 
 // A port that was free a moment ago; the ranks' rendezvous takes it over.
 Result<int> findFreePort() {
@@ -194,6 +196,8 @@ class Launch {
   void end(int signal);
   int pollMilliseconds() const;
   void checkTimes();
+  void lookAtBoards();
+  void tellWhy() const;
 
   const LaunchOptions& options_;
   const int rankCount_;
@@ -202,7 +206,9 @@ class Launch {
   UniqueFd signals_;
   Children children_;
   std::vector<Pipe> pipes_;
-  std::vector<UniqueFd> inputs_;  // of ranks of other hosts: open as long as they shall run
+  std::vector<UniqueFd> inputs_;     // of ranks of other hosts: open as long as they shall run
+  KeptBoards boards_;                // of ranks of this host
+  std::optional<Instant> boardsAt_;  // the next look at them
   std::optional<Instant> timeoutAt_;
   std::optional<Instant> killAt_;
   std::optional<int> exitCode_;  // of the first failure
@@ -320,7 +326,21 @@ void Launch::note(const ChildExit& exit) {
                               : fmt::format("on {}", places_[static_cast<size_t>(exit.index)].host);
   fmt::print(stderr, "tutti run: rank {} ({}) {}{}\n", exit.index, who, describe(exit),
              isLast ? "" : "; ending the others");
+  if (exit.signal != 0) tellWhy();
   end(SIGTERM);
+}
+
+// A rank that has died says nothing; nor do the others, where all have.
+void Launch::tellWhy() const {
+  for (const std::string& line : boards_.verdicts()) fmt::print(stderr, "tutti run: {}\n", line);
+}
+
+void Launch::lookAtBoards() {
+  if (!places_.empty() || isEnding_) return boardsAt_.reset();
+  const Instant now = steadyClock().now();
+  if (boardsAt_ && now < *boardsAt_) return;
+  boards_.look(children_.groups());
+  boardsAt_ = now + kBoardInterval;
 }
 
 void Launch::reapAll() {
@@ -339,7 +359,8 @@ void Launch::takeSignal() {
 }
 
 int Launch::pollMilliseconds() const {
-  const std::optional<Instant> next = killAt_ ? killAt_ : timeoutAt_;
+  std::optional<Instant> next = killAt_ ? killAt_ : timeoutAt_;
+  if (boardsAt_ && (!next || *boardsAt_ < *next)) next = boardsAt_;
   if (!next) return -1;
   const Nanoseconds left = *next - steadyClock().now();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
@@ -361,6 +382,7 @@ void Launch::checkTimes() {
 
 int Launch::wait() {
   while (children_.runningCount() != 0) {
+    lookAtBoards();
     std::vector<pollfd> watched = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
     for (const Pipe& pipe : pipes_) {
       // A closed one has fd -1, which poll passes over.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "api/abi.h"
+#include "api/buffer_check.h"
 #include "group/group.h"
 
 namespace tutti::api {
@@ -157,6 +158,8 @@ ncclResult_t submit(std::string_view function, ncclComm_t comm, const Arguments&
                       .input = arguments.input,
                       .output = arguments.output};
     TUTTI_TRY(resolveOperation(arguments, *communicator, call));
+    if (communicator->checksBuffers()) [[unlikely]]
+      TUTTI_TRY(checkBuffers(call, *communicator));
     if (!group::Group::isOpen()) return group::runAlone(*communicator, call, arguments.stream);
     return group::Group::current().add(
         {.communicator = communicator.share(), .call = call, .stream = arguments.stream});

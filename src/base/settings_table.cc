@@ -143,8 +143,10 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_WIN_ENABLE", kInteger, "", "1", "0..1",
      "0: ncclCommWindowRegister gives GPU ranks no window, as NCCL does where it cannot"},
     {"NCCL_CHECK_POINTERS", kInteger, "", "0", "0..1",
-     "1: GPU ranks refuse buffers that no GPU can address, at the price of a question to the "
-     "driver a buffer."},
+     "1: calls are refused whose buffers cannot be right: of GPU ranks those that no GPU can "
+     "address, at the price of a question to the driver a buffer; of CPU ranks those that are not "
+     "aligned to the type, not mapped, not writable, or overlap without being in place, at the "
+     "price of reading /proc/self/maps."},
     {"NCCL_PROTO", kAlgorithms, "", "", "LL|LL128|Simple",
      "How GPU kernels may move bytes: with a flag in each store (LL), in each line (LL128), by "
      "slots (Simple). A list, ^ in front for all but these, or by collective; what no kernel can "

@@ -28,6 +28,8 @@ Communicator::Communicator(Process& process, Options options)
     : process_(process),
       device_(options.device != nullptr ? *options.device : process.hostDevice()),
       config_(std::move(options.config)),
+      checksBuffers_(device_.caps().isHost &&
+                     process.settings().integer("NCCL_CHECK_POINTERS") != 0),
       idsHash_(options.idsHash),
       hash_(options.derivation ? 0 : hashOf(options.id.job)),
       rank_(options.derivation ? Rank{-1} : options.rank),

@@ -131,6 +131,8 @@ class Communicator {
   uint64_t hash() const { return hash_.load(std::memory_order_relaxed); }
   bool isBlocking() const { return config_.isBlocking; }
   const Config& config() const { return config_; }
+  // Of CPU ranks: GPU ranks' launchers do it (NCCL_CHECK_POINTERS).
+  bool checksBuffers() const { return checksBuffers_; }
   const std::string& name() const { return config_.name; }
   device::Device& device() const { return device_; }
   UserOps& userOps() { return userOps_; }
@@ -231,6 +233,7 @@ class Communicator {
   Process& process_;
   device::Device& device_;
   const Config config_;
+  const bool checksBuffers_;
   const uint64_t idsHash_;
 
   // Of a derived communicator written once, when the split has found out; rankCount_ last, with

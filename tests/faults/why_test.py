@@ -14,6 +14,11 @@ BOUND = 3.0  # from the hang to the right verdict
 PATIENCE = 60000  # ms: nobody gives up meanwhile
 
 
+def holds_board(pid):
+    folder = f"/proc/{pid}/fd"
+    return any(os.readlink(f"{folder}/{each}").startswith("/memfd:tutti-rank-board") for each in os.listdir(folder))
+
+
 class Why(FaultCase):
     def why(self, rank, *options):
         if not TUTTI or not os.path.exists(TUTTI):
@@ -104,6 +109,28 @@ class Why(FaultCase):
         ranks[1].child.kill()
         ranks[1].child.wait()
         self.expect_verdict(ranks[0], r"rank 1 \(.*\) died", "AllReduce #1", guilty=1)
+
+    def test_is_told_by_the_launcher_of_ranks_that_all_died_at_once(self):
+        # Their boards would be gone with them: tutti run has them, and goes when it has told.
+        command = [TUTTI, "run", "-n", "2", "--", TUTTI, "perf", "all_reduce", "-b", "8", "-e", "8", "-N", "0"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as launch:
+            try:
+                deadline = time.monotonic() + LIMIT
+                while not holds_board(launch.pid) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                with open(f"/proc/{launch.pid}/task/{launch.pid}/children") as children:
+                    ranks = [int(each) for each in children.read().split()]
+                self.assertEqual(len(ranks), 2)
+                for number in (signal.SIGSTOP, signal.SIGKILL):
+                    for rank in ranks:
+                        os.kill(rank, number)
+                told = launch.communicate(timeout=LIMIT)[1]
+            finally:
+                launch.kill()
+        self.assertEqual(launch.returncode, 128 + signal.SIGKILL, told)
+        self.assertRegex(told, r"tutti run: communicator (.*): rank \d \(.*\) died\n(.*\n)*.*AllReduce #\d+", told)
+        name = re.search(r"communicator (.*): rank", told)[1]
+        self.assertEqual(subprocess.run([TUTTI, "why", name], capture_output=True, check=False).returncode, 3)
 
     def test_names_a_slow_rank_while_work_goes_on(self):
         # It is late for most of the time, also where a call takes its turn on a CPU, and seen to call twice in 1.3 s.

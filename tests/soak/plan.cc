@@ -12,7 +12,8 @@ namespace {
 
 using Kind = Action::Kind;
 
-constexpr size_t kMaxRanks = 8;  // values.cc's sums are exact up to here
+constexpr size_t kFewRanks = 8;
+constexpr size_t kMaxRanks = 24;  // more processes than that starve on small machines
 constexpr size_t kMaxTeams = 12;
 
 const std::vector<ncclDataType_t> kTypes = {
@@ -171,7 +172,10 @@ class Drawer {
     call.type = random_.pick(kTypes);
     call.fold = static_cast<Fold>(random_.below(static_cast<size_t>(Fold::kPreMulSum) + 1));
     // All buffers of a rank together stay within a few MiB.
-    const size_t maxBytes = (random_.oneIn(6) ? size_t{4} << 20 : size_t{1} << 18) / ofHowMany;
+    size_t maxBytes = (random_.oneIn(6) ? size_t{4} << 20 : size_t{1} << 18) / ofHowMany;
+    // Each rank works each element out from all ranks' inputs.
+    const size_t times = (team.members.size() + kFewRanks - 1) / kFewRanks;
+    maxBytes /= times * times;
     const size_t bytes = drawCount(maxBytes);
     const bool hasBlocks = call.verb != Verb::kAllReduce && call.verb != Verb::kReduce &&
                            call.verb != Verb::kBroadcast && call.verb != Verb::kBcast;
@@ -240,7 +244,8 @@ Plan makePlan(uint64_t seed) {
   Random random(seed);
   Plan plan;
   plan.seed = seed;
-  const size_t ranks = 1 + random.below(kMaxRanks);
+  const size_t ranks = random.oneIn(4) ? kFewRanks + 1 + random.below(kMaxRanks - kFewRanks)
+                                       : 1 + random.below(kFewRanks);
   const size_t processes = random.oneIn(4) ? 1 : 1 + random.below(ranks);
   plan.processCount = static_cast<int>(processes);
   for (size_t rank = 0; rank < ranks; ++rank) {

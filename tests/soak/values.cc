@@ -1,5 +1,6 @@
 #include "values.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -87,8 +88,13 @@ double floatInput(const Call& call, int teamSize, int place, size_t i) {
     const double size = isLarge ? 1 + static_cast<double>(hash % 3) : 1;
     return (hash & 8) != 0 ? size : -size;
   }
-  const double exact = std::ldexp(1, formatOf(call.type).mantissaBits + 1);
-  const double share = std::floor(exact / teamSize / (call.fold == Fold::kPreMulSum ? 2 : 1));
+  const double exact =
+      std::ldexp(1, formatOf(call.type).mantissaBits + 1) / (call.fold == Fold::kPreMulSum ? 2 : 1);
+  // Of more ranks than a small type can count, some bring nothing; others for each element.
+  const uint64_t turn =
+      (hashOf(call, -1, i) + static_cast<uint64_t>(place)) % static_cast<uint64_t>(teamSize);
+  if (static_cast<double>(turn) >= exact) return 0;
+  const double share = std::floor(exact / teamSize);
   const auto limit = static_cast<int64_t>(std::fmin(std::fmax(share, 1), 1e6));
   return static_cast<double>(static_cast<int64_t>(hash % static_cast<uint64_t>(2 * limit + 1)) -
                              limit);
@@ -219,8 +225,10 @@ uint64_t inputElement(const Call& call, int teamSize, int place, size_t i) {
   if (!folds(call.verb)) return cut(call.type, hash);
   if (isFloat(call.type)) return encode(call.type, floatInput(call, teamSize, place, i));
   if (call.fold != Fold::kAvg) return cut(call.type, hash);
-  // The sum of 8 fits an int8.
-  const auto small = static_cast<int64_t>(hash % 16) - (isSigned(call.type) ? 8 : 0);
+  // The sum fits a type of 8 bits.
+  const int64_t most = std::min<int64_t>(16, 256 / teamSize);
+  const int64_t small = static_cast<int64_t>(hash % static_cast<uint64_t>(most)) -
+                        (isSigned(call.type) ? most / 2 : 0);
   return cut(call.type, static_cast<uint64_t>(small));
 }
 

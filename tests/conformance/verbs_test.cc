@@ -16,24 +16,30 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two cards, one with two ports, described in a file.
+// Adapters, described in a file.
 class Verbs : public testing::Test {
  protected:
+  // Two cards, one with two ports.
   Verbs() : path_(temporary("verbs")) {
+    describe({"0000:17:00.0", "0000:17:00.1", "0000:3b:00.0"});
+  }
+  ~Verbs() override { forget(); }
+
+  // Instead of those before.
+  void describe(const std::vector<std::string>& places) {
+    forget();
     std::filesystem::create_directories(path_ + ".sys");
     std::ofstream file(path_);
-    for (int i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < places.size(); ++i) {
       const std::string name = "mlx5_" + std::to_string(i);
       const std::string place = path_ + ".sys/" + name;
       std::filesystem::create_directories(place);
-      std::filesystem::create_symlink(
-          i < 2 ? "../../0000:17:00." + std::to_string(i) : "../../0000:3b:00.0",
-          place + "/device");
+      std::filesystem::create_symlink("../../" + places[i], place + "/device");
       file << "device " << name << ' ' << place << " 64\nport 1 active ib 64 2 " << 5 + i
            << "\ngid 0 ib fe80::" << 5 + i << '\n';
     }
   }
-  ~Verbs() override {
+  void forget() const {
     std::filesystem::remove(path_);
     std::filesystem::remove_all(path_ + ".sys");
   }
@@ -70,18 +76,45 @@ TEST_F(Verbs, ObeysItsSettings) {
   EXPECT_EQ(outcome.count("mlx5_1:1: NCCL_IB_HCA==mlx5_0:1,mlx5_2"), 3u) << outcome.log;
 }
 
+// What each process has sent over each port, as its lanes say when they go.
+std::map<std::string, std::map<std::string, double>> sentBy(const Outcome& outcome) {
+  std::map<std::string, std::map<std::string, double>> bytes;
+  std::stringstream log(outcome.log);
+  const std::regex line("[^ :]*:([0-9]+):.* a lane over (.*) sent .* messages, (.*) bytes");
+  std::smatch match;
+  for (std::string text; std::getline(log, text);)
+    if (std::regex_search(text, match, line)) bytes[match[1]][match[2]] += std::stod(match[3]);
+  return bytes;
+}
+
 TEST_F(Verbs, KeepsAllAdaptersBusyAlike) {
   const Outcome outcome = run(kAllReduce, "01", with({"NCCL_NET_MERGE_LEVEL=LOC"}));
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
   EXPECT_EQ(outcome.count("3 adapters"), 2u) << outcome.log;
-  std::map<std::string, double> bytes;
-  std::stringstream log(outcome.log);
-  const std::regex line("a lane over (.*) sent .* messages, (.*) bytes");
-  std::smatch match;
-  for (std::string text; std::getline(log, text);)
-    if (std::regex_search(text, match, line)) bytes[match[1]] += std::stod(match[2]);
-  ASSERT_EQ(bytes.size(), 3u) << outcome.log;
-  for (const auto& [port, sent] : bytes) EXPECT_NEAR(sent / bytes["mlx5_0:1"], 1, 0.05) << port;
+  const auto processes = sentBy(outcome);
+  EXPECT_EQ(processes.size(), 2u) << outcome.log;
+  for (const auto& [process, bytes] : processes) {
+    ASSERT_EQ(bytes.size(), 3u) << outcome.log;
+    for (const auto& [port, sent] : bytes)
+      EXPECT_NEAR(sent / bytes.at("mlx5_0:1"), 1, 0.05) << port;
+  }
+}
+
+// Two hosts with four adapters and four ranks each.
+TEST_F(Verbs, KeepsFourAdaptersBusyAlikeForFourRanksAHost) {
+  describe({"0000:17:00.0", "0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"});
+  const Outcome outcome = run(kAllReduce, "00001111", with());
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("4 adapters"), 8u) << outcome.log;
+  std::map<std::string, double> all;
+  for (const auto& [process, bytes] : sentBy(outcome)) {
+    for (const auto& [port, sent] : bytes) all[port] += sent;
+  }
+  ASSERT_EQ(all.size(), 4u) << outcome.log;
+  for (const auto& [port, sent] : all) {
+    EXPECT_GT(sent, 1e6) << port;
+    EXPECT_NEAR(sent / all["mlx5_0:1"], 1, 0.05) << port;
+  }
 }
 
 TEST_F(Verbs, GivesWayWhereItIsDisabledOrAbsent) {

@@ -1,7 +1,9 @@
 """What tests of ranks on several hosts have in common."""
 
 import os
+import re
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
 
@@ -18,6 +20,17 @@ def between(guilty):
     """Of errors that name a pair of ranks, of which this is one: "rank 2 (...) ... while rank 0 waited for it"."""
     other = rf"rank (?!{guilty}\b)\d+"
     return rf"rank {guilty} \(.*\).*\b{other}\b|{other} \(.*\).*\brank {guilty}\b"
+
+
+def seconds_of_threads(pid):
+    """By thread: its name, and the CPU time it has used."""
+    found = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat") as file:
+            name, fields = re.match(r"\d+ \((.*)\) (.*)", file.read()).groups()
+        user, system = fields.split()[11:13]
+        found[thread] = (name, (int(user) + int(system)) / os.sysconf("SC_CLK_TCK"))
+    return found
 
 
 class HostCase(FaultCase):
@@ -40,3 +53,15 @@ class HostCase(FaultCase):
         """They leave the dead out, and the new communicator works: steps `shrink:... allreduce:...`."""
         self.expect_success(ranks, "shrink")
         self.expect_success(ranks, "allreduce")
+
+    def threads_of_idle(self, ranks):
+        """By rank the names of its threads, none of which uses more than 5 % of a core while nothing is called."""
+        self.pause(0.2)  # whatever waits for the next call has gone to sleep
+        before = [seconds_of_threads(rank.child.pid) for rank in ranks]
+        span = 2.0
+        time.sleep(span)
+        for rank, spent in zip(ranks, before):
+            for thread, (name, now) in seconds_of_threads(rank.child.pid).items():
+                share = (now - spent.get(thread, (name, 0))[1]) / span
+                self.assertLessEqual(share, 0.05, f"{name} of rank {rank.rank} uses {share:.0%} of a core while nothing is called")
+        return [[name for name, _ in threads.values()] for threads in before]

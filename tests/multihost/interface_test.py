@@ -77,6 +77,41 @@ class Interfaces(HostCase):
         self.expect_success(ranks, "solo")
 
 
+class Ways(HostCase):
+    """Links over two interfaces a host, one of which leads nowhere: whoever opens them says which, and why."""
+
+    def fail_links(self, break_way, pattern):
+        """`break_way` between the second interfaces of two hosts, before ranks that meet over the first ones make their links."""
+        hosts = self.make_hosts(2)
+        hosts.add_wires(1)
+        break_way(hosts)
+        began = time.monotonic()
+        ranks = self.launch_on(hosts, [0, 1], *["init allreduce:100000 solo"] * 2, NCCL_SOCKET_IFNAME="=eth0,eth1")
+        self.expect_success(ranks, "init")
+        for rank, other in zip(ranks, (1, 0)):
+            self.expect([rank], "allreduce", REMOTE, rf"rank {rank.rank} cannot connect to rank {other} at {pattern(other)}", began, BOUND)
+        self.expect_success(ranks, "solo")
+
+    def test_an_address_that_no_interface_leads_to(self):
+        """Each host has its second interface in a network of its own."""
+
+        def move(hosts):
+            for host in hosts.all:
+                host.inside("ip", "addr", "flush", "dev", "eth1")
+                host.inside("ip", "addr", "add", f"10.{88 + host.number}.1.{host.number + 1}/24", "dev", "eth1")
+
+        self.fail_links(move, lambda other: rf"10\.{88 + other}\.1\.{other + 1}:\d+: no interface leads there: Network is unreachable; "
+                                            rf"here .*eth0 \(10\.77\.0\.{2 - other}\) is up, eth1 \(10\.{89 - other}\.1\.{2 - other}\) is up")  # fmt: skip
+
+    def test_an_interface_that_nobody_answers_on(self):
+        """Its route is there, but the wire ends in between."""
+
+        def cut(hosts):
+            bed.run("ip", "link", "set", "port1x1", "nomaster")
+
+        self.fail_links(cut, lambda other: rf"10\.77\.1\.{other + 1}:\d+: interface eth1 \(10\.77\.1\.{2 - other}\) cannot reach it: (no answer|No route to host)")
+
+
 class Ports(HostCase):
     FIRST, LAST = 40_000, 40_015
 

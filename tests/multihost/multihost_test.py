@@ -201,15 +201,7 @@ class Idle(HostCase):
         hosts = self.make_hosts(2)
         ranks = self.launch_on(hosts, [0, 1], *["times:20:allreduce:20000 line allreduce:9"] * 2, timeout_ms=10000)
         self.expect_success(ranks, "times")
-        self.pause(0.2)  # whatever waits for the next call has gone to sleep
-        before = [seconds_of_threads(rank.child.pid) for rank in ranks]
-        span = 2.0
-        time.sleep(span)
-        for rank, spent in zip(ranks, before):
-            for thread, (name, now) in seconds_of_threads(rank.child.pid).items():
-                share = (now - spent.get(thread, (name, 0))[1]) / span
-                self.assertLessEqual(share, 0.05, f"{name} of rank {rank.rank} uses {share:.0%} of a core while nothing is called")
-        self.assertIn("tutti-net", [name for name, _ in before[0].values()])
+        self.assertIn("tutti-net", self.threads_of_idle(ranks)[0])
         for rank in ranks:
             rank.say("go")
         self.expect_success(ranks, "allreduce:9")
@@ -221,17 +213,6 @@ def command_lines():
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended
             found.append(path.read_text(errors="replace").split("\0"))
-    return found
-
-
-def seconds_of_threads(pid):
-    """By thread: its name, and the CPU time it has used."""
-    found = {}
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/stat") as file:
-            name, fields = re.match(r"\d+ \((.*)\) (.*)", file.read()).groups()
-        user, system = fields.split()[11:13]
-        found[thread] = (name, (int(user) + int(system)) / os.sysconf("SC_CLK_TCK"))
     return found
 
 
@@ -337,6 +318,9 @@ class Faults(HostCase):
 
     def test_a_slow_wire_is_only_slow_and_named_with_its_rate(self):
         self.slow_down("50mbit", 4_000_000, 20, 60)
+
+    def test_one_of_one_megabit_is_named_too(self):
+        self.slow_down("1mbit", 300_000, 0.2, 1.2)
 
     def test_a_wire_of_one_megabit_is_only_slow(self):
         """A message takes as long as T and longer, behind whose queue the signs of life wait: that is no death."""

@@ -58,6 +58,17 @@ class Relays(HostCase):
                 self.expect_success([ranks[3]], "recv")
                 self.assertEqual(ways(ranks), {})
 
+    def test_who_carries_leaves_the_cpu_to_others_while_nothing_comes(self):
+        hosts = self.two_hosts(2)
+        ranks = self.launch_seats(hosts, 2, "send:3:50000 line allreduce:9", *["line allreduce:9"] * 2, "recv:0:50000 line allreduce:9")
+        self.expect_success([ranks[0]], "send")
+        self.expect_success([ranks[3]], "recv")
+        self.assertEqual(ways(ranks), {(0, 3): 1})
+        self.assertIn("tutti-relay", self.threads_of_idle(ranks)[1])
+        for rank in ranks:
+            rank.say("go")
+        self.expect_success(ranks, "allreduce:9")
+
     def test_sizes_that_differ_are_an_error_of_both(self):
         hosts = self.two_hosts(2)
         ranks = self.launch_seats(hosts, 2, "send:3:100 send:3:9000000", "line", "line", "recv:0:100 recv:0:9000001")

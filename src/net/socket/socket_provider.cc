@@ -203,8 +203,9 @@ void SocketProvider::deliver(bootstrap::Accepted accepted) {
 bool SocketProvider::addStream(Expected& link, uint64_t number, Pipe pipe) {
   const size_t count = countIn(number);
   const size_t place = placeIn(number);
+  if (place >= count) return false;
   if (link.pipes.empty()) link.pipes.resize(count);
-  if (link.pipes.size() != count || place >= count || link.pipes[place]) return false;
+  if (link.pipes.size() != count || link.pipes[place]) return false;
   link.pipes[place] = std::move(pipe);
   ++link.arrived;
   return true;

@@ -65,6 +65,24 @@ TEST_F(VerbsGpu, WhatIsReceivedThereIsSeenAfterAFlush) {
   lanes_.receiver->release(*inMemory);
 }
 
+TEST_F(VerbsGpu, AFlushThatFailsEndsTheLane) {
+  connectUsual();
+  std::vector<std::byte> out(20'000, std::byte{7});
+  const auto outMemory = lanes_.sender->enroll(out).value();
+  const auto inMemory = lanes_.receiver->enrollGpu(region(fd_.get())).value();
+  const auto place = bytes().first(out.size());
+  const auto receive = post(*lanes_.receiver, place, inMemory).value();
+  const auto send = post(*lanes_.sender, out, outMemory).value();
+  ASSERT_TRUE(await(*lanes_.sender, send).ok());
+  ASSERT_TRUE(await(*lanes_.receiver, receive).ok());
+  order("complete 1 10");
+  const auto flush = lanes_.receiver->flush(place, inMemory).value();
+  EXPECT_THAT(std::string(await(*lanes_.receiver, flush).status().message()),
+              testing::HasSubstr("a flush over mlx5_0:1 ended with status 10"));
+  lanes_.sender->release(outMemory);
+  lanes_.receiver->release(inMemory);
+}
+
 TEST_F(VerbsGpu, AGpuSendsFromItsMemory) {
   connectUsual();
   std::ranges::fill(bytes(), std::byte{9});

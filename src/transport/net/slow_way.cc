@@ -14,6 +14,10 @@ namespace {
 using tutti::net::Way;
 
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(250);
+// Over fewer bytes a look is worth it once the wire has taken longer: one of 1 Mbit/s would carry
+// nothing else for 20 s before it was named.
+constexpr size_t kManyBytes = 512_KiB;
+constexpr Nanoseconds kBetweenLooksAtFew = std::chrono::seconds(1);
 constexpr int kLooks = 4;
 // What shorter messages reach is the round trip's doing, not the wire's; and so is what any reach
 // on a way that is longer than this.
@@ -50,8 +54,8 @@ std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent
 void SlowWay::look(const Motor::Carried& carried, Instant now,
                    const tutti::net::Connection& connection) {
   const Nanoseconds passed = now - lookedAt_;
-  if (passed < kBetweenLooks) return;
   const uint64_t bytes = carried.bytes - seen_.bytes;
+  if (passed < (bytes < kManyBytes ? kBetweenLooksAtFew : kBetweenLooks)) return;
   const uint64_t messages = carried.messages - seen_.messages;
   seen_ = carried;
   lookedAt_ = now;

@@ -20,7 +20,8 @@ namespace tutti::transport::net {
 class SlowWay {
  public:
   // After messages have gone out: what has by now. Looks at the connection four times a second at
-  // most, and only where the messages since the last look are many bytes, and long. Warns.
+  // most, and only where the messages since the last look are many bytes, or some in a second, and
+  // long. Warns.
   void sent(const Motor::Carried& carried, Clock& clock, const tutti::net::Connection& connection) {
     if (carried.bytes - seen_.bytes >= kBytesBetweenLooks && !isOver_)
       look(carried, clock.now(), connection);
@@ -36,7 +37,8 @@ class SlowWay {
                            const Sent& sent);
 
  private:
-  static constexpr size_t kBytesBetweenLooks = 512_KiB;
+  // What a wire of 1 Mbit/s carries in a second.
+  static constexpr size_t kBytesBetweenLooks = 120_KiB;
 
   void look(const Motor::Carried& carried, Instant now, const tutti::net::Connection& connection);
 

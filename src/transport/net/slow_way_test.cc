@@ -102,6 +102,15 @@ TEST_F(SlowWayTest, LooksAtLongMessagesFourTimesASecondUntilItHasWarned) {
   EXPECT_EQ(connection_.looks, 5) << "one to compare with, and four that are slow";
 }
 
+TEST_F(SlowWayTest, LooksOnceASecondWhereAWireTakesHardlyAnything) {
+  connection_.known = tenGigabit(kMegabyte / 8, 0);
+  for (int i = 0; i < 100; ++i) {
+    clock_.advance(milliseconds(460));  // for a message, each 40 ms more
+    send(1, 65'536);
+  }
+  EXPECT_EQ(connection_.looks, 5);
+}
+
 TEST_F(SlowWayTest, BelievesNoSingleLook) {
   for (int i = 0; i < 100; ++i) {
     connection_.known = tenGigabit(i % 4 == 0 ? 900 * kMegabyte : 6 * kMegabyte, 0);

@@ -35,8 +35,8 @@ class GpuRank {
   explicit GpuRank(Options options)
       : options_(std::move(options)),
         count_(static_cast<size_t>(options_.limits.rankCount)),
-        gpus_(count_),
         handoffs_(count_),
+        gpus_(count_),
         job_(options_.limits.rankCount),
         board_(observe::Board::create(options_.limits.rankCount, "job", options_.timeout.count())
                    .value()) {
@@ -136,8 +136,8 @@ class GpuRank {
 
   Options options_;
   const size_t count_;
-  std::vector<device::FakeAccelerator> gpus_;
   std::vector<bootstrap::Handoff> handoffs_;
+  std::vector<device::FakeAccelerator> gpus_;  // what they keep for good uses the line before
   bootstrap::TestJob job_;
   std::vector<bootstrap::PeerInfo> peers_;
   observe::ProcessRecorders siblings_;

@@ -53,12 +53,16 @@ class GpuWatcher {
  private:
   void run();
   Nanoseconds lookAtAll();
-  bool sleep(std::unique_lock<std::mutex>& lock, Nanoseconds pause);
+  bool sleep(Nanoseconds pause);
+  bool pauseOrEnd();
   void wakeSleeper();
 
   const Nanoseconds interval_;
-  std::mutex mutex_;  // guards the two below, and holds off remove() during a look
+  std::mutex mutex_;  // guards the next, and holds off remove() during a look
   std::vector<Watched*> watched_;
+  // Guards the next, and the way to sleep. Another than for looks: who wakes us may hold what a
+  // look waits for.
+  std::mutex sleepMutex_;
   bool isEnding_ = false;
   std::condition_variable changed_;
   // Set by the watcher before its last look ahead of a sleep or a longer pause, cleared by whoever

@@ -91,6 +91,7 @@ def attempt(case):
     ports = free_ports(2)
     # PyTorch's monitor waits for dumps of other ranks, which never come.
     environment = {**os.environ, "TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "NCCL_DEBUG": "WARN"}
+    environment.pop("TUTTI_GPU_WAIT_MS", None)  # which would end the call before PyTorch does
     if case == "waiting":
         environment["TORCH_NCCL_BLOCKING_WAIT"] = "1"
     ranks = [subprocess.Popen([sys.executable, __file__, case, str(rank), *map(str, ports)], env=environment, text=True,

@@ -42,7 +42,9 @@ def run_rank(case, rank, port, next_port):
         return
     began = time.monotonic()
     try:
-        dist.all_reduce(data)
+        work = dist.all_reduce(data, async_op=case == "waiting")
+        if work is not None:
+            work.wait()
         torch.cuda.synchronize()
     except (RuntimeError, dist.DistError) as error:
         if case != "waiting":
@@ -77,20 +79,21 @@ def judge(case, code, output, took):
     if case == "waiting":
         raised = re.search(r"raised after ([\d.]+) s", output)
         if code != 0 or raised is None or "went on" not in output:
-            return f"exit {code}: {output[-700:]}"
+            return f"exit {code}: {output}"
         return None if float(raised[1]) < TIMEOUT + 5 else f"raised after {raised[1]} s"
     if code == 0 or code == 7:
-        return f"exit {code}: it did not end by its watchdog: {output[-400:]}"
+        return f"exit {code}: it did not end by its watchdog: {output}"
     if not re.search(WORDS[case], output):
-        return f"exit {code}, without the words '{WORDS[case]}': {output[-1200:]}"
+        return f"exit {code}, without the words '{WORDS[case]}': {output}"
     bound = (DEATH if case == "killed" else TIMEOUT) + MARGIN
     return None if took < bound else f"ended after {took:.1f} s"
 
 
 def attempt(case):
     ports = free_ports(2)
-    # PyTorch's monitor waits for dumps of other ranks, which never come.
-    environment = {**os.environ, "TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "NCCL_DEBUG": "WARN"}
+    # PyTorch's monitor waits for dumps of other ranks, which never come; its watchdog for four times as long as a dump may take.
+    environment = {**os.environ, "TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+                   "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000", "NCCL_DEBUG": "WARN"}
     environment.pop("TUTTI_GPU_WAIT_MS", None)  # which would end the call before PyTorch does
     if case == "waiting":
         environment["TORCH_NCCL_BLOCKING_WAIT"] = "1"
@@ -104,7 +107,7 @@ def attempt(case):
         problem = judge(case, ranks[0].returncode, output, time.monotonic() - began)
     except subprocess.TimeoutExpired:
         ranks[0].kill()
-        problem = f"the survivor did not end: {ranks[0].communicate()[0][-700:]}"
+        problem = f"the survivor did not end: {ranks[0].communicate()[0]}"
     print(f"{case}: {problem or 'right'} ({time.monotonic() - began:.1f} s)", flush=True)
     for rank in ranks:
         rank.kill()

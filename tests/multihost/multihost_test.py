@@ -320,7 +320,7 @@ class Faults(HostCase):
         self.slow_down("50mbit", 4_000_000, 20, 60)
 
     def test_one_of_one_megabit_is_named_too(self):
-        self.slow_down("1mbit", 300_000, 0.2, 1.2)
+        self.slow_down("1mbit", 300_000, 0.05, 1.2)
 
     def test_a_wire_of_one_megabit_is_only_slow(self):
         """A message takes as long as T and longer, behind whose queue the signs of life wait: that is no death."""

@@ -162,10 +162,10 @@ class Death(FaultCase):
     def test_by_a_crash_or_an_exception_in_user_code(self):
         for how, signal in (("crash", -11), ("throw", -6)):
             with self.subTest(how):
-                # AddressSanitizer would turn the signal into an exit.
-                ranks = self.launch(
-                    "allreduce:8 loop", f"allreduce:8 sleep:100 {how}", "allreduce:8 loop", ASAN_OPTIONS="handle_segv=0:handle_abort=0"
-                )
+                # A sanitizer would turn the signal into an exit.
+                plain = "handle_segv=0:handle_abort=0"
+                ranks = self.launch("allreduce:8 loop", f"allreduce:8 sleep:100 {how}", "allreduce:8 loop", ASAN_OPTIONS=plain,
+                                    TSAN_OPTIONS=f"{os.environ.get('TSAN_OPTIONS', '')} {plain}")
                 ranks[1].result("sleep")
                 crashed = time.monotonic()
                 self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* died while rank", crashed)

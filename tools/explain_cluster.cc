@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <initializer_list>
 
+#include "base/block_settings.h"
 #include "base/settings.h"
 #include "base/whole_file.h"
 #include "comm/gpu_direct.h"
@@ -52,21 +52,6 @@ graph::CrossNic crossNicOf(const Settings& settings) {
   const std::string text = settings.text("NCCL_CROSS_NIC");
   if (text == "0") return graph::CrossNic::kNever;
   return text == "1" ? graph::CrossNic::kAlways : graph::CrossNic::kWhereBetter;
-}
-
-// That a user asks for; 0: as many as pay.
-struct Blocks {
-  int32_t fewest = 0;
-  int32_t most = 0;
-};
-
-// Of a new name and an old one.
-int32_t firstOf(const Settings& settings, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const int64_t number = settings.integer(name);
-    if (number > 0) return static_cast<int32_t>(number);
-  }
-  return 0;
 }
 
 Result<graph::ClusterPlan> plan(const ClusterCall& call, const Settings& settings) {
@@ -171,14 +156,15 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
                              ranks - 1);
   }
   if (ranks < 2) return explanation;
-  const Blocks blocks{.fewest = firstOf(settings, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"}),
-                      .most = firstOf(settings, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"})};
+  const BlockSettings asked = readBlockSettings(settings);
+  const auto fewest = static_cast<int32_t>(asked.fewest);
+  const auto most = static_cast<int32_t>(asked.most);
   if (explanation.plan.graphs.nodeCount == 1) {
     explanation.own = ownGpuWay({.collective = call.collective,
                                  .bytes = call.bytes,
                                  .rankCount = ranks,
-                                 .maxBlocks = blocks.most,
-                                 .minBlocks = blocks.fewest,
+                                 .maxBlocks = most,
+                                 .minBlocks = fewest,
                                  .prefersEngines = (settings.integer("NCCL_CTA_POLICY") & 2) != 0},
                                 explanation.plan.topology);
   }
@@ -189,8 +175,8 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
   const graph::MethodChooser chooser(explanation.plan.graphs, constants,
                                      {.methods = graph::NameFilter(settings.text("NCCL_ALGO")),
                                       .protocols = graph::NameFilter(settings.text("NCCL_PROTO")),
-                                      .minChannels = std::max(blocks.fewest, 1),
-                                      .maxChannels = blocks.most > 0 ? blocks.most : 64});
+                                      .minChannels = std::max(fewest, 1),
+                                      .maxChannels = most > 0 ? most : 64});
   if (!isInTable(call.collective, chooser.table())) return explanation;
   TUTTI_TRY_ASSIGN(const graph::MethodChoice choice, chooser.choose(call.collective, call.bytes));
   explanation.choices = chooser.rank(call.collective, call.bytes);

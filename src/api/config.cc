@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <initializer_list>
-#include <optional>
 
+#include "base/block_settings.h"
 #include "base/log.h"
 
 namespace tutti::api {
@@ -79,15 +78,10 @@ Status checkRanges(const ncclConfig_t& config) {
   return {};
 }
 
-// By the first of the settings that is set, else by the config's field; empty where none is.
-std::optional<int32_t> blocksOf(int field, const Settings& settings,
-                                std::initializer_list<const char*> names) {
-  int64_t count = 0;
-  for (const char* name : names) {
-    if (count == 0) count = settings.integer(name);
-  }
-  if (count == 0 && field != NCCL_CONFIG_UNDEF_INT) count = field;
-  if (count == 0) return std::nullopt;
+// By the setting, else by the config's field; otherwise where neither is set.
+int32_t blocksOf(int64_t setting, int field, int32_t otherwise) {
+  if (setting == 0 && field == NCCL_CONFIG_UNDEF_INT) return otherwise;
+  const int64_t count = setting != 0 ? setting : field;
   return static_cast<int32_t>(std::min<int64_t>(count, wire::kGpuMaxBlocks));
 }
 
@@ -104,10 +98,9 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const SettingValue& collnet = settings.get("NCCL_COLLNET_ENABLE");
   result.reducesInNetwork =
       collnet.source != "default" ? collnet.integer != 0 : config.collnetEnable == 1;
-  result.maxBlocks = blocksOf(config.maxCTAs, settings, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"})
-                         .value_or(result.maxBlocks);
-  result.minBlocks = blocksOf(config.minCTAs, settings, {"NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"})
-                         .value_or(result.minBlocks);
+  const BlockSettings blocks = readBlockSettings(settings);
+  result.maxBlocks = blocksOf(blocks.most, config.maxCTAs, result.maxBlocks);
+  result.minBlocks = blocksOf(blocks.fewest, config.minCTAs, result.minBlocks);
   const SettingValue& policy = settings.get("NCCL_CTA_POLICY");
   const int64_t policies = policy.source != "default" ? policy.integer : config.CTAPolicy;
   result.prefersEngines =

@@ -128,9 +128,8 @@ constexpr SettingInfo kTable[] = {
      "Old name of NCCL_MAX_CTAS, which counts where both are set."},
     {"NCCL_MIN_CTAS", kInteger, "", "0", "0..2147483647",
      "Fewest thread blocks a GPU kernel uses, of those that NCCL_MAX_CTAS allows and while each "
-     "has "
-     "something to do; 0: as the communicator's config says, or as many as pay. The largest of all "
-     "ranks counts."},
+     "has something to do; 0: as the communicator's config says, or as many as pay. The largest of "
+     "all ranks counts."},
     {"NCCL_MIN_NCHANNELS", kInteger, "", "0", "0..2147483647",
      "Old name of NCCL_MIN_CTAS, which counts where both are set."},
     {"NCCL_CTA_POLICY", kInteger, "", "0", "0..3",

@@ -100,6 +100,7 @@ void Acceptor::onTime(std::vector<Accepted>& accepted) {
 }
 
 void Acceptor::acceptAll(std::vector<Accepted>& accepted) {
+  noteFullQueue();
   while (HalfOpen* slot = findFree(accepted)) {
     if (!acceptOne(*slot)) return;
   }
@@ -130,6 +131,18 @@ bool Acceptor::acceptOne(HalfOpen& slot) {
   slot.handshake.emplace(options_.key, options_.purpose);
   slot.since = options_.clock->now();
   return true;
+}
+
+// Who came meanwhile has not been heard (Approach), and may say so in its own log.
+void Acceptor::noteFullQueue() {
+  const AcceptQueue queue = acceptQueue(listener_.get());
+  if (!queue.isFull()) return;
+  ++counters_.fullQueues;
+  if (std::exchange(hasWarnedOfQueue_, true)) return;
+  log::warn(
+      "{}: {} connections waited at {}, more than the system's queue holds (net.core.somaxconn); "
+      "who came meanwhile was not heard, and tries again",
+      options_.who, queue.waiting, address_.text());
 }
 
 // Names the process: the message may be read in another.

@@ -42,10 +42,11 @@ class Acceptor {
   };
   struct Counters {
     uint64_t admitted = 0;
-    uint64_t refused = 0;   // broke the protocol or had another secret
-    uint64_t timedOut = 0;  // said too little for helloTimeout
-    uint64_t evicted = 0;   // made room for newer ones
-    uint64_t left = 0;      // closed before they were through
+    uint64_t refused = 0;     // broke the protocol or had another secret
+    uint64_t timedOut = 0;    // said too little for helloTimeout
+    uint64_t evicted = 0;     // made room for newer ones
+    uint64_t left = 0;        // closed before they were through
+    uint64_t fullQueues = 0;  // times that the system's queue was found full
   };
 
   static constexpr size_t kMaxHalfOpen = 64;
@@ -84,6 +85,7 @@ class Acceptor {
   void forgiveStall();
   void acceptAll(std::vector<Accepted>& accepted);
   bool acceptOne(HalfOpen& slot);
+  void noteFullQueue();
   void noteObstacle(int errnoValue);
   HalfOpen* findFree(std::vector<Accepted>& accepted);
   HalfOpen* findEvictable();
@@ -101,6 +103,7 @@ class Acceptor {
   Counters counters_;
   std::string obstacle_;
   bool hasWarnedOfLimit_ = false;
+  bool hasWarnedOfQueue_ = false;
   bool isFull_ = false;              // paused because no slot is free
   std::optional<Instant> resumeAt_;  // set while paused
   std::array<HalfOpen, kMaxHalfOpen> slots_;

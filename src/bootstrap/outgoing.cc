@@ -36,9 +36,7 @@ bool Outgoing::send(FrameType type, uint64_t tag, std::span<const std::byte> bod
 
 void Outgoing::onEvent(const Poller::Event& event) {
   switch (stage_) {
-    case Stage::kConnecting:
-      if (event.isWritable) onConnected();
-      break;
+    case Stage::kConnecting: approach(); break;
     case Stage::kReply:
       if (event.isReadable) onReply();
       break;
@@ -67,13 +65,15 @@ void Outgoing::onTime(Instant now) {
                     lastTrouble_.empty() ? "" : ": ", lastTrouble_));
   } else if (stage_ == Stage::kPausing && now >= retryAt_) {
     begin();
+  } else if (stage_ == Stage::kConnecting && now >= approach_->nextLook()) {
+    approach();
   }
 }
 
 std::optional<Instant> Outgoing::nextTime() const {
   switch (stage_) {
     case Stage::kPausing: return std::min(deadline_, retryAt_);
-    case Stage::kConnecting:
+    case Stage::kConnecting: return std::min(deadline_, approach_->nextLook());
     case Stage::kReply: return deadline_;
     case Stage::kOpen:
     case Stage::kBroken: return std::nullopt;
@@ -89,25 +89,29 @@ std::string Outgoing::whyUnreached() const {
 }
 
 void Outgoing::begin() {
-  Connecting connecting = startConnect(options_.address);
-  if (!connecting.fd) return retry(connectTrouble(connecting.errnoValue));
-  fd_ = std::move(connecting.fd);
-  setTcpOptions(fd_.get(), options_.timeout);
-  handshake_.emplace(*options_.key, options_.introduction, *options_.rng);
   stage_ = Stage::kConnecting;
-  if (!options_.poller->add(fd_.get(), options_.pollerKey, Interest::kReadWrite).ok()) {
-    breakOff("could not be reached: no memory to watch one more connection");
-  }
+  approach_.emplace(Approach::Options{.address = options_.address,
+                                      .introduction = options_.introduction,
+                                      .key = options_.key,
+                                      .clock = options_.clock,
+                                      .rng = options_.rng,
+                                      .poller = options_.poller,
+                                      .pollerKey = options_.pollerKey,
+                                      .timeout = options_.timeout});
+  approach();
 }
 
-void Outgoing::onConnected() {
-  if (const int error = connectError(fd_.get()); error != 0) return retry(connectTrouble(error));
-  const IoResult sent = writeSome(fd_.get(), handshake_->hello());
-  if (sent.state == IoState::kClosed) return retry(connectTrouble(sent.errnoValue));
-  // The first bytes of a connection always fit its send buffer.
-  if (sent.count != kHelloBytes) return retry("its connection takes no bytes");
+void Outgoing::approach() {
+  switch (approach_->look()) {
+    case Approach::State::kPending: return;
+    case Approach::State::kFailed: return retry(connectTrouble(approach_->failure().errnoValue));
+    case Approach::State::kHeard: break;
+  }
+  Approach::Line line = approach_->take();
+  approach_.reset();
+  fd_ = std::move(line.fd);
+  handshake_ = std::move(line.handshake);
   stage_ = Stage::kReply;
-  options_.poller->change(fd_.get(), options_.pollerKey, Interest::kRead);
 }
 
 void Outgoing::onReply() {
@@ -163,6 +167,7 @@ void Outgoing::flush() {
 }
 
 void Outgoing::retry(std::string why) {
+  approach_.reset();
   fd_.reset();
   handshake_.reset();
   lastTrouble_ = std::move(why);
@@ -175,6 +180,7 @@ void Outgoing::retry(std::string why) {
 }
 
 void Outgoing::breakOff(std::string why) {
+  approach_.reset();
   fd_.reset();
   fault_ = std::move(why);
   stage_ = Stage::kBroken;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/rng.h"
+#include "bootstrap/approach.h"
 #include "bootstrap/frame.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/poller.h"
@@ -59,7 +60,7 @@ class Outgoing {
   };
 
   void begin();
-  void onConnected();
+  void approach();
   void onReply();
   void open();
   void append(FrameType type, uint64_t tag, std::span<const std::byte> body);
@@ -75,6 +76,7 @@ class Outgoing {
   std::string lastTrouble_;
   std::string fault_;
   UniqueFd fd_;
+  std::optional<Approach> approach_;
   std::optional<ClientHandshake> handshake_;
   std::optional<FrameEncoder> encoder_;
   std::deque<Message> waiting_;  // before the connection is open

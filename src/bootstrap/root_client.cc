@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "bootstrap/approach.h"
 #include "bootstrap/frame.h"
 #include "bootstrap/handshake.h"
 #include "bootstrap/outgoing.h"
@@ -65,6 +66,7 @@ class RootClient {
   Outcome write(std::span<const std::byte> bytes);
   Outcome take(const Frame& frame);
   bool mustStop() const;
+  int fd() const { return line_ ? line_->fd.get() : -1; }
   Outcome wait(short events, Instant until) const;
   Outcome pause(Nanoseconds span) const;
   bool mayRetry(Outcome outcome);
@@ -79,7 +81,7 @@ class RootClient {
   int turnedAway_ = 0;
   int lastErrno_ = 0;
   bool isLeaving_ = false;  // heeds nobody's wish to stop any more
-  UniqueFd fd_;
+  std::optional<Approach::Line> line_;
   SessionKeys keys_;
   std::optional<Result<Answer>> answer_;
 };
@@ -117,7 +119,7 @@ Outcome RootClient::tryOnce() {
   if (outcome == Outcome::kDone) outcome = shakeHands();
   if (outcome == Outcome::kDone) outcome = report();
   if (outcome == Outcome::kDone) outcome = awaitAnswer();
-  fd_.reset();
+  line_.reset();
   return outcome;
 }
 
@@ -127,31 +129,42 @@ Outcome RootClient::connect() {
   // What NCCL_COMM_ID says was read on this host.
   const uint32_t own = call_.report.contact.address.scope();
   if (!call_.isReusable && address.isLinkLocal() && own != 0) address = address.withScope(own);
-  Connecting connecting = startConnect(address);
-  lastErrno_ = connecting.errnoValue;
-  if (!connecting.fd) return Outcome::kNobody;
-  fd_ = std::move(connecting.fd);
-  setTcpOptions(fd_.get(), call_.timeout);
-  const Outcome ready = wait(POLLOUT, reachDeadline_);
-  if (ready == Outcome::kTimeout) lastErrno_ = ETIMEDOUT;
-  if (ready != Outcome::kDone) return ready == Outcome::kTimeout ? Outcome::kNobody : ready;
-  lastErrno_ = connectError(fd_.get());
-  return lastErrno_ == 0 ? Outcome::kDone : Outcome::kNobody;
+  Approach approach({.address = address,
+                     .introduction = {Purpose::kReport, call_.report.rank},
+                     .key = call_.key,
+                     .clock = call_.clock,
+                     .rng = call_.rng,
+                     .timeout = call_.timeout});
+  for (;;) {
+    switch (approach.look()) {
+      case Approach::State::kPending: break;
+      case Approach::State::kHeard: line_.emplace(approach.take()); return Outcome::kDone;
+      case Approach::State::kFailed:
+        lastErrno_ = approach.failure().errnoValue;
+        return approach.failure().wasConnected ? Outcome::kTurnedAway : Outcome::kNobody;
+    }
+    if (mustStop()) return Outcome::kAborted;
+    const Instant now = call_.clock->now();
+    if (now >= reachDeadline_) {
+      lastErrno_ = ETIMEDOUT;
+      return approach.isConnected() ? Outcome::kTimeout : Outcome::kNobody;
+    }
+    approach.await(std::min(reachDeadline_, now + kAbortCheck));
+  }
 }
 
 Outcome RootClient::shakeHands() {
-  ClientHandshake handshake(*call_.key, {Purpose::kReport, call_.report.rank}, *call_.rng);
-  if (const Outcome sent = write(handshake.hello()); sent != Outcome::kDone) return sent;
+  ClientHandshake& handshake = line_->handshake;
   std::array<std::byte, kReplyBytes> buffer;
   while (!handshake.isDone()) {
     if (const Outcome ready = wait(POLLIN, reachDeadline_); ready != Outcome::kDone) return ready;
     const auto wanted = std::span(buffer).first(handshake.wantedBytes());
-    const IoResult read = readSome(fd_.get(), wanted);
+    const IoResult read = readSome(fd(), wanted);
     if (read.state == IoState::kClosed) return Outcome::kTurnedAway;
     if (read.state == IoState::kWouldBlock) continue;
     if (handshake.feed(wanted.first(read.count)) != Refusal::kNone) return Outcome::kImpostor;
   }
-  if (isEnded(fd_.get())) return Outcome::kTurnedAway;  // while this thread had no CPU for long
+  if (isEnded(fd())) return Outcome::kTurnedAway;  // while this thread had no CPU for long
   keys_ = handshake.keys();
   return write(handshake.confirm());
 }
@@ -176,7 +189,7 @@ Outcome RootClient::awaitAnswer() {
   const Outcome outcome = readAnswer(decoder, deadline_ + kAnswerGrace);
   if (outcome != Outcome::kAborted) return outcome;
   isLeaving_ = true;
-  ::shutdown(fd_.get(), SHUT_WR);
+  ::shutdown(fd(), SHUT_WR);
   const Outcome last = readAnswer(decoder, call_.clock->now() + kLeaving);
   return last == Outcome::kDone && answer_->ok() ? last : Outcome::kAborted;
 }
@@ -187,7 +200,7 @@ Outcome RootClient::readAnswer(FrameDecoder& decoder, Instant until) {
   while (frames.empty()) {
     const Outcome ready = wait(POLLIN, until);
     if (ready != Outcome::kDone) return ready;
-    const IoResult read = readSome(fd_.get(), buffer);
+    const IoResult read = readSome(fd(), buffer);
     if (read.state == IoState::kClosed) return Outcome::kLeft;
     const FrameFault fault = decoder.feed(std::span(buffer).first(read.count), frames);
     if (fault != FrameFault::kNone) return Outcome::kGarbled;
@@ -209,7 +222,7 @@ Outcome RootClient::take(const Frame& frame) {
 
 Outcome RootClient::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const IoResult sent = writeSome(fd_.get(), bytes);
+    const IoResult sent = writeSome(fd(), bytes);
     if (sent.state == IoState::kClosed) return Outcome::kTurnedAway;
     bytes = bytes.subspan(sent.count);
     if (sent.state == IoState::kMoved) continue;
@@ -230,10 +243,10 @@ Outcome RootClient::wait(short events, Instant until) const {
     if (mustStop()) return Outcome::kAborted;
     const Instant now = call_.clock->now();
     if (now >= until) return Outcome::kTimeout;
-    pollfd entry{fd_.get(), events, 0};
+    pollfd entry{fd(), events, 0};
     // -1 is EINTR: look at the flag and the clock, and go on.
     const int slice = millisecondsUntil(*call_.clock, std::min(until, now + kAbortCheck));
-    if (::poll(&entry, fd_ ? 1 : 0, slice) > 0) return Outcome::kDone;
+    if (::poll(&entry, line_ ? 1 : 0, slice) > 0) return Outcome::kDone;
   }
 }
 

@@ -33,8 +33,8 @@ struct RootCall {
 
 // How long a rank waits before it connects to its root, so that a large job does not come all at
 // once: a root's queue holds 4096 connections where the system has not been told otherwise, 128 on
-// old ones, and a connection that finds it full is tried again by the system after a second. Up to
-// 256 ranks of a root none; of more, 7000 a second, as NCCL does. Pure.
+// old ones, and one that finds it full comes a quarter of a second later at the earliest
+// (Approach). Up to 256 ranks of a root none; of more, 7000 a second, as NCCL does. Pure.
 std::chrono::microseconds staggerOf(Rank rank, int32_t rankCount);
 
 // kRemoteError when nobody listens, the root turns this rank away, goes, or keeps silent; otherwise

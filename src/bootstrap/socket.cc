@@ -14,8 +14,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-// The kernel cuts it to net.core.somaxconn.
-constexpr int kListenBacklog = 16384;
+// The kernel cuts it to net.core.somaxconn; old ones keep 16 bits of it.
+constexpr int kListenBacklog = 65535;
 
 // How long a process waits for a port: an abort waits as long for it.
 constexpr std::chrono::milliseconds kPortPatience{500};
@@ -89,6 +89,13 @@ Result<UniqueFd> listenOn(const SocketAddress& address, Clock& clock) {
     if (!mayHelp) return listenError(address, result.errnoValue);
     pauseFor(backoff(attempt));
   }
+}
+
+AcceptQueue acceptQueue(int listener) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return {.waiting = info.tcpi_unacked, .most = info.tcpi_sacked};
 }
 
 SocketAddress localAddress(int fd) { return nameOf(fd, ::getsockname); }

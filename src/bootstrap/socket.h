@@ -28,6 +28,15 @@ Status listenError(const SocketAddress& address, int errnoValue);
 // Tries again for half a second where the port, or every port, is in use: they come and go.
 Result<UniqueFd> listenOn(const SocketAddress& address, Clock& clock = steadyClock());
 
+// Those whose connection is complete and not accepted. Whoever comes while it is full is not heard:
+// the system drops the packet.
+struct AcceptQueue {
+  uint32_t waiting = 0;
+  uint32_t most = 0;
+  bool isFull() const { return waiting > most; }  // the system takes one more than it was told
+};
+AcceptQueue acceptQueue(int listener);
+
 SocketAddress localAddress(int fd);
 SocketAddress peerAddress(int fd);
 

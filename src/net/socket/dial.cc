@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <string>
 
+#include "bootstrap/approach.h"
 #include "bootstrap/outgoing.h"
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
@@ -15,6 +16,7 @@
 namespace tutti::net::socket {
 namespace {
 
+using bootstrap::Approach;
 using bootstrap::IoState;
 
 class Dialer {
@@ -42,25 +44,38 @@ class Dialer {
 
  private:
   UniqueFd tryOnce() {
-    bootstrap::Connecting connecting = bootstrap::startConnect(options_.address);
-    if (!connecting.fd) return fail(bootstrap::connectTrouble(connecting.errnoValue));
-    UniqueFd fd = std::move(connecting.fd);
-    way_ = ownEnd(fd.get()).text;
-    bootstrap::setTcpOptions(fd.get(), options_.timeout);
-    if (!isReady(fd.get(), POLLOUT)) return fail("no answer; is a firewall in between?");
-    if (const int error = bootstrap::connectError(fd.get()); error != 0)
-      return fail(bootstrap::connectTrouble(error));
-    return shakeHands(std::move(fd));
+    bootstrap::Approach approach({.address = options_.address,
+                                  .introduction = options_.introduction,
+                                  .key = options_.key,
+                                  .clock = options_.clock,
+                                  .rng = options_.rng,
+                                  .timeout = options_.timeout});
+    if (approach.firstFd() >= 0) way_ = ownEnd(approach.firstFd()).text;
+    for (;;) {
+      switch (approach.look()) {
+        case Approach::State::kPending: break;
+        case Approach::State::kHeard: return shakeHands(approach.take());
+        case Approach::State::kFailed:
+          return fail(approach.failure().wasConnected
+                          ? "closed during the handshake"
+                          : bootstrap::connectTrouble(approach.failure().errnoValue));
+      }
+      if (options_.clock->now() >= deadline_) {
+        return fail(approach.isConnected() ? "silent in the handshake"
+                                           : "no answer; is a firewall in between?");
+      }
+      approach.await(deadline_);
+    }
   }
 
-  UniqueFd shakeHands(UniqueFd fd) {
-    bootstrap::ClientHandshake handshake(*options_.key, options_.introduction, *options_.rng);
-    if (!write(fd.get(), handshake.hello())) return fail("closed during the handshake");
+  UniqueFd shakeHands(Approach::Line line) {
+    bootstrap::ClientHandshake& handshake = line.handshake;
+    const int fd = line.fd.get();
     std::array<std::byte, bootstrap::kReplyBytes> buffer;
     while (!handshake.isDone()) {
-      if (!isReady(fd.get(), POLLIN)) return fail("silent in the handshake");
+      if (!isReadable(fd)) return fail("silent in the handshake");
       const auto wanted = std::span(buffer).first(handshake.wantedBytes());
-      const bootstrap::IoResult read = bootstrap::readSome(fd.get(), wanted);
+      const bootstrap::IoResult read = bootstrap::readSome(fd, wanted);
       if (read.state == IoState::kClosed) return fail("turned away in the handshake");
       if (read.state == IoState::kWouldBlock) continue;
       if (handshake.feed(wanted.first(read.count)) != bootstrap::Refusal::kNone) {
@@ -68,9 +83,9 @@ class Dialer {
         return fail("whoever listens there does not know the link's secret");
       }
     }
-    if (!write(fd.get(), handshake.confirm())) return fail("closed during the handshake");
+    if (!write(fd, handshake.confirm())) return fail("closed during the handshake");
     keys_ = handshake.keys();
-    return fd;
+    return std::move(line.fd);
   }
 
   UniqueFd fail(std::string trouble) {
@@ -78,10 +93,10 @@ class Dialer {
     return {};
   }
 
-  bool isReady(int fd, short events) const {
+  bool isReadable(int fd) const {
     for (;;) {
       const int left = bootstrap::millisecondsUntil(*options_.clock, deadline_);
-      pollfd entry{.fd = fd, .events = events, .revents = 0};
+      pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
       const int count = ::poll(&entry, 1, left);
       if (count > 0) return true;
       if (count == 0 || errno != EINTR) return false;

@@ -1,5 +1,7 @@
 """Interfaces that go down, change or are the wrong ones, and hosts without a free port: errors say what was tried and why not."""
 
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +20,19 @@ for port in range(first, last + 1):
     taken[-1].bind((address, port))
     taken[-1].listen()
 print("taken", flush=True)
+sys.stdin.read()
+"""
+
+# Connects so many times to an address, without a word, says so, and stays until its input ends.
+CONNECT = """
+import socket, sys
+address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+connections = []
+for _ in range(count):
+    connections.append(socket.socket())
+    connections[-1].setblocking(False)
+    connections[-1].connect_ex((address, port))
+print("connected", flush=True)
 sys.stdin.read()
 """
 
@@ -181,6 +196,43 @@ class Strangers(HostCase):
             self.expect([ranks[2]], "init", REMOTE, "turned rank 2 away: .*TUTTI_SECRET_FILE", began, BOUND)
             self.expect(ranks[:2], "init", REMOTE, r"rank.* 2\b", began, BOUND, "one with another secret, as the others see it")
             self.expect_success(ranks, "solo")
+
+
+class Queues(HostCase):
+    PLACES = 16  # in the queue of who listens
+    STANDSTILL = 3.4  # seconds: the system repeats what was dropped after 1, 3 and 7 s
+    SOON = 2.5  # a second between two connections of a rank, and a margin for a loaded machine
+
+    def stand_in_line(self, host, at, port):
+        """Strangers on that host take the places of a queue, and more."""
+        command = [*host.prefix, sys.executable, "-c", CONNECT, at.address, str(port), str(4 * self.PLACES)]
+        strangers = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (strangers.communicate(), strangers.wait()))
+        self.assertEqual(strangers.stdout.readline(), "connected\n")
+
+    def test_a_full_one_at_the_root_is_found_soon_after_it_has_room(self):
+        hosts = self.make_hosts(3)
+        hosts[0].inside("sysctl", "-qw", f"net.core.somaxconn={self.PLACES}")
+        for host in hosts[1:]:  # as before Linux 6.5, which has no such setting
+            host.inside("sysctl", "-eqw", "net.ipv4.tcp_syn_linear_timeouts=0")
+        later = "line init allreduce:1000 destroy"
+        ranks = self.launch_on(hosts, [0, 1, 2], "init allreduce:1000 destroy", later, later, expect_init=False, timeout_ms=10_000)
+        (port,) = hosts[0].listening_ports()
+        ranks[0].child.send_signal(signal.SIGSTOP)
+        self.stand_in_line(hosts[1], hosts[0], port)
+        for rank in ranks[1:]:
+            rank.say("go")
+        time.sleep(self.STANDSTILL)  # not longer with patience: the system repeats it at its own times
+        self.assertFalse(any(each[0] == "init" for rank in ranks for each in rank.results))
+        has_room = time.monotonic()
+        ranks[0].child.send_signal(signal.SIGCONT)
+        self.expect_success(ranks, "init")
+        slowest = max(self.taken(has_room, rank.result("init")[1]) for rank in ranks)
+        self.keep_time(slowest, self.SOON)
+        self.expect_success(ranks, "destroy")
+        self.assertIn(f"{self.PLACES + 1} connections waited at {hosts[0].address}:{port}", ranks[0].log)
+        for rank in ranks[1:]:
+            self.assertIn(f"has not been heard at {hosts[0].address}:{port} for ", rank.log)
 
 
 class Partitions(HostCase):

@@ -256,7 +256,7 @@ Status GpuLauncher::enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch,
 }
 
 Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capture& capture) {
-  TUTTI_TRY_ASSIGN(Known* known, kernelFor(batch.choice));
+  TUTTI_TRY_ASSIGN(Known * known, kernelFor(batch.choice));
   device::KernelLaunch launch{.kernel = known->kernel,
                               .blocks = static_cast<uint32_t>(batch.blocks),
                               .threads = static_cast<uint32_t>(batch.choice.threads),
@@ -264,8 +264,8 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
                               .startsEarly = batch.choice.startsEarly};
   if (guest_ != nullptr) {
     TUTTI_TRY_ASSIGN(const uint32_t fits, blocksPerMultiprocessor(*known, launch.threads));
-    // Blocks of collectives wait for those of the same number. Of transfers, which the two sides may
-    // have in different places, all are needed, as of programs.
+    // Blocks of collectives wait for those of the same number. Of transfers, which the two sides
+    // may have in different places, all are needed, as of programs.
     const bool hasWaves = batch.collectives != nullptr;
     TUTTI_TRY(enterRoom({.blocks = launch.blocks,
                          .leastBlocks = hasWaves ? 1 : launch.blocks,

@@ -157,8 +157,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   std::unique_ptr<GpuRoom::Guest> guest_;
   GpuRoom::Launch lastEntered_;
   GpuRoom::Tails roomTails_;  // that a launch has to wait for
-  bool hasPolled_ = false;  // for buffers, in the launch at hand
-  bool hasStrays_ = false;  // on a stream, and nothing tells when they end
+  bool hasPolled_ = false;    // for buffers, in the launch at hand
+  bool hasStrays_ = false;    // on a stream, and nothing tells when they end
   Status failure_;
 
   std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set

@@ -73,9 +73,8 @@ class GpuMachine {
 
   static bool isOver(const Entry& one) { return one.ended == one.work.blocks; }
   bool hasWork() const {
-    return std::ranges::any_of(gpus_, [](const Gpu& gpu) {
-      return !std::ranges::all_of(gpu.works, isOver);
-    });
+    return std::ranges::any_of(
+        gpus_, [](const Gpu& gpu) { return !std::ranges::all_of(gpu.works, isOver); });
   }
   // All that it comes after, but for `skipped`.
   bool isNext(const Gpu& gpu, const Entry& one, std::optional<size_t> skipped) const {

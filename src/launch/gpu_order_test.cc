@@ -160,11 +160,9 @@ class RankPlayer {
     if (left_.empty()) return false;
     std::vector<size_t> next;
     for (size_t i = 0; i < left_.size(); ++i) {
-      const bool isFree = std::none_of(left_.begin(), left_.begin() + static_cast<ptrdiff_t>(i),
-                                       [&](size_t before) {
-                                         return areOrdered(plan_.items[before],
-                                                           plan_.items[left_[i]]);
-                                       });
+      const bool isFree = std::none_of(
+          left_.begin(), left_.begin() + static_cast<ptrdiff_t>(i),
+          [&](size_t before) { return areOrdered(plan_.items[before], plan_.items[left_[i]]); });
       if (isFree) next.push_back(i);
       if (order_ == Order::kSame) break;
     }
@@ -187,10 +185,10 @@ class RankPlayer {
     for (uint64_t number = first_ + 1; number <= launches.size(); ++number) {
       const device::NotedLaunch& noted = launches[number - 1];
       if (noted.capture != 0) continue;
-      GpuWork work{.blocks = noted.blocks,
-                   .perMultiprocessor =
-                       device::FakeAccelerator::blocksPerMultiprocessor(noted.kernel),
-                   .hasWaves = !kernels::cuda::takesTransfers(noted.kernel)};
+      GpuWork work{
+          .blocks = noted.blocks,
+          .perMultiprocessor = device::FakeAccelerator::blocksPerMultiprocessor(noted.kernel),
+          .hasWaves = !kernels::cuda::takesTransfers(noted.kernel)};
       if (const auto found = calls_of_.find(number); found != calls_of_.end())
         work.call = found->second;
       for (const uint64_t before : noted.after) {
@@ -232,10 +230,10 @@ class RankPlayer {
     if (plan.isRing) {
       const int32_t next = (self + 1) % size, last = (self + size - 1) % size;
       constexpr uint64_t kCount = 1 << 20;
-      calls.push_back({.shape = {.collective = Collective::kSend, .peer = Rank{next},
-                                 .count = kCount}});
-      calls.push_back({.shape = {.collective = Collective::kRecv, .peer = Rank{last},
-                                 .count = kCount}});
+      calls.push_back(
+          {.shape = {.collective = Collective::kSend, .peer = Rank{next}, .count = kCount}});
+      calls.push_back(
+          {.shape = {.collective = Collective::kRecv, .peer = Rank{last}, .count = kCount}});
     }
     std::vector<StreamCall> items;
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -244,8 +242,7 @@ class RankPlayer {
       items.push_back({.call = &calls[i], .stream = streamAt(base + below(width))});
     }
     const size_t before = gpu().launches().size();
-    const Status status =
-        world_.communicators[plan.communicator]->launcher(rank_)->launch(items);
+    const Status status = world_.communicators[plan.communicator]->launcher(rank_)->launch(items);
     ASSERT_TRUE(status.ok()) << status.message();
     const auto launches = gpu().launches();
     for (size_t i = before; i < launches.size(); ++i) {
@@ -269,7 +266,8 @@ class RankPlayer {
   void work(void* stream) {
     const wire::GpuLaunch argument{};
     EXPECT_TRUE(gpu()
-                    .launch({.kernel = user_, .blocks = static_cast<uint32_t>(1 + below(200)),
+                    .launch({.kernel = user_,
+                             .blocks = static_cast<uint32_t>(1 + below(200)),
                              .argument = &argument},
                             stream)
                     .ok());

@@ -7,9 +7,9 @@ namespace {
 
 // Twelfths of a multiprocessor, as a block of the row's kind finds them taken by one of the
 // column's that lies anywhere. A block of which a multiprocessor holds n takes an n-th of it, and
-// one of the row's finds no room where what is left is less than it takes; the numbers are such that
-// blocks among which it finds none take twelve. So there is room on one of the multiprocessors while
-// less than twelve on each are taken.
+// one of the row's finds no room where what is left is less than it takes; the numbers are such
+// that blocks among which it finds none take twelve. So there is room on one of the multiprocessors
+// while less than twelve on each are taken.
 constexpr uint64_t kWhole = 12;
 constexpr std::array<std::array<uint64_t, 4>, 4> kTaken = {{
     {12, 12, 12, 12},

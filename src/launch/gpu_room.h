@@ -4,10 +4,10 @@
 // without have no multiprocessor, because other launches have them all, it stands still; and if
 // those launches wait for ranks where it is the other way round, all do for good. So of the
 // launches that may be there at once, in whatever order the GPU starts them, each must find room
-// beside the others. One that would not, or would take another's, waits for earlier ones, for as few
-// as do. Then every call ends where all ranks issue the calls in the same order: the first that has
-// not ended finds room on each of them. Where ranks issue them in different orders, what one rank
-// does alone cannot help; what has room side by side ends in any order.
+// beside the others. One that would not, or would take another's, waits for earlier ones, for as
+// few as do. Then every call ends where all ranks issue the calls in the same order: the first that
+// has not ended finds room on each of them. Where ranks issue them in different orders, what one
+// rank does alone cannot help; what has room side by side ends in any order.
 #pragma once
 
 #include <array>

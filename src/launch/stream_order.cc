@@ -14,9 +14,8 @@ Status StreamOrder::open() {
 
 Result<StreamOrder::Event> StreamOrder::makeEvent() {
   TUTTI_TRY_ASSIGN(device::Event * event, accelerator_.createEvent());
-  return Event(event, [&accelerator = accelerator_](device::Event* one) {
-    accelerator.destroyEvent(one);
-  });
+  return Event(
+      event, [&accelerator = accelerator_](device::Event* one) { accelerator.destroyEvent(one); });
 }
 
 Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,

@@ -52,10 +52,10 @@ class StreamOrder {
 
  private:
   struct CaptureTail {
-    uint64_t id = 0;                 // of the capture
-    uint64_t turn = 0;               // of its last call; 0: none yet
-    void* stream = nullptr;          // of its last call
-    Event event;                     // after that call
+    uint64_t id = 0;         // of the capture
+    uint64_t turn = 0;       // of its last call; 0: none yet
+    void* stream = nullptr;  // of its last call
+    Event event;             // after that call
   };
   CaptureTail* find(const device::Capture& capture);
   CaptureTail& placeOf(const device::Capture& capture);

@@ -175,7 +175,8 @@ struct Model {
       case What::kMaximum: own[i] = folded(i, false); return;
       case What::kBroadcast: own[i] = before[static_cast<size_t>(step.root)][i]; return;
       case What::kScatter: own[block] = folded(block, true); return;
-      case What::kRing: own[kElements - step.count + i] = before[(self + ranks.size() - 1) % ranks.size()][i];
+      case What::kRing:
+        own[kElements - step.count + i] = before[(self + ranks.size() - 1) % ranks.size()][i];
         return;
       case What::kGather:
         for (size_t rank = 0; rank < ranks.size(); ++rank)
@@ -193,7 +194,7 @@ class Player {
     const size_t streams = plan.communicators * kOwn;
     for (size_t i = 0; i < streams; ++i) {
       auto gpu = RankGpu::open(static_cast<int>(rank), 0);
-        EXPECT_TRUE(gpu.ok()) << gpu.status().message();
+      EXPECT_TRUE(gpu.ok()) << gpu.status().message();
       streams_.push_back(std::move(gpu).value());
     }
     data_.resize(plan.communicators);

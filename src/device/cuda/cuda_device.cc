@@ -93,9 +93,8 @@ Status CudaDevice::initialise() {
     }
   }
   int count = 0;
-  TUTTI_TRY(
-      driver_.check(driver_.deviceAttribute(&count, kAttributeMultiprocessors, number_),
-                    "cuDeviceGetAttribute", "multiprocessors"));
+  TUTTI_TRY(driver_.check(driver_.deviceAttribute(&count, kAttributeMultiprocessors, number_),
+                          "cuDeviceGetAttribute", "multiprocessors"));
   multiprocessors_ = static_cast<uint32_t>(std::max(count, 1));
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
                           fmt::format("device {} ({})", caps_.index, name_)));

@@ -12,6 +12,16 @@ namespace {
 
 constexpr unsigned kMagic = 0xcafebeef;
 
+// What 2.29 appends, of programs that were compiled for it: how calls in graphs and others mix.
+// REQUIRES: the config is one.
+int graphUsageModeOf(const ncclConfig_t* given) {
+  int mode = NCCL_CONFIG_UNDEF_INT;
+  if (given == nullptr || given->version < NCCL_VERSION(2, 29, 0)) return mode;
+  if (given->size < sizeof *given + sizeof mode) return mode;
+  std::memcpy(&mode, reinterpret_cast<const std::byte*>(given) + sizeof *given, sizeof mode);
+  return mode;
+}
+
 // The caller's fields; those it does not have, or did not set, are undefined.
 Result<ncclConfig_t> completed(const ncclConfig_t* given) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -90,6 +100,9 @@ int32_t blocksOf(int64_t setting, int field, int32_t otherwise) {
 Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& settings) {
   TUTTI_TRY_ASSIGN(const ncclConfig_t config, completed(given));
   TUTTI_TRY(checkRanges(config));
+  // 0: none is captured, 1: one graph at most, 2: any. Nothing is spent on it that fewer would
+  // save.
+  TUTTI_TRY(checkRange("graphUsageMode", graphUsageModeOf(given), 0, 2));
   comm::Config result;
   result.isBlocking = config.blocking != 0;  // undefined counts as blocking
   const SettingValue& override = settings.get("NCCL_COMM_BLOCKING");

@@ -20,6 +20,11 @@ constexpr std::string_view kNoPool =
     "no pool of operations is looked into: a link's ring wakes whoever moves it";
 constexpr std::string_view kNoService = "there is no such service yet";
 constexpr std::string_view kAlways = "this library always does so";
+constexpr std::string_view kMixes =
+    "calls in graphs and others always mix, and no event is spent on it: the program orders "
+    "replays with its other calls on the communicator";
+constexpr std::string_view kOrders =
+    "calls that have no room side by side on a GPU always keep the program's order";
 
 constexpr std::string_view kDebugLevels = "NONE|VERSION|WARN|INFO|ABORT|TRACE";
 constexpr std::string_view kSubsystems =
@@ -332,9 +337,9 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_MNNVL_CLIQUE_ID", "part of an NVLink domain", kNoGpu),
     idle("NCCL_MULTI_RANK_GPU_ENABLE", "several ranks on one GPU", kNoGpu),
     idle("NCCL_LAUNCH_MODE", "order of kernels in a group", kNoGpu),
-    idle("NCCL_LAUNCH_ORDER_IMPLICIT", "order of communicators by program", kNoGpu),
+    idle("NCCL_LAUNCH_ORDER_IMPLICIT", "order of communicators by program", kOrders),
     idle("NCCL_LAUNCH_RACE_FATAL", "racing launches are errors", kNoGpu),
-    idle("NCCL_GRAPH_MIXING_SUPPORT", "captured and plain launches together", kNoGpu),
+    idle("NCCL_GRAPH_MIXING_SUPPORT", "captured and plain launches together", kMixes),
     idle("NCCL_GRAPH_STREAM_ORDERING", "order of captured launches", kNoGpu),
     idle("NCCL_LEGACY_CUDA_REGISTER", "register buffers of cudaMalloc", kNoGpu),
     idle("NCCL_WIN_STRIDE", "distance of windows in address space", kNoGpu),

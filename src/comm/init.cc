@@ -334,6 +334,7 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
   auto launcher = launch::GpuLauncher::open(
       {.accelerator = *device_.accelerator(),
        .watcher = process_.gpuWatcher(),
+       .room = process_.gpuRooms().of(*device_.accelerator()),
        .peers = peers_,
        .clock = process_.clock(),
        .segments = std::move(segments),

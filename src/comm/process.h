@@ -23,6 +23,7 @@
 #include "comm/tuner_plugin.h"
 #include "comm/virtual_cluster.h"
 #include "device/device.h"
+#include "launch/gpu_room.h"
 #include "launch/gpu_watcher.h"
 #include "net/reduction.h"
 #include "observe/recorder.h"
@@ -61,6 +62,7 @@ class Process {
   // Memory from allocate() of any device of the process.
   Status freeMemory(void* memory);
   launch::GpuWatcher& gpuWatcher() { return gpuWatcher_; }
+  launch::GpuRooms& gpuRooms() { return gpuRooms_; }
   LinkRegister& links() { return links_; }
   Clock& clock() { return steadyClock(); }
   // True once: for a warning that one rank of the process is enough for.
@@ -119,6 +121,7 @@ class Process {
   observe::ProcessRecorders recorders_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;
+  launch::GpuRooms gpuRooms_;
   LinkRegister links_;
   std::unique_ptr<Profiling> profiling_;
   std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them

@@ -28,6 +28,8 @@ class EmptyAccelerator : public Accelerator {
     return none();
   }
   Status reachDevice(int32_t) override { return none(); }
+  uint32_t multiprocessors() const override { return 132; }
+  Result<uint32_t> blocksPerMultiprocessor(const Kernel&, uint32_t) override { return none(); }
   Result<const Kernel*> findKernel(std::span<const unsigned char>, const char*) override {
     return none();
   }

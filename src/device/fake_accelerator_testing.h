@@ -32,6 +32,8 @@ struct NotedLaunch {
   void* stream = nullptr;
   uint64_t capture = 0;        // of which it became part; 0: it runs
   std::set<uint64_t> after{};  // numbers of the launches that have ended when it begins
+  // Of the one that is the last thing ahead of it on its stream; 0: something else is.
+  uint64_t behind = 0;
   std::vector<std::byte> argument{};
 };
 
@@ -45,6 +47,8 @@ class FakeAccelerator : public EmptyAccelerator {
   std::function<size_t(std::string_view kernel)> argumentBytes;  // of a launch, to keep
 
   std::function<void(const KernelLaunch&)> onLaunch;  // in the call, which may take long
+
+  uint32_t multiprocessorCount = 132;
 
   bool doesNothing = false;  // of launches and events; not even notes
 
@@ -83,6 +87,27 @@ class FakeAccelerator : public EmptyAccelerator {
   void breakCapture(uint64_t id) {
     const std::lock_guard lock(mutex_);
     for (auto& [handle, stream] : streams_) stream.isBroken |= stream.capture == id;
+  }
+  // Puts the capture's launches on the stream, as their graph does; the noted ones' numbers, and
+  // theirs. What of it may start early does not.
+  std::map<uint64_t, uint64_t> replay(uint64_t capture, void* stream) {
+    const std::lock_guard lock(mutex_);
+    const std::set<uint64_t> before = streams_[stream].before;
+    std::map<uint64_t, uint64_t> numbers;
+    for (uint64_t number = 1, noted = launches_.size(); number <= noted; ++number) {
+      if (launches_[number - 1].capture != capture) continue;
+      NotedLaunch again = launches_[number - 1];
+      again.stream = stream;
+      again.capture = again.behind = 0;
+      again.startsEarly = false;
+      again.after = before;
+      for (const uint64_t one : launches_[number - 1].after) again.after.insert(numbers.at(one));
+      launches_.push_back(std::move(again));
+      numbers[number] = launches_.size();
+    }
+    for (const auto& [number, copy] : numbers) streams_[stream].before.insert(copy);
+    streams_[stream].last = 0;
+    return numbers;
   }
   void loseStream(void* stream) {
     const std::lock_guard lock(mutex_);
@@ -136,6 +161,17 @@ class FakeAccelerator : public EmptyAccelerator {
     const std::lock_guard lock(mutex_);
     return reinterpret_cast<const Kernel*>(&*kernels_.insert(name).first);
   }
+  uint32_t multiprocessors() const override { return multiprocessorCount; }
+  // By threads and registers, as the kernels' launch bounds have them.
+  static uint32_t blocksPerMultiprocessor(std::string_view kernel) {
+    if (kernel == "tuttiTransfers") return 3;
+    if (kernel == "tuttiFoldTransfers" || kernel == "tuttiMoveProgram") return 2;
+    return kernel == "tuttiProgramTransfers" ? 4 : 1;
+  }
+  Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t) override {
+    TUTTI_TRY(enter("blocksPerMultiprocessor"));
+    return blocksPerMultiprocessor(*reinterpret_cast<const std::string*>(&kernel));
+  }
   Status launch(const KernelLaunch& launch, void* stream) override {
     if (doesNothing) return {};
     if (onLaunch) onLaunch(launch);
@@ -150,9 +186,11 @@ class FakeAccelerator : public EmptyAccelerator {
                          .startsEarly = launch.startsEarly,
                          .stream = stream,
                          .capture = on.capture,
-                         .after = on.before});
+                         .after = on.before,
+                         .behind = on.last});
     if (argumentBytes) launches_.back().argument.assign(argument, argument + argumentBytes(name));
     on.before.insert(launches_.size());
+    on.last = launches_.size();
     return {};
   }
 
@@ -196,6 +234,7 @@ class FakeAccelerator : public EmptyAccelerator {
       waiting = {.capture = recorded->second.capture};
     }
     waiting.before.insert(recorded->second.before.begin(), recorded->second.before.end());
+    waiting.last = 0;
     return {};
   }
   Result<bool> isDone(Event* event) override {
@@ -224,6 +263,7 @@ class FakeAccelerator : public EmptyAccelerator {
     uint64_t capture = 0;
     bool isBroken = false;  // the capture
     std::set<uint64_t> before{};
+    uint64_t last = 0;  // the number of the launch that nothing has followed
   };
   using Count = std::shared_ptr<std::atomic<size_t>>;  // by the fake and what it made
 

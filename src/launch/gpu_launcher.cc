@@ -63,6 +63,8 @@ Status GpuLauncher::initialise() {
                            .rankCount = rankCount});
   if (parts_.options.limits.ranksPerDevice > 1) {
     TUTTI_TRY_ASSIGN(ownStream_, accelerator.createStream());
+  } else {
+    guest_ = std::make_unique<GpuRoom::Guest>(parts_.room, order_.tail());
   }
   return loadKernels();
 }
@@ -78,8 +80,8 @@ Status GpuLauncher::loadKernels() {
       kernels::cuda::GpuChoice choice{};
       choice.image = image;
       choice.kernel = name;
-      TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(choice));
-      if (ownStream_ != nullptr) TUTTI_TRY(tryKernel(*kernel));
+      TUTTI_TRY_ASSIGN(const Known* known, kernelFor(choice));
+      if (ownStream_ != nullptr) TUTTI_TRY(tryKernel(*known->kernel));
     }
   }
   if (ownStream_ == nullptr) return {};
@@ -155,7 +157,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
       [&](const void* buffer, size_t bytes, wire::GpuReach& reach) {
         return findBuffer(buffer, bytes, capture, reach);
       },
-      [this, stream](const GpuBatch& batch) { return emit(batch, stream); },
+      [&](const GpuBatch& batch) { return emit(batch, stream, capture); },
       [&](const void* buffer, size_t bytes, GpuBatcher::Places& theirs) {
         pollBuffers();
         return parts_.buffers->findInWindow(
@@ -199,39 +201,89 @@ void GpuLauncher::record(std::span<const StreamCall> calls, const device::Captur
 }
 
 Status GpuLauncher::noteEnd(void* stream, const device::Capture& capture) {
-  if (capture.isActive) return order_.end(stream, capture);
-  last_.launch = ++launched_;
-  if (probed_.launch == 0) {
-    TUTTI_TRY(parts_.accelerator.record(probe_, stream));
-    probed_ = last_;
+  if (!capture.isActive) {
+    last_.launch = ++launched_;
+    if (probed_.launch == 0) {
+      TUTTI_TRY(parts_.accelerator.record(probe_, stream));
+      probed_ = last_;
+      if (guest_ != nullptr) guest_->probe();
+    }
   }
-  return order_.end(stream, capture);
+  TUTTI_TRY(order_.end(stream, capture));
+  settleInRoom(capture);
+  return {};
 }
 
-Result<const device::Kernel*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoice& choice) {
+Result<GpuLauncher::Known*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoice& choice) {
   auto& known = kernels_[static_cast<size_t>(choice.image)];
   for (Known& one : known) {
     if (one.name == choice.kernel || (one.name != nullptr && !std::strcmp(one.name, choice.kernel)))
-      return one.kernel;
+      return &one;
     if (one.name != nullptr) continue;
     TUTTI_TRY_ASSIGN(
         const device::Kernel* kernel,
         parts_.accelerator.findKernel(kernels::cuda::image(choice.image), choice.kernel));
     one = {.name = choice.kernel, .kernel = kernel};
-    return one.kernel;
+    return &one;
   }
   return internalError("image {} has more kernels than {}", choice.image, known.size());
 }
 
-Status GpuLauncher::emit(const GpuBatch& batch, void* stream) {
-  TUTTI_TRY_ASSIGN(const device::Kernel* kernel, kernelFor(batch.choice));
-  const device::KernelLaunch launch{.kernel = kernel,
-                                    .blocks = static_cast<uint32_t>(batch.blocks),
-                                    .threads = static_cast<uint32_t>(batch.choice.threads),
-                                    .argument = batch.argument(),
-                                    .startsEarly = batch.choice.startsEarly};
+Result<uint32_t> GpuLauncher::blocksPerMultiprocessor(Known& known, uint32_t threads) {
+  if (known.perMultiprocessor == 0) {
+    TUTTI_TRY_ASSIGN(known.perMultiprocessor,
+                     parts_.accelerator.blocksPerMultiprocessor(*known.kernel, threads));
+  }
+  return known.perMultiprocessor;
+}
+
+// One that starts early is there beside the one before it on the stream.
+Status GpuLauncher::enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream) {
+  if (launch.startsEarly) {
+    GpuRoom::Launch both = own;
+    both.blocks += lastEntered_.blocks;
+    both.perMultiprocessor = std::min(own.perMultiprocessor, lastEntered_.perMultiprocessor);
+    launch.startsEarly = guest_->tryEnter(both);
+  }
+  lastEntered_ = own;
+  if (launch.startsEarly) return {};
+  if (own.capture == 0) own.stream = order_.lastStream();
+  roomTails_.clear();
+  guest_->enter(own, roomTails_);
+  for (const GpuRoom::Tail& tail : roomTails_)
+    TUTTI_TRY(parts_.accelerator.wait(stream, tail.get()));
+  return {};
+}
+
+Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capture& capture) {
+  TUTTI_TRY_ASSIGN(Known * known, kernelFor(batch.choice));
+  device::KernelLaunch launch{.kernel = known->kernel,
+                              .blocks = static_cast<uint32_t>(batch.blocks),
+                              .threads = static_cast<uint32_t>(batch.choice.threads),
+                              .argument = batch.argument(),
+                              .startsEarly = batch.choice.startsEarly};
+  if (guest_ != nullptr) {
+    TUTTI_TRY_ASSIGN(const uint32_t fits, blocksPerMultiprocessor(*known, launch.threads));
+    // Blocks of collectives wait for those of the same number. Of transfers, which the two sides
+    // may have in different places, all are needed, as of programs.
+    const bool hasWaves = batch.collectives != nullptr;
+    TUTTI_TRY(enterRoom({.blocks = launch.blocks,
+                         .leastBlocks = hasWaves ? 1 : launch.blocks,
+                         .perMultiprocessor = fits,
+                         .capture = capture.isActive ? capture.id : 0},
+                        launch, stream));
+  }
   if (batch.engines != nullptr) return engines_.launch(launch, *batch.engines, stream);
   return parts_.accelerator.launch(launch, stream);
+}
+
+void GpuLauncher::settleInRoom(const device::Capture& capture) {
+  if (guest_ == nullptr) return;
+  if (capture.isActive) {
+    guest_->settleCaptured(capture.id, order_.tailOf(capture));
+  } else {
+    guest_->settle(order_.lastStream());
+  }
 }
 
 // Once a launch.
@@ -311,11 +363,13 @@ GpuLauncher::Pending GpuLauncher::findPending() {
   if (order_.isTailReached()) {
     finishUpTo(last_);
     probed_ = {};
+    if (guest_ != nullptr) guest_->leave();
     return {};
   }
   if (probed_.launch == 0 || !isProbeReached()) return probed_.launch == 0 ? last_ : probed_;
   finishUpTo(probed_);
   probed_ = {};
+  if (guest_ != nullptr) guest_->probeReached();
   return last_;
 }
 

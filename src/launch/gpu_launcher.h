@@ -21,6 +21,7 @@
 #include "device/accelerator.h"
 #include "launch/copy_engines.h"
 #include "launch/gpu_batch.h"
+#include "launch/gpu_room.h"
 #include "launch/gpu_waits.h"
 #include "launch/gpu_watcher.h"
 #include "launch/runner.h"
@@ -42,6 +43,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   struct Parts {
     device::Accelerator& accelerator;
     GpuWatcher& watcher;
+    GpuRoom& room;  // of the accelerator
     const std::vector<bootstrap::PeerInfo>& peers;
     Clock& clock;
     std::unique_ptr<channel::PeerSegments> segments;
@@ -105,11 +107,15 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status tryKernel(const device::Kernel& kernel);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
-  Status emit(const GpuBatch& batch, void* stream);
+  Status emit(const GpuBatch& batch, void* stream, const device::Capture& capture);
+  Status enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream);
+  void settleInRoom(const device::Capture& capture);
   void pollBuffers();
   bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
                   wire::GpuReach& reach);
-  Result<const device::Kernel*> kernelFor(const kernels::cuda::GpuChoice& choice);
+  struct Known;
+  Result<Known*> kernelFor(const kernels::cuda::GpuChoice& choice);
+  Result<uint32_t> blocksPerMultiprocessor(Known& known, uint32_t threads);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
   Status noteEnd(void* stream, const device::Capture& capture);
   void giveUp(const Status& status, void* stream, const device::Capture& capture);
@@ -131,6 +137,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   struct Known {
     const char* name = nullptr;
     const device::Kernel* kernel = nullptr;
+    uint32_t perMultiprocessor = 0;  // blocks that one holds; 0: not asked yet
   };
   std::array<std::array<Known, std::tuple_size_v<kernels::cuda::KernelNames>>,
              kernels::cuda::kImageCount>
@@ -146,8 +153,12 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Pending probed_;      // probe_'s
   uint64_t ended_ = 0;  // recorder entries marked as done
   uint64_t collectiveSequence_ = 0;
-  bool hasPolled_ = false;  // for buffers, in the launch at hand
-  bool hasStrays_ = false;  // on a stream, and nothing tells when they end
+  // None where ranks share the GPU: nothing tells which of its communicators are one rank's.
+  std::unique_ptr<GpuRoom::Guest> guest_;
+  GpuRoom::Launch lastEntered_;
+  GpuRoom::Tails roomTails_;  // that a launch has to wait for
+  bool hasPolled_ = false;    // for buffers, in the launch at hand
+  bool hasStrays_ = false;    // on a stream, and nothing tells when they end
   Status failure_;
 
   std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set

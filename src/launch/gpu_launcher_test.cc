@@ -414,6 +414,17 @@ TEST(GpuLauncherTest, ADestroyedStreamIsAnErrorOfTheCall) {
   }
 }
 
+TEST(GpuLauncherTest, AGpuThatDoesNotTellWhatItHoldsRunsNoKernel) {
+  auto rank = openRank({.limits = {.rankCount = 3}});
+  rank->gpu().failAt("blocksPerMultiprocessor");
+  const Status status = allReduces(1).launch(rank->launcher());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("blocksPerMultiprocessor: CUDA_ERROR"));
+  EXPECT_TRUE(rank->gpu().launches().empty());
+  EXPECT_TRUE(rank->launcher().hasFailed());
+  rank->close();
+  EXPECT_EQ(rank->gpu().alive(), 0u);
+}
+
 TEST(GpuLauncherTest, ALostDeviceHoldsUpNobody) {
   auto rank = openRank({.limits = {.rankCount = 3}});
   rank->gpu().hold();

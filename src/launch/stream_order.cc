@@ -4,16 +4,18 @@
 
 namespace tutti::launch {
 
-StreamOrder::~StreamOrder() {
-  for (device::Event* event : {tail_, join_}) accelerator_.destroyEvent(event);
-  for (const CaptureTail& tail : captures_) accelerator_.destroyEvent(tail.event);
-}
+StreamOrder::~StreamOrder() { accelerator_.destroyEvent(join_); }
 
 Status StreamOrder::open() {
-  for (device::Event** event : {&tail_, &join_}) {
-    TUTTI_TRY_ASSIGN(*event, accelerator_.createEvent());
-  }
+  TUTTI_TRY_ASSIGN(tail_, makeEvent());
+  TUTTI_TRY_ASSIGN(join_, accelerator_.createEvent());
   return {};
+}
+
+Result<StreamOrder::Event> StreamOrder::makeEvent() {
+  TUTTI_TRY_ASSIGN(device::Event * event, accelerator_.createEvent());
+  return Event(
+      event, [&accelerator = accelerator_](device::Event* one) { accelerator.destroyEvent(one); });
 }
 
 Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
@@ -21,10 +23,10 @@ Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
   if (capture.isActive) {
     const CaptureTail* before = find(capture);
     if (before != nullptr && before->stream != stream)
-      TUTTI_TRY(accelerator_.wait(stream, before->event));
+      TUTTI_TRY(accelerator_.wait(stream, before->event.get()));
   } else {
     TUTTI_TRY_ASSIGN(const uint64_t id, accelerator_.streamId(stream));
-    if (isBusy && id != lastStream_) TUTTI_TRY(accelerator_.wait(stream, tail_));
+    if (isBusy && id != lastStream_) TUTTI_TRY(accelerator_.wait(stream, tail_.get()));
     lastStream_ = id;
   }
   void* joined = stream;
@@ -41,17 +43,17 @@ Status StreamOrder::end(void* stream, const device::Capture& capture) {
   if (capture.isActive) {
     CaptureTail& tail = placeOf(capture);
     if (tail.event == nullptr) {
-      TUTTI_TRY_ASSIGN(tail.event, accelerator_.createEvent());
+      TUTTI_TRY_ASSIGN(tail.event, makeEvent());
     }
     tail.stream = stream;
-    return accelerator_.record(tail.event, stream);
+    return accelerator_.record(tail.event.get(), stream);
   }
-  return accelerator_.record(tail_, stream);
+  return accelerator_.record(tail_.get(), stream);
 }
 
 Status StreamOrder::join(std::span<const StreamCall> calls, void* stream,
                          const device::Capture& capture) {
-  device::Event* tail = capture.isActive ? placeOf(capture).event : tail_;
+  device::Event* tail = capture.isActive ? placeOf(capture).event.get() : tail_.get();
   void* joined = stream;
   for (const StreamCall& item : calls) {
     if (item.stream == stream || item.stream == joined) continue;
@@ -76,7 +78,7 @@ StreamOrder::CaptureTail& StreamOrder::placeOf(const device::Capture& capture) {
 }
 
 bool StreamOrder::isTailReached() const {
-  const Result<bool> done = accelerator_.isDone(tail_);
+  const Result<bool> done = accelerator_.isDone(tail_.get());
   return !done.ok() || done.value();
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/status.h"
@@ -40,21 +41,28 @@ class StreamOrder {
   // Reached by all that was called outside of captures. An event that cannot be asked (a broken
   // context, the end of the process) holds up nobody.
   bool isTailReached() const;
-  device::Event* tail() const { return tail_; }
+  // Of the last end(). Shared with whoever makes a stream wait for it without asking the owner.
+  using Event = std::shared_ptr<device::Event>;
+  const Event& tail() const { return tail_; }
+  // The same of the capture's. REQUIRES: it had one.
+  const Event& tailOf(const device::Capture& capture) { return find(capture)->event; }
+  // Where the last calls outside of captures are.
+  uint64_t lastStream() const { return lastStream_; }
   bool hasCaptured() const { return captureTurns_ != 0; }
 
  private:
   struct CaptureTail {
-    uint64_t id = 0;                 // of the capture
-    uint64_t turn = 0;               // of its last call; 0: none yet
-    void* stream = nullptr;          // of its last call
-    device::Event* event = nullptr;  // after that call
+    uint64_t id = 0;         // of the capture
+    uint64_t turn = 0;       // of its last call; 0: none yet
+    void* stream = nullptr;  // of its last call
+    Event event;             // after that call
   };
   CaptureTail* find(const device::Capture& capture);
   CaptureTail& placeOf(const device::Capture& capture);
 
   device::Accelerator& accelerator_;
-  device::Event* tail_ = nullptr;  // after the last call outside of captures
+  Result<Event> makeEvent();
+  Event tail_;                     // after the last call outside of captures
   device::Event* join_ = nullptr;  // for the other streams of a group, used up at once
   // Of the last call outside of captures: by id, since a stream may go and another get its handle.
   uint64_t lastStream_ = 0;

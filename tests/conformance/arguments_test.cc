@@ -231,5 +231,37 @@ TEST(Config, RefusesAWrongMagicAndValuesOutOfRange) {
   }
 }
 
+// As programs have it that were compiled for NCCL 2.29.
+TEST(Config, KnowsAFieldThatALaterVersionAppends) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  struct {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int graphUsageMode = 0;
+    int numRmaCtx = 1;
+  } later;
+  static_assert(offsetof(decltype(later), graphUsageMode) == sizeof(ncclConfig_t));
+  later.config.size = sizeof later;
+  later.config.version = NCCL_VERSION(2, 29, 0);
+  ncclComm_t comm = nullptr;
+  for (const int wrong : {-1, 3}) {
+    later.graphUsageMode = wrong;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &later.config), ncclInvalidArgument);
+    EXPECT_THAT(lastError(), HasSubstr("config.graphUsageMode is " + std::to_string(wrong)));
+  }
+  for (const int right : {0, 1, 2, NCCL_CONFIG_UNDEF_INT}) {
+    later.graphUsageMode = right;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &later.config), ncclSuccess) << right;
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+  // Nobody set it: what lies behind the config is not the config's.
+  later.config.version = NCCL_VERSION_CODE;
+  later.graphUsageMode = 77;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &later.config), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
 }  // namespace
 }  // namespace tutti::conformance

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/affinity.h"
+#include "base/rng.h"
 #include "fakes/fake_cuda.h"
 #include "kernels/gpu_catalog.h"
 #include "kernels/kernels.h"
@@ -76,6 +77,24 @@ struct Graph {
   std::vector<Work> nodes;
 };
 
+// Where FAKE_CUDA_DELAY_US is set: what is on a stream begins up to so much later, each time
+// another time.
+class Delay {
+ public:
+  explicit Delay(uint64_t seed) : rng_(seed) {}
+  void wait() {
+    if (most_ > 0) std::this_thread::sleep_for(std::chrono::microseconds(rng_.below(most_)));
+  }
+
+ private:
+  static uint64_t most() {
+    const char* text = std::getenv("FAKE_CUDA_DELAY_US");
+    return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+  }
+  const uint64_t most_ = most();
+  tutti::SeededRng rng_;
+};
+
 struct Stream {
   // Whoever puts more waits, as with a GPU's.
   static constexpr size_t kMostQueued = 1024;
@@ -91,6 +110,7 @@ struct Stream {
   const unsigned long long id = nextId();
   unsigned long long capture = 0;
   Graph graph;
+  Delay delay{id};
   std::thread thread{[this] { run(); }};
 
   ~Stream() {
@@ -137,6 +157,7 @@ struct Stream {
         queue.pop_front();
         if (queue.size() + 1 == kMostQueued) changed.notify_all();
       }
+      delay.wait();
       next();
     }
   }
@@ -292,9 +313,10 @@ FAKE_CUDA cuDeviceGetName(char* name, int bytes, int) {
 }
 FAKE_CUDA cuDeviceGetAttribute(int* value, int attribute, int) {
   FAKE_CUDA_ENTER;
-  constexpr int kComputeMajor = 75;
+  constexpr int kMultiprocessors = 16, kComputeMajor = 75;
   const char* major = std::getenv("FAKE_CUDA_MAJOR");
   *value = attribute == kComputeMajor && major != nullptr ? std::atoi(major) : 1;
+  if (attribute == kMultiprocessors) *value = 132;
   return kSuccess;
 }
 FAKE_CUDA cuDeviceGetPCIBusId(char* id, int bytes, int device) {
@@ -707,6 +729,11 @@ FAKE_CUDA cuModuleGetFunction(void** function, void*, const char* name) {
 FAKE_CUDA cuFuncGetAttribute(int* value, int, void*) {
   FAKE_CUDA_ENTER;
   *value = 0;
+  return kSuccess;
+}
+FAKE_CUDA cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) {
+  FAKE_CUDA_ENTER;
+  *blocks = 1;
   return kSuccess;
 }
 FAKE_CUDA cuLaunchKernelEx(const LaunchShape* shape, void* function, void** parameters, void**) {

@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -91,6 +92,10 @@ Status CudaDevice::initialise() {
                           caps_.index, name_, what);
     }
   }
+  int count = 0;
+  TUTTI_TRY(driver_.check(driver_.deviceAttribute(&count, kAttributeMultiprocessors, number_),
+                          "cuDeviceGetAttribute", "multiprocessors"));
+  multiprocessors_ = static_cast<uint32_t>(std::max(count, 1));
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
                           fmt::format("device {} ({})", caps_.index, name_)));
   const OwnCallsScope scope(driver_, context_);
@@ -315,6 +320,16 @@ Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> imag
   TUTTI_TRY(driver_.check(driver_.functionAttribute(&localBytes, kFunctionLocalBytes, function),
                           "cuFuncGetAttribute", name));
   return static_cast<const Kernel*>(reinterpret_cast<Kernel*>(function));
+}
+
+// Worked out by the driver on the host, from what the function needs.
+Result<uint32_t> CudaDevice::blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads) {
+  const OwnCallsScope scope(driver_, context_);
+  auto* function = reinterpret_cast<Function>(const_cast<Kernel*>(&kernel));
+  int blocks = 0;
+  TUTTI_TRY(driver_.check(driver_.occupancy(&blocks, function, static_cast<int>(threads), 0),
+                          "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  return static_cast<uint32_t>(std::max(blocks, 1));
 }
 
 Status CudaDevice::launch(const KernelLaunch& launch, void* stream) {

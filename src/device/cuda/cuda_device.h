@@ -47,6 +47,8 @@ class CudaDevice final : public Device, public Accelerator {
   Result<std::unique_ptr<DeviceMemory>> importLegacy(const std::array<std::byte, 64>& handle,
                                                      size_t bytes) override;
   Status reachDevice(int32_t index) override;
+  uint32_t multiprocessors() const override { return multiprocessors_; }
+  Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads) override;
   Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name) override;
   Status launch(const KernelLaunch& launch, void* stream) override;
   Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) override;
@@ -75,6 +77,7 @@ class CudaDevice final : public Device, public Accelerator {
   Caps caps_;
   std::string name_;
   std::string busId_;
+  uint32_t multiprocessors_ = 1;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;
   StreamHandle ownStream_ = nullptr;  // urgent; for copies that are waited for

@@ -205,6 +205,18 @@ TEST_F(CudaDeviceTest, KeepsLinesToItselfAndToPeersWithAtomics) {
   EXPECT_TRUE(device->keepsLinesTo("0000:01:00.0"));
 }
 
+TEST_F(CudaDeviceTest, TellsHowManyBlocksItHolds) {
+  FakeGpus::get().multiprocessors = 78;
+  FakeGpus::get().blocksPerMultiprocessor = 3;
+  auto device = open(0);
+  EXPECT_EQ(device->multiprocessors(), 78u);
+  const unsigned char image[] = {1};
+  const Kernel* kernel = device->findKernel(image, "kernel").value();
+  EXPECT_EQ(device->blocksPerMultiprocessor(*kernel, 256).value(), 3u);
+  FakeGpus::get().fails["cuOccupancyMaxActiveBlocksPerMultiprocessor"] = 1;
+  EXPECT_FALSE(device->blocksPerMultiprocessor(*kernel, 256).ok());
+}
+
 TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
   driver_.deviceAttribute = [](int* value, int attribute, DeviceNumber) {
     *value = attribute == kAttributePosixHandles ? 0 : 1;

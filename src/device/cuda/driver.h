@@ -34,6 +34,7 @@ inline constexpr DriverResult kNotReady = 600;
 inline constexpr DriverResult kDeinitialized = 4;  // the process is ending
 inline constexpr DriverResult kPeerAccessIsOn = 704;
 
+inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeVirtualMemory = 102;
@@ -127,6 +128,7 @@ struct AccessDescription {
   X(moduleLoad, cuModuleLoadData, (Module*, const void*))                                         \
   X(moduleFunction, cuModuleGetFunction, (Function*, Module, const char*))                        \
   X(functionAttribute, cuFuncGetAttribute, (int*, int, Function))                                 \
+  X(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, (int*, Function, int, size_t))        \
   X(launchKernel, cuLaunchKernelEx, (const LaunchShape*, Function, void**, void**))               \
   X(hostAlloc, cuMemHostAlloc, (void**, size_t, unsigned))                                        \
   X(hostFree, cuMemFreeHost, (void*))                                                             \

@@ -41,6 +41,8 @@ struct FakeGpus {
   std::map<DevicePointer, AllocationHandle> handles;      // of mappings
   unsigned long long lastBufferId = 0;
   std::set<void*> pinned;
+  int multiprocessors = 132;
+  int blocksPerMultiprocessor = 1;
   bool isBusy = false;  // events are not reached
   int captureStatus = kCaptureNone;
   unsigned long long captureId = 0;
@@ -284,6 +286,10 @@ inline void fakeStreams(Driver& driver) {
     *value = 0;
     return fakeResult("cuFuncGetAttribute");
   };
+  driver.occupancy = [](int* blocks, Function, int, size_t) {
+    *blocks = FakeGpus::get().blocksPerMultiprocessor;
+    return fakeResult("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  };
   driver.launchKernel = [](const LaunchShape* shape, Function function, void** parameters, void**) {
     FakeGpus& gpus = FakeGpus::get();
     {
@@ -326,6 +332,8 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     gpus.calls.clear();
     gpus.launches.clear();
     gpus.isBusy = false;
+    gpus.multiprocessors = 132;
+    gpus.blocksPerMultiprocessor = 1;
     gpus.captureStatus = kCaptureNone;
     gpus.strictCalls.clear();
     gpus.argumentBytes = 0;
@@ -347,8 +355,8 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
     return kSuccess;
   };
-  driver.deviceAttribute = [](int* value, int, DeviceNumber) {
-    *value = 1;
+  driver.deviceAttribute = [](int* value, int attribute, DeviceNumber) {
+    *value = attribute == kAttributeMultiprocessors ? FakeGpus::get().multiprocessors : 1;
     return fakeResult("cuDeviceGetAttribute");
   };
   driver.devicePciBusId = [](char* id, int bytes, DeviceNumber device) {

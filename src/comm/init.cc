@@ -313,7 +313,8 @@ Status Communicator::prepareStaged(std::unique_ptr<observe::Recorder> recorder) 
                         .checksPointers = process_.settings().integer("NCCL_CHECK_POINTERS") != 0,
                         .gpuFromBytes = gpuDirect_.isUsed ? gpuDirect_.fromBytes
                                                           : launch::StagedLauncher::kNever,
-                        .foldsOnGpu = gpuDirect_.foldsOnGpu}));
+                        .foldsOnGpu = gpuDirect_.foldsOnGpu,
+                        .ownsGpu = ownsGpu_}));
   runner_ = streamRunner_.get();
   return {};
 }

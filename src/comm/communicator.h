@@ -264,7 +264,7 @@ class Communicator {
   launch::VirtualLauncher* virtualLauncher_ = nullptr;  // the same of a virtual rank
   launch::GpuLauncher* gpuLauncher_ = nullptr;          // the same where kernels carry the bytes
   launch::Runner* runner_ = nullptr;                    // the one that calls go to
-  bool ownsGpu_ = false;  // no other rank is on it
+  bool ownsGpu_ = false;                                // no other rank is on it
   launch::GpuBatcher::Limits gpuLimits_{};
   std::string noPeersReason_;  // why GPU ranks go through host memory; empty: they need not
   size_t stagingBytes_ = 0;    // of a slot, if they do

@@ -11,15 +11,22 @@
 namespace tutti::launch {
 namespace {
 
-// What a round copies one way, up to which one kernel does it all. Beyond, copy engines leave the
-// multiprocessors to others.
-constexpr size_t kKernelBytes = size_t{256} << 10;
+// Of a slot for rounds that one kernel does. Beyond, copy engines leave the multiprocessors to
+// others.
+constexpr size_t kShortSlotBytes = size_t{256} << 10;
 constexpr size_t kBytesOfBlock = size_t{16} << 10;
 
 size_t bytesOf(const std::vector<StagingCopy>& copies) {
   size_t sum = 0;
   for (const StagingCopy& copy : copies) sum += copy.bytes;
   return sum;
+}
+
+// Gives the layout `count` slots of its slotBytes each, from `memory` on.
+void addSlots(StagingCutter::Layout& layout, void* memory, size_t count) {
+  layout.slots.clear();
+  for (size_t slot = 0; slot < count; ++slot)
+    layout.slots.push_back(static_cast<std::byte*>(memory) + slot * layout.slotBytes);
 }
 
 }  // namespace
@@ -32,27 +39,33 @@ Result<std::unique_ptr<StagedLauncher>> StagedLauncher::open(const Parts& parts)
 
 Status StagedLauncher::initialise() {
   TUTTI_TRY(order_.open());
-  TUTTI_TRY_ASSIGN(memory_, parts_.accelerator.makeWords(kStagingSlots * parts_.slotBytes));
-  StagingCutter::Layout layout{
-      .rank = parts_.rank, .rankCount = parts_.rankCount, .slotBytes = parts_.slotBytes};
-  for (size_t slot = 0; slot < kStagingSlots; ++slot) {
-    layout.slots[slot] = static_cast<std::byte*>(memory_->hostAddress()) + slot * parts_.slotBytes;
-  }
-  TUTTI_TRY_ASSIGN(bridge_,
-                   StagingBridge::open(parts_.launcher, parts_.host, parts_.accelerator));
+  TUTTI_TRY_ASSIGN(bridge_, StagingBridge::open(parts_.launcher, parts_.host, parts_.accelerator));
   if (parts_.ownsGpu && !kernels::cuda::stepImage().empty()) {
     TUTTI_TRY_ASSIGN(kernel_, parts_.accelerator.findKernel(kernels::cuda::stepImage(),
                                                             kernels::cuda::kStageKernel));
   }
+  return makeSlots();
+}
+
+Status StagedLauncher::makeSlots() {
+  StagingCutter::Layout layout{
+      .rank = parts_.rank, .rankCount = parts_.rankCount, .slotBytes = parts_.slotBytes};
+  TUTTI_TRY_ASSIGN(memory_, parts_.accelerator.makeWords(kStagingSlots * layout.slotBytes));
+  addSlots(layout, memory_->hostAddress(), kStagingSlots);
   cutter_ = std::make_unique<StagingCutter>(layout);
-  return parts_.gpuFromBytes == kNever ? Status() : makeGpuSlots(layout);
+  if (parts_.gpuFromBytes != kNever) TUTTI_TRY(makeGpuSlots(layout));
+  layout.slotBytes = std::min(parts_.slotBytes, kShortSlotBytes);
+  layout.firstSlot = kFirstShortSlot;
+  TUTTI_TRY_ASSIGN(shortMemory_, parts_.accelerator.makeWords(kShortSlots * layout.slotBytes));
+  addSlots(layout, shortMemory_->hostAddress(), kShortSlots);
+  shortCutter_ = std::make_unique<StagingCutter>(layout);
+  return {};
 }
 
 Status StagedLauncher::makeGpuSlots(StagingCutter::Layout layout) {
   TUTTI_TRY_ASSIGN(gpuMemory_, parts_.accelerator.makeMemory(kStagingSlots * parts_.slotBytes));
-  for (size_t slot = 0; slot < kStagingSlots; ++slot) {
-    layout.slots[slot] = static_cast<std::byte*>(gpuMemory_->address()) + slot * parts_.slotBytes;
-  }
+  addSlots(layout, gpuMemory_->address(), kStagingSlots);
+  layout.firstSlot = kFirstGpuSlot;
   layout.isOnGpu = true;
   gpuCutter_ = std::make_unique<StagingCutter>(layout);
   return {};
@@ -66,6 +79,7 @@ StagedLauncher::~StagedLauncher() {
   if (!order_.hasCaptured() && !hasStrays_) return;
   parts_.accelerator.keepForGood(std::move(bridge_));
   parts_.accelerator.keepForGood(std::move(memory_));
+  parts_.accelerator.keepForGood(std::move(shortMemory_));
   parts_.accelerator.keepForGood(std::move(gpuMemory_));
 }
 
@@ -97,21 +111,35 @@ Status StagedLauncher::launch(std::span<const StreamCall> calls) {
   return order_.join(calls, stream, capture);
 }
 
+// Ranks may differ in what is captured, so the calls of each kind are cut alike, and in one order,
+// wherever they go.
 Status StagedLauncher::put(std::span<const StreamCall> calls, void* stream, bool isCaptured) {
-  const auto begin = [&](const StagingRound& round) {
+  const auto putEach = [&](const StagingRound& round) {
     return putRound(round, stream, isCaptured);
   };
-  if (gpuCutter_ == nullptr) {
-    TUTTI_TRY(cutter_->cut(calls, begin));
-    return endRound(stream);
-  }
-  pinnedCalls_.clear();
-  gpuCalls_.clear();
+  for (std::vector<StreamCall>& kind : kinds_) kind.clear();
   for (const StreamCall& each : calls)
-    (goesThroughGpu(*each.call) ? gpuCalls_ : pinnedCalls_).push_back(each);
-  TUTTI_TRY(cutter_->cut(pinnedCalls_, begin));
-  TUTTI_TRY(gpuCutter_->cut(gpuCalls_, begin));
+    kinds_[static_cast<size_t>(kindOf(*each.call))].push_back(each);
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    if (kinds_[kind].empty()) continue;
+    TUTTI_TRY(cutterOf(static_cast<Kind>(kind), isCaptured).cut(kinds_[kind], putEach));
+  }
   return endRound(stream);
+}
+
+StagedLauncher::Kind StagedLauncher::kindOf(const Call& call) const {
+  if (goesThroughGpu(call)) return Kind::kOnGpu;
+  return shortCutter_->fits(call.shape) ? Kind::kShort : Kind::kLong;
+}
+
+// The host may be behind with what is in short slots, of which replays would not know.
+StagingCutter& StagedLauncher::cutterOf(Kind kind, bool isCaptured) const {
+  switch (kind) {
+    case Kind::kShort: return isCaptured ? *cutter_ : *shortCutter_;
+    case Kind::kLong: return *cutter_;
+    case Kind::kOnGpu: return *gpuCutter_;
+  }
+  return *cutter_;
 }
 
 // All ranks find the same: their links are others. A scalar may lie in the GPU's memory, where the
@@ -124,9 +152,13 @@ bool StagedLauncher::goesThroughGpu(const Call& call) const {
 }
 
 Status StagedLauncher::putRound(const StagingRound& round, void* stream, bool isCaptured) {
-  if (!isCaptured && goesByKernel(round)) {
+  if (goesByKernel(round)) {
     TUTTI_TRY(endRound(stream));
     return putKernel(round, stream);
+  }
+  if (const Slot& slot = slots_[round.slot]; slot.mayBeBehind) {
+    TUTTI_TRY(
+        parts_.accelerator.awaitWord(&bridge_->deviceWords().rounds.ended, slot.lastRound, stream));
   }
   TUTTI_TRY(copyAll(round.before, stream));
   if (round.calls.empty()) return {};
@@ -134,14 +166,16 @@ Status StagedLauncher::putRound(const StagingRound& round, void* stream, bool is
 }
 
 bool StagedLauncher::goesByKernel(const StagingRound& round) const {
-  return kernel_ != nullptr && !round.calls.empty() && round.slot < kStagingSlots &&
-         round.before.size() + round.after.size() <= size_t{wire::kGpuStagingCopies} &&
-         std::max(bytesOf(round.before), bytesOf(round.after)) <= kKernelBytes;
+  return kernel_ != nullptr && !round.calls.empty() && round.slot >= kFirstShortSlot &&
+         round.before.size() + round.after.size() <= size_t{wire::kGpuStagingCopies};
 }
 
+// A rank that gets nothing out of the round lets its stream go on as soon as all is copied in.
 Status StagedLauncher::putKernel(const StagingRound& round, void* stream) {
+  const Slot before = slots_[round.slot];
   wire::GpuStaging staging{.words = &bridge_->deviceWords().rounds,
                            .round = bridge_->nextRound(),
+                           .freed = before.mayBeBehind ? before.lastRound : 0,
                            .inCount = static_cast<int32_t>(round.before.size()),
                            .outCount = static_cast<int32_t>(round.after.size()),
                            .copies = {}};
@@ -158,15 +192,27 @@ Status StagedLauncher::putKernel(const StagingRound& round, void* stream) {
                                        .threads = kernels::cuda::kStageThreads,
                                        .argument = &staging},
                                       stream));
-  return bridge_->follow(round, staging.round, blocks);
+  slots_[round.slot] = {.lastRound = staging.round, .mayBeBehind = round.after.empty()};
+  return bridge_->follow(round, staging.round, beginningOf(round, staging.round, blocks, before));
 }
 
-// The round before ends after this one has begun: its slot is the other one.
+// What brings nothing needs only its slot, which is free when the round after the next of the one
+// that had it has begun. So the host is ahead of the stream; but not where there are graphs, whose
+// replays nobody announces: the calls of ranks come in one order.
+StagingBridge::Beginning StagedLauncher::beginningOf(const StagingRound& round, uint32_t number,
+                                                     uint32_t blocks, const Slot& before) const {
+  if (!round.before.empty() || order_.hasCaptured()) return {.number = number, .blocks = blocks};
+  if (before.lastRound == 0) return {.blocks = 0};
+  return {.number = before.lastRound + 2};
+}
+
+// The round before ends after this one has begun: its slot is another one.
 Status StagedLauncher::begin(const StagingRound& round, void* stream) {
   const uint32_t number = bridge_->nextRound();
   wire::GpuStagingWords& words = bridge_->deviceWords().rounds;
   TUTTI_TRY(parts_.accelerator.writeWord(words.begun, number, stream));
-  TUTTI_TRY(bridge_->follow(round, number, 1));
+  slots_[round.slot] = {.lastRound = number};
+  TUTTI_TRY(bridge_->follow(round, number, {.number = number}));
   TUTTI_TRY(endRound(stream));
   open_ = {.ended = &words.ended, .value = number, .after = round.after};
   return {};
@@ -200,7 +246,7 @@ Status StagedLauncher::copyAll(const std::vector<StagingCopy>& copies, void* str
 bool StagedLauncher::isIdle() {
   std::lock_guard lock(mutex_);
   if (isBusy_ && order_.isTailReached()) isBusy_ = false;
-  return !isBusy_ && parts_.launcher.isIdle();
+  return !isBusy_ && bridge_->isIdle() && parts_.launcher.isIdle();
 }
 
 bool StagedLauncher::waitIdle(Nanoseconds bound, Clock& clock) {

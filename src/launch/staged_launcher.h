@@ -9,6 +9,7 @@
 // it is replayed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -64,27 +65,42 @@ class StagedLauncher final : public StreamRunner {
  private:
   explicit StagedLauncher(const Parts& parts) : parts_(parts), order_(parts.accelerator) {}
   Status initialise();
+  Status makeSlots();
   Status makeGpuSlots(StagingCutter::Layout layout);
+  enum class Kind : uint8_t { kShort, kLong, kOnGpu };
+  static constexpr size_t kKinds = 3;
+  Kind kindOf(const Call& call) const;
   bool goesThroughGpu(const Call& call) const;
+  StagingCutter& cutterOf(Kind kind, bool isCaptured) const;
   Status put(std::span<const StreamCall> calls, void* stream, bool isCaptured);
   Status putRound(const StagingRound& round, void* stream, bool isCaptured);
   bool goesByKernel(const StagingRound& round) const;
   Status putKernel(const StagingRound& round, void* stream);
+  // What had it before; of rounds outside of graphs.
+  struct Slot {
+    uint32_t lastRound = 0;    // 0: none
+    bool mayBeBehind = false;  // the stream does not wait for it
+  };
+  StagingBridge::Beginning beginningOf(const StagingRound& round, uint32_t number, uint32_t blocks,
+                                       const Slot& before) const;
   Status beginInGraph(const StagingRound& round, void* stream);
   Status begin(const StagingRound& round, void* stream);
   Status endRound(void* stream);
   Status copyAll(const std::vector<StagingCopy>& copies, void* stream);
 
   const Parts parts_;
-  const device::Kernel* kernel_ = nullptr;           // kStageKernel; null: not to be used
-  std::unique_ptr<device::SharedWords> memory_;      // the slots
-  std::unique_ptr<device::DeviceMemory> gpuMemory_;  // those on the GPU
+  const device::Kernel* kernel_ = nullptr;            // kStageKernel; null: not to be used
+  std::unique_ptr<device::SharedWords> memory_;       // the slots
+  std::unique_ptr<device::SharedWords> shortMemory_;  // those of short calls
+  std::unique_ptr<device::DeviceMemory> gpuMemory_;   // those on the GPU
   std::unique_ptr<StagingBridge> bridge_;
 
   std::mutex mutex_;  // guards the fields below
   StreamOrder order_;
-  std::unique_ptr<StagingCutter> cutter_, gpuCutter_;  // the latter where there are such slots
-  std::vector<StreamCall> pinnedCalls_, gpuCalls_;     // of the group at hand
+  std::unique_ptr<StagingCutter> cutter_, shortCutter_;
+  std::unique_ptr<StagingCutter> gpuCutter_;           // where there are such slots
+  std::array<std::vector<StreamCall>, kKinds> kinds_;  // of the group at hand
+  std::array<Slot, kAllSlots> slots_{};
   bool isBusy_ = false;     // something outside of captures may still run
   bool hasStrays_ = false;  // on a stream, and nothing tells when they end
   // The round whose end is not on the stream yet.

@@ -37,6 +37,11 @@ StagingBridge::~StagingBridge() {
   }
 }
 
+uint32_t StagingBridge::nextRound() {
+  if (++lastRound_ == 0) ++lastRound_;
+  return lastRound_;
+}
+
 void StagingBridge::close() { launcher_.store(nullptr, std::memory_order_release); }
 
 // ---- tickets
@@ -66,37 +71,43 @@ StagingBridge::Ticket* StagingBridge::keep(const StagingRound& round) { return t
 
 // ---- how rounds begin
 
-Status StagingBridge::follow(const StagingRound& round, uint32_t number, uint32_t blocks) {
+Status StagingBridge::follow(const StagingRound& round, uint32_t number,
+                             const Beginning& beginning) {
   Ticket* ticket = take(round);
   ticket->number = number;
-  ticket->blocks = blocks;
+  ticket->beginning = beginning;
+  following_.fetch_add(1, std::memory_order_relaxed);
   Status status = host_.hostStreams()->launchHostFunction(followed_, &StagingBridge::carry, ticket);
   if (status.ok()) return status;
   end(*ticket);
   giveBack(ticket);
+  following_.fetch_sub(1, std::memory_order_release);
   return status;
 }
 
 void StagingBridge::carry(void* argument) {
   auto* ticket = static_cast<Ticket*>(argument);
   StagingBridge& bridge = *ticket->bridge;
-  bridge.await(*ticket);
+  bridge.await([&] { return bridge.hasBegun(*ticket); });
   bridge.carryOut(*ticket);
   bridge.giveBack(ticket);
+  bridge.following_.fetch_sub(1, std::memory_order_release);
 }
 
 bool StagingBridge::hasBegun(const Ticket& ticket) const {
   const auto& begun = words().rounds.begun;
-  return std::all_of(begun, begun + ticket.blocks, [&](const std::atomic<uint32_t>& word) {
-    return wire::hasReached(word.load(std::memory_order_acquire), ticket.number);
+  const Beginning& beginning = ticket.beginning;
+  return std::all_of(begun, begun + beginning.blocks, [&](const std::atomic<uint32_t>& word) {
+    return wire::hasReached(word.load(std::memory_order_acquire), beginning.number);
   });
 }
 
-// Until it has begun, or never will.
-void StagingBridge::await(const Ticket& ticket) const {
+// Until it is met, or never will be.
+template <typename Condition>
+void StagingBridge::await(const Condition& isMet) const {
   const bool hasCpu = host_.looksBeforeEnqueue() > 1;
   const uint32_t looks = hasCpu ? kLooks : 0;
-  for (uint32_t look = 0; !hasBegun(ticket); ++look) {
+  for (uint32_t look = 0; !isMet(); ++look) {
     if (launcher_.load(std::memory_order_acquire) == nullptr) return;
     if (look < looks) {
       relaxCpu();
@@ -106,19 +117,29 @@ void StagingBridge::await(const Ticket& ticket) const {
   }
 }
 
-// On a thread of the driver's, which must not be held up.
+// On a thread of the driver's, which must not be held up. What is ahead of it on the stream has
+// begun, and what is behind has not.
 void StagingBridge::begin(void* argument) {
   auto* ticket = static_cast<Ticket*>(argument);
   StagingBridge& bridge = *ticket->bridge;
-  const auto carryOut = [](void* begun) {
-    static_cast<Ticket*>(begun)->bridge->carryOut(*static_cast<Ticket*>(begun));
-  };
+  ticket->behind = bridge.words().rounds.begun[0].load(std::memory_order_acquire);
   const Status status =
-      bridge.host_.hostStreams()->launchHostFunction(bridge.begun_, carryOut, ticket);
+      bridge.host_.hostStreams()->launchHostFunction(bridge.begun_, &carryBegun, ticket);
   if (status.ok()) return;
   if (Launcher* launcher = bridge.launcher_.load(std::memory_order_acquire); launcher != nullptr)
     launcher->fail(status);
   bridge.end(*ticket);
+}
+
+// The calls of ranks come in one order, so those that are followed and have begun end first.
+void StagingBridge::carryBegun(void* argument) {
+  auto* ticket = static_cast<Ticket*>(argument);
+  StagingBridge& bridge = *ticket->bridge;
+  bridge.await([&] {
+    return wire::hasReached(bridge.words().rounds.ended.load(std::memory_order_acquire),
+                            ticket->behind);
+  });
+  bridge.carryOut(*ticket);
 }
 
 // ---- what they do

@@ -23,8 +23,12 @@
 
 namespace tutti::launch {
 
-// Of the slots in pinned memory, then of those in the GPU's.
-inline constexpr size_t kStagingWords = 2 * kStagingSlots;
+// Slots by number: in pinned memory, in the GPU's, and for rounds that one kernel does, which the
+// host may be behind with.
+inline constexpr size_t kFirstGpuSlot = kStagingSlots;
+inline constexpr size_t kFirstShortSlot = 2 * kStagingSlots;
+inline constexpr size_t kShortSlots = 8;
+inline constexpr size_t kAllSlots = kFirstShortSlot + kShortSlots;
 
 // Outlives its launcher where graphs hold its rounds.
 class StagingBridge {
@@ -38,7 +42,7 @@ class StagingBridge {
     struct alignas(64) Line {
       std::atomic<uint32_t> ended{0};
     };
-    std::array<Line, kStagingWords> graphs;
+    std::array<Line, kAllSlots> graphs;
   };
 
   static Result<std::unique_ptr<StagingBridge>> open(Launcher& launcher, device::Device& host,
@@ -51,11 +55,19 @@ class StagingBridge {
   // Where the device finds them.
   Words& deviceWords() const { return *static_cast<Words*>(words_->deviceAddress()); }
 
-  // The number of the next round outside of graphs.
-  uint32_t nextRound() { return ++lastRound_; }
-  // Such a round is on its stream: calls carryOut once `blocks` words tell that it has begun.
-  // Rounds come in the order of the stream. Where it cannot, the round ends at once.
-  Status follow(const StagingRound& round, uint32_t number, uint32_t blocks);
+  // The number of the next round outside of graphs; never 0.
+  uint32_t nextRound();
+  // When the host may carry a round out: once the words of so many of its blocks have come to
+  // `number`, which is its own, or, where it brings nothing, that of an earlier one.
+  struct Beginning {
+    uint32_t number = 0;
+    uint32_t blocks = 1;  // 0: at once
+  };
+  // Such a round is on its stream. Rounds come in the order of the stream. Where none can be
+  // followed any more, the round ends at once.
+  Status follow(const StagingRound& round, uint32_t number, const Beginning& beginning);
+  // All that were followed have ended.
+  bool isIdle() const { return following_.load(std::memory_order_acquire) == 0; }
 
   // The host function of a round in a graph, and its argument, which stays as long as the bridge,
   // since nobody tells when a graph is gone.
@@ -72,7 +84,9 @@ class StagingBridge {
   Ticket* take(const StagingRound& round);
   void giveBack(Ticket* ticket);
   static void carry(void* ticket);
-  void await(const Ticket& ticket) const;
+  static void carryBegun(void* ticket);
+  template <typename Condition>
+  void await(const Condition& isMet) const;
   bool hasBegun(const Ticket& ticket) const;
   void carryOut(const Ticket& ticket);
   Status run(Launcher& launcher, const Ticket& ticket);
@@ -80,11 +94,12 @@ class StagingBridge {
 
   device::Device& host_;
   std::unique_ptr<device::SharedWords> words_;
-  // Of the host: rounds that are followed, and those of graphs, each in the stream's order. Only one
-  // of the two has a round that has begun.
+  // Of the host: rounds that are followed, and those of graphs, each in the stream's order. Only
+  // one of the two has a round that has begun.
   void* followed_ = nullptr;
   void* begun_ = nullptr;
   uint32_t lastRound_ = 0;
+  std::atomic<uint32_t> following_{0};
   std::atomic<Launcher*> launcher_;  // null once closed
   std::mutex mutex_;                 // guards the two below
   std::vector<std::unique_ptr<Ticket>> tickets_;
@@ -96,7 +111,8 @@ struct StagingBridge::Ticket {
   std::vector<Call> calls;
   size_t slot = 0;
   uint32_t number = 0;  // 0: of a graph; may come again
-  uint32_t blocks = 0;
+  Beginning beginning;
+  uint32_t behind = 0;  // of a graph that has begun: the last round ahead of it on the stream
 };
 
 }  // namespace tutti::launch

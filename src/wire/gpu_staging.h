@@ -8,11 +8,12 @@
 namespace tutti::wire {
 
 inline constexpr int32_t kGpuStagingBlocks = 16;
-inline constexpr int32_t kGpuStagingCopies = 32;
+inline constexpr int32_t kGpuStagingCopies = 64;
 
 // In pinned memory, polled from both sides. Rounds are numbered from 1, around 2^32.
 struct GpuStagingWords {
-  // By block: the last round whose copies in have ended. Stored with release by the device.
+  // By block: the last round whose copies in have ended, of the first block that of any kind.
+  // Stored with release by the device.
   alignas(64) std::atomic<uint32_t> begun[kGpuStagingBlocks]{};
   // The last round whose calls have ended, stored with release by the host.
   alignas(64) std::atomic<uint32_t> ended{0};
@@ -27,8 +28,10 @@ struct GpuStagingCopy {
 struct GpuStaging {
   GpuStagingWords* words;  // as the device reaches them
   uint32_t round;
+  uint32_t freed;    // the round that must have ended before this one copies in; 0: none
   int32_t inCount;   // of the copies, the first: into the slot
-  int32_t outCount;  // those after them: out of it, once the round has ended
+  int32_t outCount;  // those after them: out of it, once the round has ended; 0: nobody waits for
+                     // it
   GpuStagingCopy copies[kGpuStagingCopies]{};
 };
 static_assert(sizeof(GpuStaging) < 4096);  // a kernel's parameters

@@ -688,12 +688,19 @@ void copyAll(const tutti::wire::GpuStagingCopy* copies, int count) {
   for (int i = 0; i < count; ++i) std::memmove(copies[i].to, copies[i].from, copies[i].bytes);
 }
 
+void awaitEnd(const tutti::wire::GpuStaging& staging, uint32_t round) {
+  const auto& ended = staging.words->ended;
+  while (!tutti::wire::hasReached(ended.load(std::memory_order_acquire), round))
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 void runRound(const tutti::wire::GpuStaging& round, unsigned blocks) {
+  if (round.freed != 0) awaitEnd(round, round.freed);
   copyAll(round.copies, round.inCount);
   for (unsigned block = 0; block < blocks; ++block)
     round.words->begun[block].store(round.round, std::memory_order_release);
-  while (!tutti::wire::hasReached(round.words->ended.load(std::memory_order_acquire), round.round))
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  if (round.outCount == 0) return;
+  awaitEnd(round, round.round);
   copyAll(round.copies + round.inCount, round.outCount);
 }
 
@@ -708,7 +715,7 @@ FAKE_CUDA cuModuleLoadData(void** module, const void* image) {
 namespace {
 void* const kUnknownKernel = reinterpret_cast<void*>(intptr_t{1000});
 void* const kStage = reinterpret_cast<void*>(intptr_t{1001});
-}
+}  // namespace
 FAKE_CUDA cuModuleGetFunction(void** function, void*, const char* name) {
   FAKE_CUDA_ENTER;
   for (int type = 0; type < tutti::kDataTypeCount; ++type) {

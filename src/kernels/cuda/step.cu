@@ -1,5 +1,5 @@
-// What GPUs do for the host's executor: its steps on a GPU's memory (kernels/gpu_folder.h), one fold
-// a launch, of each element type; and rounds of calls that it carries out in pinned memory
+// What GPUs do for the host's executor: its steps on a GPU's memory (kernels/gpu_folder.h), one
+// fold a launch, of each element type; and rounds of calls that it carries out in pinned memory
 // (launch/staged_launcher.h), copied in, awaited and copied out by one launch.
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/memory.cuh"
@@ -93,19 +93,27 @@ __device__ void copyAll(const wire::GpuStagingCopy* copies, int count) {
   }
 }
 
-// The host raises `ended` whatever becomes of the calls, so this ends.
+// By all threads of the block. The host raises the word whatever becomes of the calls, so this
+// ends.
+__device__ void awaitEnd(const wire::GpuStaging& staging, uint32_t round) {
+  const auto* ended = reinterpret_cast<const uint32_t*>(&staging.words->ended);
+  if (threadIdx.x == 0) {
+    while (static_cast<int32_t>(loadAcquire(ended) - round) < 0) {
+    }
+  }
+  __syncthreads();
+}
+
 __device__ void runRound(const wire::GpuStaging& round) {
-  auto* begun = reinterpret_cast<uint32_t*>(round.words->begun);
-  const auto* ended = reinterpret_cast<const uint32_t*>(&round.words->ended);
+  if (round.freed != 0) awaitEnd(round, round.freed);
   copyAll(round.copies, round.inCount);
   __syncthreads();
   if (threadIdx.x == 0) {
     fenceSystem();
-    storeRelaxed(begun + blockIdx.x, round.round);
-    while (static_cast<int32_t>(loadAcquire(ended) - round.round) < 0) {
-    }
+    storeRelaxed(reinterpret_cast<uint32_t*>(round.words->begun) + blockIdx.x, round.round);
   }
-  __syncthreads();
+  if (round.outCount == 0) return;
+  awaitEnd(round, round.round);
   copyAll(round.copies + round.inCount, round.outCount);
 }
 

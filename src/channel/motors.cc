@@ -17,23 +17,24 @@ void Motors::add(transport::Motor* motor) {
 bool Motors::run() {
   const bool isForAll = !isReceiving_ || ++looks_ % kLooksBetweenQuiet == 0;
   bool hasMoved = false;
-  isReceiving_ = false;
+  bool isReceiving = false;
   for (Each& each : all_) {
     const bool isQuiet = each.idleRuns == kIdleRunsUntilQuiet;
     if (isQuiet && !isForAll) continue;
-    if (each.motor->run()) {
+    if (each.isReceiver ? each.motor->run() : runSender(*each.motor)) {
       hasMoved = true;
       each.idleRuns = 0;
     } else if (each.isReceiver && !isQuiet) {
       ++each.idleRuns;
     }
-    isReceiving_ |= each.isReceiver && each.idleRuns < kIdleRunsUntilQuiet;
+    isReceiving |= each.isReceiver && each.idleRuns < kIdleRunsUntilQuiet;
   }
+  isReceiving_ = isReceiving;
   return hasMoved;
 }
 
 void Motors::runSenders() {
-  for (transport::Motor* motor : senders_) motor->run();
+  for (transport::Motor* motor : senders_) runSender(*motor);
 }
 
 void Motors::attend() {

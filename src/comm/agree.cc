@@ -129,6 +129,14 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   return limits;
 }
 
+// Whether no other rank is on its GPU, whatever host it says that it is on.
+bool ownsGpu(const std::vector<InitRecord>& records, const InitRecord& own) {
+  return std::ranges::none_of(records, [&own](const InitRecord& other) {
+    return other.peer.rank != own.peer.rank && other.gpuBusId == own.gpuBusId &&
+           other.peer.hostName == own.peer.hostName;
+  });
+}
+
 // As far as this rank sees; what all say comes with their segments. Only programs
 // use it.
 bool keepsLines(const device::Accelerator* accelerator, const std::vector<InitRecord>& records) {
@@ -374,6 +382,7 @@ Status Communicator::agree() {
     warnOfFewQueues(process_, records, own);
     noPeersReason_ = obstacleToPeers(records);
     gpuLimits_ = limitsOf(records);
+    ownsGpu_ = ownsGpu(records, own);
     stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
   }
   std::vector<Reading> readings(records.size());

@@ -198,6 +198,7 @@ class Communicator {
   Status meetPeers();
   Status agree();
   Status agreeOnNetwork(std::span<const ReductionOffer> offers, plan::Agreement& agreement);
+  bool sendsBeside() const;
   launch::OwnSegment makeOutbox(const plan::Agreement& agreement);
   void settleOnHost(const std::vector<RankCpus>& cpus);
   Status show(bool isMachineWanted);
@@ -264,6 +265,7 @@ class Communicator {
   launch::VirtualLauncher* virtualLauncher_ = nullptr;  // the same of a virtual rank
   launch::GpuLauncher* gpuLauncher_ = nullptr;          // the same where kernels carry the bytes
   launch::Runner* runner_ = nullptr;                    // the one that calls go to
+  bool ownsGpu_ = false;                                // no other rank is on it
   launch::GpuBatcher::Limits gpuLimits_{};
   std::string noPeersReason_;  // why GPU ranks go through host memory; empty: they need not
   size_t stagingBytes_ = 0;    // of a slot, if they do

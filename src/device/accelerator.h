@@ -126,7 +126,8 @@ class Accelerator {
   // must not call the device.
   virtual Status callHost(void (*function)(void*), void* argument, void* stream) = 0;
   // Of SharedWords, by their addresses on the device: later work of the stream starts once the word
-  // holds the value; the word becomes the value when earlier work is done.
+  // holds the value or one up to 2^31 after it; the word becomes the value when earlier work is
+  // done.
   virtual Status awaitWord(const void* word, uint32_t value, void* stream) = 0;
   virtual Status writeWord(void* word, uint32_t value, void* stream) = 0;
 

@@ -9,27 +9,64 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Blocks of `count` elements that a rank brings and gets, and those of the rank with the most.
+// Pieces of long calls: long enough for the network, short enough that copies in and out go on
+// beside it and that what it reads is still in the caches. So a quarter of a call, within these.
+constexpr size_t kLeastPiece = size_t{256} << 10;
+constexpr size_t kMostPiece = size_t{1} << 20;  // of a slot
+constexpr size_t kPieces = 4;
+
+// Where the blocks of `count` elements of a call lie in a slot. In place: what the rank brings is
+// where the executor's output, if there is any, has it.
 struct Blocks {
-  size_t in = 0;
-  size_t out = 0;
-  size_t most = 0;
+  size_t all = 0;  // in the slot
+  size_t in = 0;   // brought, from `inAt` on
+  size_t inAt = 0;
+  size_t out = 0;  // taken away, from `outAt` on
+  size_t outAt = 0;
+  bool hasOutput = false;  // the executor's output begins at outAt
+  size_t most = 0;         // in the slot of the rank with the most
+  // The user's own input block, to its output: the root's share of a call that brings it nothing.
+  bool copiesOwn = false;
+  size_t ownAt = 0;
 };
 
 Blocks blocksOf(const plan::CallShape& shape, Rank rank, size_t ranks) {
-  const size_t asRoot = shape.peer == rank ? 1 : 0;
+  const bool isRoot = shape.peer == rank;
+  const auto self = static_cast<size_t>(index(rank));
   switch (shape.collective) {
-    case Collective::kAllReduce: return {.in = 1, .out = 1, .most = 2};
-    case Collective::kBroadcast: return {.in = asRoot, .out = 1, .most = 2};
-    case Collective::kReduce: return {.in = 1, .out = asRoot, .most = 2};
-    case Collective::kAllGather: return {.in = 1, .out = ranks, .most = ranks + 1};
-    case Collective::kReduceScatter: return {.in = ranks, .out = 1, .most = ranks + 1};
-    case Collective::kAllToAll: return {.in = ranks, .out = ranks, .most = 2 * ranks};
-    case Collective::kGather: return {.in = 1, .out = asRoot * ranks, .most = ranks + 1};
-    case Collective::kScatter: return {.in = asRoot * ranks, .out = 1, .most = ranks + 1};
+    case Collective::kAllReduce: return {.all = 1, .in = 1, .out = 1, .hasOutput = true, .most = 1};
+    case Collective::kBroadcast:
+      if (isRoot) return {.all = 1, .in = 1, .hasOutput = true, .most = 1, .copiesOwn = true};
+      return {.all = 1, .out = 1, .hasOutput = true, .most = 1};
+    case Collective::kReduce:
+      if (isRoot) return {.all = 1, .in = 1, .out = 1, .hasOutput = true, .most = 1};
+      return {.all = 1, .in = 1, .most = 1};
+    case Collective::kAllGather:
+      return {.all = ranks, .in = 1, .inAt = self, .out = ranks, .hasOutput = true, .most = ranks};
+    case Collective::kReduceScatter:
+      return {.all = ranks, .in = ranks, .out = 1, .outAt = self, .hasOutput = true, .most = ranks};
+    case Collective::kAllToAll:
+      return {.all = 2 * ranks,
+              .in = ranks,
+              .out = ranks,
+              .outAt = ranks,
+              .hasOutput = true,
+              .most = 2 * ranks};
+    case Collective::kGather:
+      if (!isRoot) return {.all = 1, .in = 1, .most = ranks};
+      return {.all = ranks, .in = 1, .inAt = self, .out = ranks, .hasOutput = true, .most = ranks};
+    case Collective::kScatter:
+      if (!isRoot) return {.all = 1, .out = 1, .hasOutput = true, .most = ranks};
+      return {.all = ranks,
+              .in = ranks,
+              .outAt = self,
+              .hasOutput = true,
+              .most = ranks,
+              .copiesOwn = true,
+              .ownAt = self};
     // Up to one of each with every peer, in the same round.
-    case Collective::kSend: return {.in = 1, .out = 0, .most = 2 * ranks};
-    case Collective::kRecv: return {.in = 0, .out = 1, .most = 2 * ranks};
+    case Collective::kSend: return {.all = 1, .in = 1, .most = 2 * ranks};
+    case Collective::kRecv: return {.all = 1, .out = 1, .hasOutput = true, .most = 2 * ranks};
   }
   return {};
 }
@@ -38,13 +75,21 @@ size_t aligned(size_t bytes) { return roundUp(bytes, kAlignment); }
 
 }  // namespace
 
+bool StagingCutter::fits(const plan::CallShape& shape) const {
+  const Blocks blocks = blocksOf(shape, layout_.rank, static_cast<size_t>(layout_.rankCount));
+  // A scalar comes along.
+  return blocks.most * shape.count * sizeOf(shape.type) + 2 * kAlignment <= layout_.slotBytes;
+}
+
 // The same on all ranks, whatever their part in the call.
 uint64_t StagingCutter::pieceElements(const plan::CallShape& shape) const {
   const size_t elementBytes = sizeOf(shape.type);
   const size_t most = blocksOf(shape, layout_.rank, static_cast<size_t>(layout_.rankCount)).most;
-  // A scalar comes along.
-  const size_t room = layout_.slotBytes - std::min(layout_.slotBytes, kAlignment);
-  return std::min<uint64_t>(shape.count, room / most / kAlignment * kAlignment / elementBytes);
+  const size_t room = layout_.slotBytes - std::min(layout_.slotBytes, 2 * kAlignment);
+  const size_t wanted = std::clamp(shape.count * elementBytes / kPieces, kLeastPiece,
+                                   std::max(kMostPiece / most, 2 * kLeastPiece));
+  const size_t bytes = std::min(room / most, wanted);
+  return std::min<uint64_t>(shape.count, bytes / kAlignment * kAlignment / elementBytes);
 }
 
 Status StagingCutter::check(std::span<const StreamCall> calls) const {
@@ -76,9 +121,9 @@ Status StagingCutter::cutCollective(const Call& call, const Emit& emit) {
   for (uint64_t first = 0; first < shape.count; first += most) {
     const Piece piece{.first = first, .count = std::min(most, shape.count - first)};
     const size_t blockBytes = piece.count * sizeOf(shape.type);
-    const size_t needed =
-        aligned(blocks.in * blockBytes) + aligned(blocks.out * blockBytes) + kAlignment;
-    if (used_ + needed > layout_.slotBytes) TUTTI_TRY(flush(emit));
+    const size_t needed = aligned(blocks.all * blockBytes) + kAlignment;
+    if (used_ + needed > layout_.slotBytes || round_.calls.size() == kStagingCalls)
+      TUTTI_TRY(flush(emit));
     addPiece(call, piece);
   }
   return {};
@@ -132,49 +177,56 @@ bool StagingCutter::gatherWave(std::span<const StreamCall> calls, size_t wave) {
 }
 
 void StagingCutter::addPiece(const Call& call, const Piece& piece) {
-  const plan::CallShape& shape = call.shape;
-  const size_t elementBytes = sizeOf(shape.type);
-  const size_t bytes = piece.count * elementBytes;
-  const Blocks blocks = blocksOf(shape, layout_.rank, static_cast<size_t>(layout_.rankCount));
   Call& staged = round_.calls.emplace_back(call);
   staged.shape.isOnGpu = layout_.isOnGpu;
   staged.shape.count = piece.count;
-  staged.input = nullptr;
-  staged.output = nullptr;
-  // Blocks that are whole lie side by side on both sides: one copy.
-  const bool isWhole = piece.count == shape.count;
-  const size_t stride = shape.count * elementBytes;
-  const size_t start = piece.first * elementBytes;
-  const size_t length = isWhole ? 0 : bytes;
-  if (blocks.in != 0) {
-    std::byte* to = take(blocks.in * bytes);
-    const auto* from = static_cast<const std::byte*>(call.input) + start;
-    staged.input = to;
-    for (size_t block = 0; block < (isWhole ? 1 : blocks.in); ++block) {
-      round_.before.push_back({.to = to + block * bytes,
-                               .from = from + block * stride,
-                               .bytes = isWhole ? blocks.in * bytes : length});
-    }
-  }
-  if (blocks.out != 0) {
-    std::byte* from = take(blocks.out * bytes);
-    auto* to = static_cast<std::byte*>(call.output) + start;
-    staged.output = from;
-    for (size_t block = 0; block < (isWhole ? 1 : blocks.out); ++block) {
-      round_.after.push_back({.to = to + block * stride,
-                              .from = from + block * bytes,
-                              .bytes = isWhole ? blocks.out * bytes : length});
-    }
-  }
+  addCopies(call, piece, staged);
   if (call.preScaleAddress == nullptr) return;
+  const size_t elementBytes = sizeOf(call.shape.type);
   staged.preScaleAddress = take(elementBytes);
   round_.before.push_back({.to = const_cast<void*>(staged.preScaleAddress),
                            .from = call.preScaleAddress,
                            .bytes = elementBytes});
 }
 
+void StagingCutter::addCopies(const Call& call, const Piece& piece, Call& staged) {
+  const plan::CallShape& shape = call.shape;
+  const Blocks blocks = blocksOf(shape, layout_.rank, static_cast<size_t>(layout_.rankCount));
+  const size_t elementBytes = sizeOf(shape.type);
+  const size_t bytes = piece.count * elementBytes;   // of a block in the slot
+  const size_t stride = shape.count * elementBytes;  // between blocks of the user's
+  const size_t start = piece.first * elementBytes;
+  const auto* input = blocks.in == 0 ? nullptr : static_cast<const std::byte*>(call.input) + start;
+  auto* output = blocks.hasOutput ? static_cast<std::byte*>(call.output) + start : nullptr;
+  std::byte* place = take(blocks.all * bytes);
+  staged.input = blocks.in == 0 ? nullptr : place + blocks.inAt * bytes;
+  staged.output = blocks.hasOutput ? place + blocks.outAt * bytes : nullptr;
+  // Blocks that are whole lie side by side on both sides: one copy.
+  const bool isWhole = piece.count == shape.count;
+  const auto addEach = [&](std::vector<StagingCopy>& copies, size_t count, const auto& copyOf) {
+    if (count == 0) return;
+    for (size_t block = 0; block < (isWhole ? 1 : count); ++block) {
+      copies.push_back(copyOf(block));
+      if (isWhole) copies.back().bytes = count * bytes;
+    }
+  };
+  addEach(round_.before, blocks.in, [&](size_t block) -> StagingCopy {
+    return {.to = place + (blocks.inAt + block) * bytes,
+            .from = input + block * stride,
+            .bytes = bytes};
+  });
+  addEach(round_.after, blocks.out, [&](size_t block) -> StagingCopy {
+    return {.to = output + block * stride,
+            .from = place + (blocks.outAt + block) * bytes,
+            .bytes = bytes};
+  });
+  const std::byte* own = input + blocks.ownAt * stride;
+  if (blocks.copiesOwn && own != output)
+    round_.before.push_back({.to = output, .from = own, .bytes = bytes});
+}
+
 std::byte* StagingCutter::take(size_t bytes) {
-  std::byte* place = layout_.slots[round_.slot % kStagingSlots] + used_;
+  std::byte* place = layout_.slots[round_.slot - layout_.firstSlot] + used_;
   used_ += aligned(bytes);
   return place;
 }
@@ -182,8 +234,7 @@ std::byte* StagingCutter::take(size_t bytes) {
 Status StagingCutter::flush(const Emit& emit) {
   if (round_.calls.empty() && round_.before.empty()) return {};
   Status status = emit(round_);
-  round_.slot = round_.slot % 2 == 0 ? round_.slot + 1 : round_.slot - 1;
-  static_assert(kStagingSlots == 2);
+  round_.slot = layout_.firstSlot + (round_.slot - layout_.firstSlot + 1) % layout_.slots.size();
   round_.before.clear();
   round_.calls.clear();
   round_.after.clear();

@@ -1,5 +1,5 @@
 // A libcuda.so.1 without a GPU: devices whose memory is the host's, whose streams are threads, and
-// which run one kind of kernel, the executor's steps (kernels/cuda/step.cu), on the host. With it
+// which run what kernels do for the host's executor (kernels/cuda/step.cu), on the host. With it
 // in LD_LIBRARY_PATH, GPU ranks run where there is no GPU, through host memory. Kernels of other
 // names are taken and do nothing. Tests make calls fail, and count what is alive (fake_cuda.h). The
 // interface is NVIDIA's published one; device/cuda/driver_abi_test.cc holds our view of it against
@@ -30,6 +30,7 @@
 #include "kernels/gpu_catalog.h"
 #include "kernels/kernels.h"
 #include "wire/gpu_fold.h"
+#include "wire/gpu_staging.h"
 
 namespace {
 
@@ -575,7 +576,7 @@ FAKE_CUDA cuLaunchHostFunc(void* stream, void (*function)(void*), void* argument
 FAKE_CUDA cuStreamWaitValue32_v2(void* stream, Pointer word, unsigned value, unsigned) {
   FAKE_CUDA_ENTER;
   return streamOf(stream).put([=] {
-    while (wordAt(word).load(std::memory_order_acquire) != value)
+    while (!tutti::wire::hasReached(wordAt(word).load(std::memory_order_acquire), value))
       std::this_thread::sleep_for(std::chrono::microseconds(20));
   });
 }
@@ -687,7 +688,7 @@ FAKE_CUDA cuGraphExecDestroy(void* executable) {
   return kSuccess;
 }
 
-// ---- kernels: the executor's steps
+// ---- kernels: what they do for the host's executor
 
 namespace {
 
@@ -705,6 +706,26 @@ void runStep(tutti::DataType type, const tutti::wire::GpuFold& fold) {
        .post = fold.divisor != 0});
 }
 
+void copyAll(const tutti::wire::GpuStagingCopy* copies, int count) {
+  for (int i = 0; i < count; ++i) std::memmove(copies[i].to, copies[i].from, copies[i].bytes);
+}
+
+void awaitEnd(const tutti::wire::GpuStaging& staging, uint32_t round) {
+  const auto& ended = staging.words->ended;
+  while (!tutti::wire::hasReached(ended.load(std::memory_order_acquire), round))
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+void runRound(const tutti::wire::GpuStaging& round, unsigned blocks) {
+  if (round.freed != 0) awaitEnd(round, round.freed);
+  copyAll(round.copies, round.inCount);
+  for (unsigned block = 0; block < blocks; ++block)
+    round.words->begun[block].store(round.round, std::memory_order_release);
+  if (round.outCount == 0) return;
+  awaitEnd(round, round.round);
+  copyAll(round.copies + round.inCount, round.outCount);
+}
+
 }  // namespace
 
 FAKE_CUDA cuModuleLoadData(void** module, const void* image) {
@@ -715,7 +736,8 @@ FAKE_CUDA cuModuleLoadData(void** module, const void* image) {
 // A function is the number of its type, from 1 on; others are kUnknownKernel.
 namespace {
 void* const kUnknownKernel = reinterpret_cast<void*>(intptr_t{1000});
-}
+void* const kStage = reinterpret_cast<void*>(intptr_t{1001});
+}  // namespace
 FAKE_CUDA cuModuleGetFunction(void** function, void*, const char* name) {
   FAKE_CUDA_ENTER;
   for (int type = 0; type < tutti::kDataTypeCount; ++type) {
@@ -723,7 +745,8 @@ FAKE_CUDA cuModuleGetFunction(void** function, void*, const char* name) {
     *function = reinterpret_cast<void*>(static_cast<intptr_t>(type) + 1);
     return kSuccess;
   }
-  *function = kUnknownKernel;
+  const bool isStage = std::strcmp(name, tutti::kernels::cuda::kStageKernel) == 0;
+  *function = isStage ? kStage : kUnknownKernel;
   return kSuccess;
 }
 FAKE_CUDA cuFuncGetAttribute(int* value, int, void*) {
@@ -739,6 +762,11 @@ FAKE_CUDA cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, s
 FAKE_CUDA cuLaunchKernelEx(const LaunchShape* shape, void* function, void** parameters, void**) {
   FAKE_CUDA_ENTER;
   if (function == kUnknownKernel) return streamOf(shape->stream).put([] {});
+  if (function == kStage) {
+    const auto round = *static_cast<const tutti::wire::GpuStaging*>(parameters[0]);
+    const unsigned blocks = shape->grid[0];
+    return streamOf(shape->stream).put([round, blocks] { runRound(round, blocks); });
+  }
   const auto type = tutti::DataType(reinterpret_cast<intptr_t>(function) - 1);
   const auto fold = *static_cast<const tutti::wire::GpuFold*>(parameters[0]);
   return streamOf(shape->stream).put([type, fold] { runStep(type, fold); });

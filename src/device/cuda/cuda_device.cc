@@ -365,7 +365,7 @@ Status CudaDevice::callHost(void (*function)(void*), void* argument, void* strea
 Status CudaDevice::awaitWord(const void* word, uint32_t value, void* stream) {
   const ContextScope scope(driver_, context_);
   return driver_.check(
-      driver_.streamWaitValue(asStream(stream), asPointer(word), value, kWaitValueEqual),
+      driver_.streamWaitValue(asStream(stream), asPointer(word), value, kWaitValueReached),
       "cuStreamWaitValue32");
 }
 

@@ -16,6 +16,12 @@ __device__ __forceinline__ uint64_t loadAcquire(const uint64_t* from) {
   return value;
 }
 
+__device__ __forceinline__ uint32_t loadAcquire(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ uint64_t loadRelaxed(const uint64_t* from) {
   uint64_t value;
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");

@@ -1,7 +1,10 @@
-// Steps of the host's executor on a GPU's memory (kernels/gpu_folder.h): one fold a launch, of each
-// element type.
+// What GPUs do for the host's executor: its steps on a GPU's memory (kernels/gpu_folder.h), one
+// fold a launch, of each element type; and rounds of calls that it carries out in pinned memory
+// (launch/staged_launcher.h), copied in, awaited and copied out by one launch.
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/memory.cuh"
 #include "wire/gpu_fold.h"
+#include "wire/gpu_staging.h"
 
 namespace tutti::kernels::cuda {
 namespace {
@@ -61,6 +64,59 @@ __device__ void runFold(const GpuFold& fold) {
     foldOne<Element>(fold, at);
 }
 
+template <typename Word>
+__device__ void copyWords(const wire::GpuStagingCopy& copy) {
+  const auto* from = static_cast<const Word*>(copy.from);
+  auto* to = static_cast<Word*>(copy.to);
+  const uint64_t words = copy.bytes / sizeof(Word);
+  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
+  const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+#pragma unroll 4
+  for (uint64_t at = first; at < words; at += threads) to[at] = __ldcg(from + at);
+  const uint64_t rest = words * sizeof(Word) + first;
+  if (rest < copy.bytes)
+    static_cast<char*>(copy.to)[rest] = __ldcg(static_cast<const char*>(copy.from) + rest);
+}
+
+__device__ void copyAll(const wire::GpuStagingCopy* copies, int count) {
+  for (int i = 0; i < count; ++i) {
+    const wire::GpuStagingCopy& copy = copies[i];
+    const uint64_t bits =
+        reinterpret_cast<uint64_t>(copy.from) | reinterpret_cast<uint64_t>(copy.to);
+    if (bits % sizeof(uint4) == 0) {
+      copyWords<uint4>(copy);
+    } else if (bits % sizeof(uint32_t) == 0) {
+      copyWords<uint32_t>(copy);
+    } else {
+      copyWords<char>(copy);
+    }
+  }
+}
+
+// By all threads of the block. The host raises the word whatever becomes of the calls, so this
+// ends.
+__device__ void awaitEnd(const wire::GpuStaging& staging, uint32_t round) {
+  const auto* ended = reinterpret_cast<const uint32_t*>(&staging.words->ended);
+  if (threadIdx.x == 0) {
+    while (static_cast<int32_t>(loadAcquire(ended) - round) < 0) {
+    }
+  }
+  __syncthreads();
+}
+
+__device__ void runRound(const wire::GpuStaging& round) {
+  if (round.freed != 0) awaitEnd(round, round.freed);
+  copyAll(round.copies, round.inCount);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    fenceSystem();
+    storeRelaxed(reinterpret_cast<uint32_t*>(round.words->begun) + blockIdx.x, round.round);
+  }
+  if (round.outCount == 0) return;
+  awaitEnd(round, round.round);
+  copyAll(round.copies + round.inCount, round.outCount);
+}
+
 }  // namespace
 }  // namespace tutti::kernels::cuda
 
@@ -83,3 +139,8 @@ TUTTI_STEP_KERNEL(kFloat64)
 TUTTI_STEP_KERNEL(kBfloat16)
 TUTTI_STEP_KERNEL(kFloat8E4M3)
 TUTTI_STEP_KERNEL(kFloat8E5M2)
+
+extern "C" __global__ void __launch_bounds__(512)
+    tuttiStage(const __grid_constant__ tutti::wire::GpuStaging round) {
+  tutti::kernels::cuda::runRound(round);
+}

@@ -84,9 +84,8 @@ class LinkSet {
     bool isDetourForced = false;               // transport::Detour
     observe::Profiler* profiler = nullptr;     // outlives the links; null: nobody asked
     const transport::GpuSlots* gpu = nullptr;  // of lanes of GPUs; null: there are none
-    bool sendsBeside = false;                  // Motors
   };
-  explicit LinkSet(const Parts& parts) : parts_(parts), motors_(parts.sendsBeside) {}
+  explicit LinkSet(const Parts& parts) : parts_(parts) {}
   ~LinkSet();
 
   // This rank's place in a network that reduces. Ranks above all others stand for networks

@@ -17,24 +17,23 @@ void Motors::add(transport::Motor* motor) {
 bool Motors::run() {
   const bool isForAll = !isReceiving_ || ++looks_ % kLooksBetweenQuiet == 0;
   bool hasMoved = false;
-  bool isReceiving = false;
+  isReceiving_ = false;
   for (Each& each : all_) {
     const bool isQuiet = each.idleRuns == kIdleRunsUntilQuiet;
     if (isQuiet && !isForAll) continue;
-    if (each.isReceiver ? each.motor->run() : runSender(*each.motor)) {
+    if (each.motor->run()) {
       hasMoved = true;
       each.idleRuns = 0;
     } else if (each.isReceiver && !isQuiet) {
       ++each.idleRuns;
     }
-    isReceiving |= each.isReceiver && each.idleRuns < kIdleRunsUntilQuiet;
+    isReceiving_ |= each.isReceiver && each.idleRuns < kIdleRunsUntilQuiet;
   }
-  isReceiving_ = isReceiving;
   return hasMoved;
 }
 
 void Motors::runSenders() {
-  for (transport::Motor* motor : senders_) runSender(*motor);
+  for (transport::Motor* motor : senders_) motor->run();
 }
 
 void Motors::attend() {

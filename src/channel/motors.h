@@ -13,8 +13,6 @@ namespace tutti::channel {
 // The rank's thread only.
 class Motors {
  public:
-  // `sendsBeside`: while the rank receives, the transports' threads may send.
-  explicit Motors(bool sendsBeside = false) : sendsBeside_(sendsBeside) {}
   // It outlives this.
   void add(transport::Motor* motor);
   bool empty() const { return all_.empty(); }
@@ -32,11 +30,6 @@ class Motors {
     bool isReceiver = false;
     uint32_t idleRuns = 0;  // in a row
   };
-  bool runSender(transport::Motor& motor) {
-    return sendsBeside_ && isReceiving_ ? motor.runBeside() : motor.run();
-  }
-
-  const bool sendsBeside_;
   std::vector<Each> all_;
   std::vector<transport::Motor*> senders_;
   uint32_t looks_ = 0;

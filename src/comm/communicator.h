@@ -198,7 +198,6 @@ class Communicator {
   Status meetPeers();
   Status agree();
   Status agreeOnNetwork(std::span<const ReductionOffer> offers, plan::Agreement& agreement);
-  bool sendsBeside() const;
   launch::OwnSegment makeOutbox(const plan::Agreement& agreement);
   void settleOnHost(const std::vector<RankCpus>& cpus);
   Status show(bool isMachineWanted);

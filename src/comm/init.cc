@@ -24,8 +24,6 @@
 namespace tutti::comm {
 namespace {
 
-constexpr int32_t kCpusToSendBeside = 4;
-
 // The host's machine and graphs, where one of its ranks wants them known.
 Status shareHost(Process& process, const MachineParts& parts) {
   TUTTI_TRY_ASSIGN(const std::optional<topology::Description> machine, shareMachine(parts));
@@ -182,17 +180,6 @@ Status Communicator::prepareToRun() {
                              : prepareStaged(std::move(recorder));
 }
 
-// Whether there is a CPU for sending beside the one that receives and folds: two for each rank, and
-// as many for whatever else its program does. The thread that sends is one a process.
-bool Communicator::sendsBeside() const {
-  const bootstrap::PeerInfo& own = peers_[static_cast<size_t>(index(rank()))];
-  const int64_t threads = process_.settings().integer("NCCL_SOCKET_NTHREADS");
-  const auto ofProcess =
-      std::ranges::count(peers_, own.processHash, &bootstrap::PeerInfo::processHash);
-  if (threads > 0 || ofProcess > 1) return threads > 1;
-  return own.usableCpus >= kCpusToSendBeside * ranksOnCpus_;
-}
-
 // Nothing is allocated for links here: they come with the first operation that needs them.
 void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
   const bootstrap::PeerInfo& own = peers_[static_cast<size_t>(index(rank()))];
@@ -214,8 +201,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
       .carriers = carriersOf(agreement),
       .isDetourForced = agreement.relays == plan::Relays::kAlways,
       .profiler = profiler_.get(),
-      .gpu = gpuDirect_.isUsed ? &gpuDirectView_.slots : nullptr,
-      .sendsBeside = sendsBeside()});
+      .gpu = gpuDirect_.isUsed ? &gpuDirectView_.slots : nullptr});
   links_->join(std::move(networkSeat_));
   linksShown_.emplace(process_.links(), recorder->board().name(), index(rank()), *links_);
   const Settings& settings = process_.settings();

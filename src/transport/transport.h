@@ -34,9 +34,6 @@ class Motor {
   // Moves what can be moved without waiting; true when something was. Cheap when there is nothing,
   // but for a look at the network where it receives.
   virtual bool run() = 0;
-  // The same of one that sends, for a thread that has other things to do: what the network does not
-  // take now goes out without it.
-  virtual bool runBeside() { return run(); }
   // Out of this rank, rather than to it.
   virtual bool sends() const = 0;
   // The thread goes to sleep until a message comes or a slot is free: somebody else must see to it.

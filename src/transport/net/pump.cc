@@ -45,16 +45,6 @@ bool Pump::run() {
   return moveNow();
 }
 
-bool Pump::runBeside() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return false;
-  if (watch_ != 0 && watched_.toSend) return false;
-  isAttended_ = false;
-  const bool moved = moveNow();
-  if (connection_ && !hasEnded_ && wants().toSend) watch(wants());
-  return moved;
-}
-
 void Pump::attend() {
   std::lock_guard lock(mutex_);
   isAttended_ = false;

@@ -50,7 +50,6 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   const wire::LinkView& ring() const { return port_.view; }
 
   bool run() override;
-  bool runBeside() override;
   void attend() override;
   void settle() override;
   void leave(const Parting& parting) override;

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/units.h"
@@ -82,14 +84,16 @@ TEST_F(StagingTest, ShortCollectivesShareARound) {
   EXPECT_EQ(rounds_[0].calls.size(), 3U);
 }
 
-// Their calls are other ones than those on pinned memory, and their slots have words of their own.
+// Their calls are other ones than those on pinned memory, and their slots have numbers of their
+// own.
 TEST_F(StagingTest, SlotsOfAGpuAreTold) {
-  auto data = numbers(40'000);
+  auto data = numbers(60'000);
   std::vector<std::byte> slots(kStagingSlots * kSlotBytes);
   StagingCutter cutter({.rank = Rank{0},
                         .rankCount = 4,
                         .slots = {slots.data(), slots.data() + kSlotBytes},
                         .slotBytes = kSlotBytes,
+                        .firstSlot = 5,
                         .isOnGpu = true});
   const Call call{.shape = {.type = DataType::kInt32, .count = data.size()},
                   .input = data.data(),
@@ -105,7 +109,7 @@ TEST_F(StagingTest, SlotsOfAGpuAreTold) {
                        })
                   .ok());
   ASSERT_GE(used.size(), 3U);
-  for (size_t i = 0; i < used.size(); ++i) EXPECT_EQ(used[i], kStagingSlots + i % kStagingSlots);
+  for (size_t i = 0; i < used.size(); ++i) EXPECT_EQ(used[i], 5 + i % kStagingSlots);
 }
 
 TEST_F(StagingTest, LongBlocksArriveWhereTheyBelong) {
@@ -125,7 +129,7 @@ TEST_F(StagingTest, LongBlocksArriveWhereTheyBelong) {
 }
 
 TEST_F(StagingTest, ALeafOfABroadcastCutsAsTheRootDoes) {
-  constexpr size_t kCount = 50'001;
+  constexpr size_t kCount = 100'001;
   std::vector<uint8_t> data(kCount);
   for (const int rank : {0, 1}) {
     calls_.clear();
@@ -134,7 +138,58 @@ TEST_F(StagingTest, ALeafOfABroadcastCutsAsTheRootDoes) {
     StagingCutter cutter = make(rank, 2);
     std::vector<uint64_t> pieces;
     ASSERT_TRUE(run(cutter, [&](const Call& call) { pieces.push_back(call.shape.count); }).ok());
-    EXPECT_THAT(pieces, testing::ElementsAre(32'704U, kCount - 32'704U)) << "rank " << rank;
+    EXPECT_THAT(pieces, testing::ElementsAre(65'408U, kCount - 65'408U)) << "rank " << rank;
+  }
+}
+
+// The executor's input and output are one block of the slot, and the root's own output comes from
+// its input without it.
+TEST_F(StagingTest, WhatGoesInPlaceIsStagedOnce) {
+  const auto input = numbers(100);
+  std::vector<int32_t> output(300, -1);
+  const auto expectInPlace = [&](const plan::CallShape& shape, int rank, size_t block) {
+    calls_.clear();
+    add(shape, input.data(), output.data());
+    StagingCutter cutter = make(rank, 3);
+    ASSERT_TRUE(run(cutter, [&](const Call& call) {
+                  const auto* in = static_cast<const std::byte*>(call.input);
+                  EXPECT_EQ(in,
+                            static_cast<std::byte*>(call.output) + block * 100 * sizeof(int32_t));
+                }).ok());
+  };
+  expectInPlace({.collective = Collective::kAllReduce, .type = DataType::kInt32, .count = 100}, 1,
+                0);
+  expectInPlace({.collective = Collective::kAllGather, .type = DataType::kInt32, .count = 100}, 2,
+                2);
+  std::ranges::fill(output, -1);
+  expectInPlace({.collective = Collective::kBroadcast,
+                 .type = DataType::kInt32,
+                 .peer = Rank{1},
+                 .count = 100},
+                1, 0);
+  EXPECT_TRUE(rounds_[0].after.empty());
+  EXPECT_TRUE(std::ranges::equal(input, std::span(output).first(100)));
+}
+
+TEST_F(StagingTest, ARoundHasSoManyCallsAtMost) {
+  auto data = numbers(1);
+  for (size_t i = 0; i < kStagingCalls + 1; ++i)
+    add({.type = DataType::kInt32, .count = 1}, data.data(), data.data());
+  StagingCutter cutter = make(0, 2);
+  ASSERT_TRUE(run(cutter).ok());
+  ASSERT_EQ(rounds_.size(), 2U);
+  EXPECT_EQ(rounds_[0].calls.size(), kStagingCalls);
+}
+
+TEST_F(StagingTest, WhatFitsASlotIsTheSameOnAllRanks) {
+  for (const int rank : {0, 1}) {
+    StagingCutter cutter = make(rank, 4);
+    const plan::CallShape shape{.collective = Collective::kScatter, .type = DataType::kUint8};
+    plan::CallShape longer = shape;
+    longer.count = kSlotBytes / 4 - 32;
+    EXPECT_TRUE(cutter.fits(longer)) << "rank " << rank;
+    ++longer.count;
+    EXPECT_FALSE(cutter.fits(longer)) << "rank " << rank;
   }
 }
 

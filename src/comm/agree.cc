@@ -65,6 +65,7 @@ void noteWishes(InitRecord& own, const Config& config, const Settings& settings)
   own.prefersEngines = config.prefersEngines ? 1 : 0;
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
+  own.wantsMachine = wantsMachine(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
   own.checksNetwork = static_cast<int32_t>(settings.integer("TUTTI_NET_CHECKSUM"));
 }
@@ -365,7 +366,6 @@ Status Communicator::agree() {
   own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
   own.idsHash = idsHash_;
   noteWishes(own, config_, process_.settings());
-  own.wantsMachine = wantsMachine(process_.settings());
   own.cpuNode = device_.cpuNode();
   nameAccelerator(own, device_);
   own.cpus = affinityMask();

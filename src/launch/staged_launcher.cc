@@ -219,7 +219,7 @@ Status StagedLauncher::begin(const StagingRound& round, void* stream) {
 }
 
 Status StagedLauncher::beginInGraph(const StagingRound& round, void* stream) {
-  TUTTI_TRY(parts_.accelerator.callHost(&StagingBridge::begin, bridge_->keep(round), stream));
+  TUTTI_TRY(parts_.accelerator.callHost(&StagingBridge::begin, bridge_->take(round), stream));
   TUTTI_TRY(endRound(stream));
   open_ = {.ended = &bridge_->deviceWords().graphs[round.slot].ended,
            .value = 1,

@@ -67,22 +67,31 @@ void StagingBridge::giveBack(Ticket* ticket) {
   free_.push_back(ticket);
 }
 
-StagingBridge::Ticket* StagingBridge::keep(const StagingRound& round) { return take(round); }
-
 // ---- how rounds begin
 
+// Whatever happens, the round ends: the stream waits for it.
 Status StagingBridge::follow(const StagingRound& round, uint32_t number,
                              const Beginning& beginning) {
+  following_.fetch_add(1, std::memory_order_relaxed);
+  Status status;
+  try {
+    status = tryFollow(round, number, beginning);
+  } catch (const std::bad_alloc&) {
+    status = Status::outOfMemory();
+  }
+  if (status.ok()) return status;
+  endRound(number);
+  following_.fetch_sub(1, std::memory_order_release);
+  return status;
+}
+
+// The ticket of one that cannot be followed is not used again.
+Status StagingBridge::tryFollow(const StagingRound& round, uint32_t number,
+                                const Beginning& beginning) {
   Ticket* ticket = take(round);
   ticket->number = number;
   ticket->beginning = beginning;
-  following_.fetch_add(1, std::memory_order_relaxed);
-  Status status = host_.hostStreams()->launchHostFunction(followed_, &StagingBridge::carry, ticket);
-  if (status.ok()) return status;
-  end(*ticket);
-  giveBack(ticket);
-  following_.fetch_sub(1, std::memory_order_release);
-  return status;
+  return host_.hostStreams()->launchHostFunction(followed_, &StagingBridge::carry, ticket);
 }
 
 void StagingBridge::carry(void* argument) {
@@ -174,9 +183,18 @@ Status StagingBridge::run(Launcher& launcher, const Ticket& ticket) {
 
 void StagingBridge::end(const Ticket& ticket) {
   if (ticket.number != 0) {
-    words().rounds.ended.store(ticket.number, std::memory_order_release);
+    endRound(ticket.number);
   } else {
     words().graphs[ticket.slot].ended.store(1, std::memory_order_release);
+  }
+}
+
+// One that could not be followed ends ahead of those before it, which must not take that back.
+void StagingBridge::endRound(uint32_t number) {
+  std::atomic<uint32_t>& ended = words().rounds.ended;
+  uint32_t seen = ended.load(std::memory_order_relaxed);
+  while (!wire::hasReached(seen, number) &&
+         !ended.compare_exchange_weak(seen, number, std::memory_order_release)) {
   }
 }
 

@@ -42,7 +42,7 @@ class StagingBridge {
     struct alignas(64) Line {
       std::atomic<uint32_t> ended{0};
     };
-    std::array<Line, kAllSlots> graphs;
+    std::array<Line, kFirstShortSlot> graphs;
   };
 
   static Result<std::unique_ptr<StagingBridge>> open(Launcher& launcher, device::Device& host,
@@ -72,7 +72,7 @@ class StagingBridge {
   // The host function of a round in a graph, and its argument, which stays as long as the bridge,
   // since nobody tells when a graph is gone.
   struct Ticket;
-  Ticket* keep(const StagingRound& round);
+  Ticket* take(const StagingRound& round);
   static void begin(void* ticket);
 
   // From here on rounds end at once: the launcher is gone.
@@ -81,7 +81,7 @@ class StagingBridge {
  private:
   StagingBridge(Launcher& launcher, device::Device& host) : host_(host), launcher_(&launcher) {}
   Words& words() const { return *static_cast<Words*>(words_->hostAddress()); }
-  Ticket* take(const StagingRound& round);
+  Status tryFollow(const StagingRound& round, uint32_t number, const Beginning& beginning);
   void giveBack(Ticket* ticket);
   static void carry(void* ticket);
   static void carryBegun(void* ticket);
@@ -91,6 +91,7 @@ class StagingBridge {
   void carryOut(const Ticket& ticket);
   Status run(Launcher& launcher, const Ticket& ticket);
   void end(const Ticket& ticket);
+  void endRound(uint32_t number);
 
   device::Device& host_;
   std::unique_ptr<device::SharedWords> words_;

@@ -57,11 +57,11 @@ class StreamOrder {
     void* stream = nullptr;  // of its last call
     Event event;             // after that call
   };
+  Result<Event> makeEvent();
   CaptureTail* find(const device::Capture& capture);
   CaptureTail& placeOf(const device::Capture& capture);
 
   device::Accelerator& accelerator_;
-  Result<Event> makeEvent();
   Event tail_;                     // after the last call outside of captures
   device::Event* join_ = nullptr;  // for the other streams of a group, used up at once
   // Of the last call outside of captures: by id, since a stream may go and another get its handle.

@@ -37,7 +37,7 @@ struct GpuStaging {
 static_assert(sizeof(GpuStaging) < 4096);  // a kernel's parameters
 
 // Whether a word that counts rounds has come to this one.
-inline bool hasReached(uint32_t word, uint32_t round) {
+constexpr bool hasReached(uint32_t word, uint32_t round) {
   return static_cast<int32_t>(word - round) >= 0;
 }
 

@@ -98,7 +98,7 @@ __device__ void copyAll(const wire::GpuStagingCopy* copies, int count) {
 __device__ void awaitEnd(const wire::GpuStaging& staging, uint32_t round) {
   const auto* ended = reinterpret_cast<const uint32_t*>(&staging.words->ended);
   if (threadIdx.x == 0) {
-    while (static_cast<int32_t>(loadAcquire(ended) - round) < 0) {
+    while (!wire::hasReached(loadAcquire(ended), round)) {
     }
   }
   __syncthreads();

@@ -137,10 +137,10 @@ void Member::warmUp() {
   for (int image = 0; image < kernels::cuda::kProgramImages; ++image) {
     for (const char* name : kernels::cuda::kernelNames(image, team_.ranks())) {
       if (name == nullptr) continue;
-      GpuChoice choice = kernels::cuda::transferKernel();
+      GpuChoice choice = kernels::cuda::transferKernel();  // as many threads as every kernel may
+                                                           // have
       choice.image = image;
       choice.kernel = name;
-      if (!kernels::cuda::takesTransfers(name)) choice.threads = kernels::cuda::kCollectiveThreads;
       union {
         wire::GpuLaunch launch;
         wire::GpuTransfers transfers;
@@ -159,23 +159,23 @@ GpuRequest Member::request(const Job& job) const {
           .rankCount = team_.ranks(),
           .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
           .maxBlocks = team_.options().maxBlocks,
+          .keepsLines = true,
           .lineBytes = team_.options().lineBytes,
           .stageBytes = team_.options().stageBytes,
+          .wideBytes = team_.options().wideBytes,
           .transferBytes = team_.options().transferBytes};
 }
 
 // What launch::GpuBatcher asks of a registered buffer; all ranks must answer alike here.
-const char* Member::sharingKernel(const Job& job) const {
+std::optional<GpuChoice> Member::sharingChoice(const Job& job) const {
   const bool isAligned = (reinterpret_cast<uintptr_t>(job.output) & 15) == 0;
   const bool isSafe = job.collective != Collective::kAllToAll || job.input != job.output;
-  if (!team_.options().sharesBuffers || !isAligned || !isSafe) return nullptr;
-  return kernels::cuda::kernelThatShares(request(job), *kernels::cuda::choose(request(job)));
+  if (!team_.options().sharesBuffers || !isAligned || !isSafe) return std::nullopt;
+  return kernels::cuda::choiceThatShares(request(job), *kernels::cuda::choose(request(job)));
 }
 
 GpuChoice Member::choose(const Job& job) const {
-  GpuChoice choice = *kernels::cuda::choose(request(job));
-  if (const char* sharing = sharingKernel(job)) choice.kernel = sharing;
-  return choice;
+  return sharingChoice(job).value_or(*kernels::cuda::choose(request(job)));
 }
 
 void Member::launch(std::span<const Job> jobs) {
@@ -202,7 +202,7 @@ void Member::launch(std::span<const Job> jobs) {
       call.root = static_cast<int8_t>(jobs[i].root);
       call.scalar = jobs[i].scalar;
       call.signature = signatureOf(jobs[i]);
-      call.reach = sharingKernel(jobs[i]) != nullptr ? 0 : -1;
+      call.reach = sharingChoice(jobs[i]) ? 0 : -1;
       calls.push_back(call);
     }
     launch(choice, calls);
@@ -226,7 +226,7 @@ void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> call
     }
     grid = std::max(grid, static_cast<unsigned>(calls[i].blocks));
   }
-  this->launch(choice, grid, &launch);
+  this->launch(choice, grid * static_cast<unsigned>(choice.blocksPerLane), &launch);
 }
 
 void Member::launch(const GpuChoice& choice, unsigned blocks, void* argument) {

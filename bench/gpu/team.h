@@ -28,6 +28,7 @@ struct TeamOptions {
   int maxBlocks = wire::kGpuMaxBlocks;
   int64_t lineBytes = -1;
   int64_t stageBytes = -1;
+  int64_t wideBytes = -1;      // up to here by wide lines; -1: the catalog's
   int64_t transferBytes = -1;  // 2 ranks: from here on as transfers; -1: the catalog's
   bool startsEarly = true;
   uint32_t chunkBytes = 0;     // of slots, at most; 0: the catalog's
@@ -106,7 +107,7 @@ class Member {
 
  private:
   CUfunction function(int image, const char* name);
-  const char* sharingKernel(const Job& job) const;
+  std::optional<kernels::cuda::GpuChoice> sharingChoice(const Job& job) const;
   kernels::cuda::GpuChoice choose(const Job& job) const;
   void launch(const kernels::cuda::GpuChoice& choice, unsigned blocks, void* argument);
   void launchParts(const Job& job);

@@ -105,12 +105,12 @@ TEST(PeerSegmentsTest, EachRankReachesTheMemoryOfEachOther) {
       ASSERT_NE(ranks.at(rank).shared->segments, nullptr) << ranks.obstacle(rank);
       EXPECT_GE(ranks.segments(rank).ownBytes(), wire::gpuAreaBytes(count));
       for (size_t peer = 0; peer < ranks.count(); ++peer) {
-        std::byte* there = ranks.segments(rank).addresses()[peer] + wire::kGpuStagingOffset;
+        std::byte* there = ranks.segments(rank).addresses()[peer] + wire::gpuStagingOffset(count);
         reinterpret_cast<uint64_t*>(there)[rank] = 100 * rank + peer + 1;
       }
     }
     for (size_t owner = 0; owner < ranks.count(); ++owner) {
-      std::byte* own = ranks.segments(owner).addresses()[owner] + wire::kGpuStagingOffset;
+      std::byte* own = ranks.segments(owner).addresses()[owner] + wire::gpuStagingOffset(count);
       for (size_t rank = 0; rank < ranks.count(); ++rank)
         EXPECT_EQ(reinterpret_cast<uint64_t*>(own)[rank], 100 * rank + owner + 1);
       EXPECT_EQ(ranks.at(owner).gpu.alive(), ranks.count()) << "its own and the peers', once each";

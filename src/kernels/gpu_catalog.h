@@ -30,6 +30,8 @@ struct GpuRequest {
   bool keepsLines = false;                  // device::Accelerator::keepsLinesTo() all of all ranks
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
+  int64_t wideBytes = -1;                   // up to here by wide lines, before all others, where
+                                            // keepsLines; -1: the same
   int64_t transferBytes = -1;               // from here on as transfers; -1: the same
 };
 
@@ -47,6 +49,7 @@ struct GpuChoice {
   wire::GpuAlgorithm shape;
   // The kernel waits for the stream by itself, so it may be put on the GPU before its turn.
   bool startsEarly;
+  int32_t blocksPerLane = 1;  // blocks of the launch for each of the call's
 };
 
 // Empty where no kernel fits: more than kGpuMaxRanks ranks.
@@ -60,8 +63,9 @@ int32_t blocksBeside(const GpuChoice& choice, const GpuRequest& request);
 bool startsEarly(int32_t blocks, int32_t ranksPerDevice);
 
 // The kernel that a rank which shares its output runs instead (kernels/cuda/sharing.cuh): where all
-// do, it writes to peers' outputs themselves. Null where that gains nothing.
-const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice);
+// do, it writes to peers' outputs themselves. Ranks that run one and ranks that run the other may
+// meet. Empty where that gains nothing.
+std::optional<GpuChoice> choiceThatShares(const GpuRequest& request, const GpuChoice& choice);
 
 // Whether a collective of two ranks goes as a send, a receive and a copy: each in blocks, thus on
 // multiprocessors, of its own, and with longer messages. The kernel is transferKernelOf() it.
@@ -121,7 +125,7 @@ inline constexpr int32_t kImageCount = 2 * kProgramImages;
 
 // The kernels of an image that a communicator of so many ranks may run: all names that choose(),
 // transferKernel() and gpu_program.h give. Null at the end where there are fewer.
-using KernelNames = std::array<const char*, 5>;
+using KernelNames = std::array<const char*, 6>;
 KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.

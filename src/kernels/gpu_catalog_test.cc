@@ -20,12 +20,16 @@ TEST(GpuCatalog, EveryKernelThatACallMayNeedIsNamed) {
   for (int32_t rankCount = 1; rankCount <= wire::kGpuMaxRanks; ++rankCount) {
     for (int32_t collective = 0; collective < kCollectiveCount; ++collective) {
       for (uint64_t count = 1; count <= uint64_t{1} << 30; count *= 8) {
-        const GpuRequest request{.collective = static_cast<Collective>(collective),
-                                 .count = count,
-                                 .rankCount = rankCount};
-        const auto choice = choose(request);
-        if (choice) {
+        GpuRequest request{.collective = static_cast<Collective>(collective),
+                           .count = count,
+                           .rankCount = rankCount};
+        for (const bool keepsLines : {false, true}) {
+          request.keepsLines = keepsLines;
+          const auto choice = choose(request);
+          if (!choice) continue;
           EXPECT_TRUE(isNamed(*choice, rankCount)) << choice->kernel << ", " << rankCount;
+          const auto sharing = choiceThatShares(request, *choice);
+          EXPECT_TRUE(!sharing || isNamed(*sharing, rankCount)) << rankCount;
         }
         if (goesAsTransfers(request)) {
           const GpuChoice transfers = transferKernelOf(request);

@@ -96,9 +96,9 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
                         name(call.shape.collective), limits_.rankCount, wire::kGpuProgramRanks);
   }
   wire::GpuReach reach{};
-  const char* sharing = kernels::cuda::kernelThatShares(request, *choice);
-  const bool isReached = sharing != nullptr && findReach(call, reach);
-  if (isReached) choice->kernel = sharing;
+  const auto sharing = kernels::cuda::choiceThatShares(request, *choice);
+  const bool isReached = sharing.has_value() && findReach(call, reach);
+  if (isReached) choice = sharing;
   const bool fits = launch_.callCount < wire::kGpuMaxCalls &&
                     (!isReached || launch_.reachCount < wire::kGpuMaxReaches) &&
                     (launch_.callCount == 0 ||
@@ -163,8 +163,10 @@ Status GpuBatcher::addProgram(const Call& call, const GpuChooser::Decision& deci
 
 Status GpuBatcher::flush(const Emit& emit) {
   if (launch_.callCount == 0) return {};
-  const Status status =
-      emit({.collectives = &launch_, .transfers = nullptr, .choice = choice_, .blocks = blocks_});
+  const Status status = emit({.collectives = &launch_,
+                              .transfers = nullptr,
+                              .choice = choice_,
+                              .blocks = blocks_ * choice_.blocksPerLane});
   launch_.callCount = launch_.reachCount = 0;
   return status.clone();
 }

@@ -25,12 +25,14 @@ GpuRequest asked(GpuRequest request, Protocol protocol) {
     case Protocol::kLl:
       request.lineBytes = kAlways;
       request.stageBytes = kAlways;
+      request.wideBytes = 0;
       break;
-    case Protocol::kLl128:
+    case Protocol::kLl128:  // where links take wide lines apart, lines in two stages
       request.lineBytes = kAlways;
       request.stageBytes = 0;
+      request.wideBytes = kAlways;
       break;
-    case Protocol::kSimple: request.lineBytes = 0; break;
+    case Protocol::kSimple: request.lineBytes = request.wideBytes = 0; break;
   }
   return request;
 }
@@ -59,6 +61,7 @@ bool isSame(const plan::AlgorithmCost& cost, const GpuChoice& choice) {
 
 Protocol protocolOf(const GpuChoice& choice) {
   if (choice.protocol == "slots") return Protocol::kSimple;
+  if (choice.protocol == "wide lines") return Protocol::kLl128;
   return choice.shape == wire::GpuAlgorithm::kTwoShot ? Protocol::kLl128 : Protocol::kLl;
 }
 

@@ -264,9 +264,10 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
                               .startsEarly = batch.choice.startsEarly};
   if (guest_ != nullptr) {
     TUTTI_TRY_ASSIGN(const uint32_t fits, blocksPerMultiprocessor(*known, launch.threads));
-    // Blocks of collectives wait for those of the same number. Of transfers, which the two sides
-    // may have in different places, all are needed, as of programs.
-    const bool hasWaves = batch.collectives != nullptr;
+    // Blocks of collectives wait for those of the same number. Of lanes of several blocks, whose
+    // parts follow each other in the grid, and of transfers, which the two sides may have in
+    // different places, all are needed, as of programs.
+    const bool hasWaves = batch.collectives != nullptr && batch.choice.blocksPerLane == 1;
     TUTTI_TRY(enterRoom({.blocks = launch.blocks,
                          .leastBlocks = hasWaves ? 1 : launch.blocks,
                          .perMultiprocessor = fits,

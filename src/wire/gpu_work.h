@@ -8,9 +8,12 @@
 // call and the communicator, never from the GPU at hand; so there is no grid-wide barrier, and
 // ranks agree without asking.
 //
-// Two ways carry the bytes:
+// Three ways carry the bytes:
 //   lines   16 bytes: two words of payload, each beside the call's epoch. The receiver polls the
 //           data itself. For short calls. Two sets, used in turn; send and receive have their own.
+//   rows    512 bytes that a warp writes at once, of which each 128 end in a number that says that
+//           they are there: wide lines. For calls of middling length, over links that keep such
+//           stores whole.
 //   slots   rings of staging slots: data, then a mark a slot; credits come back. Each
 //           pair and block has a ring for what is sent of the input, and one for what is passed on
 //           (second stage). For everything longer.
@@ -76,6 +79,10 @@ struct alignas(128) GpuControl {
   uint64_t epoch[kGpuMaxRings];  // collectives that block b has begun
   // through[b]: messages of a transfer in place that its sending block b has read; 0 between calls.
   uint64_t through[kGpuMaxBlocks];
+  // Chunks that lane b's sender has read in all its calls, and its worker has gone through: the
+  // worker of a call in place waits for the sender (kernels' apart.cuh).
+  uint64_t readChunks[kGpuMaxBlocks];
+  uint64_t workedChunks[kGpuMaxBlocks];
   uint32_t dead;  // a call failed or was aborted: every later one returns at once
   // Written by the host: which buffers of calls in graphs the peers still have mapped. Read by
   // kernels (GpuReach::alive). Not in host memory: 64 blocks that read one word there took 46 µs.
@@ -95,8 +102,10 @@ inline constexpr size_t kGpuLinesPerBlock = 1536;
 inline constexpr size_t kGpuLineAreaBytes =
     2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
 // Of sends and receives: two sets, shared by the ranks that write there and their first blocks.
-inline constexpr size_t kGpuTransferLineAreaBytes = size_t{512} << 10;
 inline constexpr int32_t kGpuTransferLineBlocks = 16;
+constexpr size_t gpuTransferLineAreaBytes(int32_t rankCount) {
+  return size_t{rankCount <= 2 ? 512U : 1024U} << 10;
+}
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
@@ -107,7 +116,7 @@ constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
 constexpr size_t gpuTransferLines(int32_t rankCount) {
   const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
   const size_t areas = 2 * peers * static_cast<size_t>(kGpuTransferLineBlocks);
-  return kGpuTransferLineAreaBytes / areas / kGpuLineBytes;
+  return gpuTransferLineAreaBytes(rankCount) / areas / kGpuLineBytes;
 }
 
 // Rings of a pair that have slots: two ranks need no second stage. A transfer's block uses all of
@@ -117,17 +126,11 @@ constexpr int32_t gpuRings(int32_t rankCount) {
 }
 
 // Slots of a ring of the first stage and of the second. With more ranks a few long ones are faster
-// than more short ones: a step costs some 2 to 5 µs besides its bytes. The second stage wants one
-// more, for a longer lag (slots.cuh). Reduce of 256 MB on 4 × H200: 989 µs with 4 and 4 slots of
-// 17.5 KB, 979 with 6 and 6 of 10.5, 892 with 5 and 5 of 14 (2026-11-22); with the first stage's 4
-// nothing changes. Of more ranks by the same measure, not tried.
-constexpr int32_t gpuFirstSlots(int32_t rankCount) {
-  if (rankCount <= 2) return kGpuMaxSlots;
-  return rankCount <= 4 ? 4 : 3;
-}
-constexpr int32_t gpuSecondSlots(int32_t rankCount) {
-  return rankCount <= 2 ? 0 : gpuFirstSlots(rankCount) + 1;
-}
+// than more short ones: a step costs some 2 µs besides its bytes. Eager µs on 4 × H200 with 3 and 3
+// of 15 KB, and with 4 and 4: all-reduce of 1 GB 4709 and 4688, broadcast 3075 and 3088, of 16 MB
+// 64.3 and 60.9 (2026-11-27): not worth the memory. Of more ranks by the same measure, not tried.
+constexpr int32_t gpuFirstSlots(int32_t rankCount) { return rankCount <= 2 ? kGpuMaxSlots : 3; }
+constexpr int32_t gpuSecondSlots(int32_t rankCount) { return rankCount <= 2 ? 0 : 3; }
 
 // Of all rings of a pair.
 constexpr size_t gpuPairSlots(int32_t rankCount) {
@@ -135,12 +138,12 @@ constexpr size_t gpuPairSlots(int32_t rankCount) {
          static_cast<size_t>(gpuFirstSlots(rankCount) + gpuSecondSlots(rankCount));
 }
 
-// Memory comes in pieces of 2 MB: with 2 ranks a segment takes 26 MB, with more 28.
+// Memory comes in pieces of 2 MB: with 2 ranks a segment takes 26 MB, with more 28 at most.
 constexpr size_t gpuStagingBytes(int32_t rankCount) {
-  return size_t{rankCount <= 2 ? 22848U : 24192U} << 10;
+  return size_t{rankCount <= 2 ? 20736U : 17280U} << 10;
 }
 
-// Payload of a slot: whole passes of a pump's movers, 17 with 2 ranks and 4 with 4.
+// Payload of a slot: whole passes of a pump's movers, 18 with 2 ranks and 5 with 4.
 constexpr size_t gpuSlotBytes(int32_t rankCount) {
   const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
   const size_t slots = peers * gpuPairSlots(rankCount);
@@ -150,12 +153,29 @@ static_assert(gpuSlotBytes(kGpuMaxRanks) >= 4096);
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
 inline constexpr size_t kGpuTransferLineOffset = kGpuLineOffset + kGpuLineAreaBytes;
-inline constexpr size_t kGpuStagingOffset = kGpuTransferLineOffset + kGpuTransferLineAreaBytes;
+constexpr size_t gpuStagingOffset(int32_t rankCount) {
+  return kGpuTransferLineOffset + gpuTransferLineAreaBytes(rankCount);
+}
+// Rows (kernels' wide_lines.cuh): places for two from each peer, of each warp of a block, in two
+// sets.
+inline constexpr int32_t kGpuRowRanks = 4;  // more have none
+inline constexpr size_t kGpuRowBytes = 512;
+inline constexpr size_t kGpuRowPayload = 480;
+inline constexpr int32_t kGpuRowWarps = 16;  // of a block
+constexpr size_t gpuRowAreaBytes(int32_t rankCount) {
+  if (rankCount > kGpuRowRanks) return 0;
+  const size_t peers = rankCount > 1 ? static_cast<size_t>(rankCount) - 1 : 1;
+  return 2 * size_t{kGpuMaxBlocks} * peers * 2 * kGpuRowWarps * kGpuRowBytes;
+}
+constexpr size_t gpuRowOffset(int32_t rankCount) {
+  return gpuStagingOffset(rankCount) + gpuStagingBytes(rankCount);
+}
 // Of every rank. Zeroed by the host before peers learn of it.
 constexpr size_t gpuAreaBytes(int32_t rankCount) {
-  return kGpuStagingOffset + gpuStagingBytes(rankCount);
+  return gpuRowOffset(rankCount) + gpuRowAreaBytes(rankCount);
 }
 static_assert(gpuAreaBytes(2) <= size_t{26} << 20);
+static_assert(gpuAreaBytes(kGpuRowRanks) <= size_t{28} << 20);
 static_assert(gpuAreaBytes(kGpuMaxRanks) <= size_t{28} << 20);
 
 // ---- failures
@@ -215,7 +235,7 @@ struct GpuCall {
   const void* scalarAddress;  // kPreMulSum with a scalar in device memory, else null
   uint64_t scalar;            // kPreMulSum: the scalar's bits, in the element's type
   uint32_t signature;         // of collective, count, type, op, root; equal on all ranks; 31 bits
-  uint32_t chunkBytes;        // a message, at most; a multiple of 16
+  uint32_t chunkBytes;        // a message, at most; a multiple of 16. By rows: of an owner's part
   int16_t blocks;             // so many take part, from firstBlock on
   uint8_t firstBlock;         // 0 but for calls by lines, which share a launch side by side
   int8_t root;
@@ -238,7 +258,8 @@ struct GpuReach {
   const uint32_t* alive;
 };
 
-// The parameter of every collective kernel. The grid has as many blocks as the call with the most.
+// The parameter of every collective kernel. The grid has as many blocks as the call with the most,
+// or as many lanes (kernels' apart.cuh).
 struct GpuLaunch {
   GpuView view;
   int32_t callCount;

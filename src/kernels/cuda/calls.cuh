@@ -1,9 +1,11 @@
 // The calls of a launch: in each block one after the other.
 #pragma once
 
+#include "kernels/cuda/apart.cuh"
 #include "kernels/cuda/lines.cuh"
 #include "kernels/cuda/slots.cuh"
 #include "kernels/cuda/two_stages.cuh"
+#include "kernels/cuda/wide_lines.cuh"
 
 namespace tutti::kernels::cuda {
 

@@ -18,6 +18,11 @@ constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
 // One on each multiprocessor; an A100 has 108.
 constexpr int32_t kResidentBlocks = 104;
 constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
+// Of long collectives of more than two ranks: two on each multiprocessor; three a lane
+// (kernels/cuda/apart.cuh).
+constexpr int32_t kResidentApartBlocks = 2 * kResidentBlocks;
+constexpr int32_t kApartBlocksPerLane = 3;
+constexpr int32_t kApartThreads = 256;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
@@ -105,24 +110,25 @@ size_t lineLimit(const GpuRequest& request) {
 // MB 37.7, 39.7, 38.7, of 64 MB 114.5, 116.1, 113.9; but broadcast of 64 MB 199.9, 210.5, 205.6, of
 // 1 GB 3043, 3191, 3122.
 size_t longestMessage(const GpuRequest& request, size_t blockBytes) {
-  constexpr size_t kPass = 224 * 16;
+  constexpr size_t kPass = 192 * 16;
   const size_t blockPasses = divideUp(blockBytes, kPass);
-  size_t passes = 8;
-  if (blockPasses <= 12) passes = 12;
-  if (request.rankCount == 2 && blockPasses > 12) {
-    const bool isLong = request.collective == kReduceScatter ? blockPasses > 48
-                        : request.collective == kBroadcast   ? blockPasses <= 80
+  size_t passes = 9;
+  if (blockPasses <= 14) passes = 14;
+  if (request.rankCount == 2 && blockPasses > 14) {
+    const bool isLong = request.collective == kReduceScatter ? blockPasses > 56
+                        : request.collective == kBroadcast   ? blockPasses <= 93
                                                              : folds(request.collective);
-    if (isLong) passes = 16;
+    if (isLong) passes = 18;
   }
   const size_t most = std::min(wire::gpuSlotBytes(request.rankCount), passes * kPass);
   return most / kPass * kPass;
 }
 
+// Of two ranks by blocks that send and receive, of more in parts apart.
 const char* slotKernel(bool fold, int32_t rankCount) {
   if (rankCount <= 2) return fold ? "tuttiFoldSlots2" : "tuttiMoveSlots2";
-  if (rankCount <= 4) return fold ? "tuttiFoldSlots4" : "tuttiMoveSlots4";
-  return fold ? "tuttiFoldSlots8" : "tuttiMoveSlots8";
+  if (rankCount <= 4) return fold ? "tuttiFoldApart4" : "tuttiMoveApart4";
+  return fold ? "tuttiFoldApart8" : "tuttiMoveApart8";
 }
 
 // Null where no call of such a communicator shares.
@@ -143,13 +149,20 @@ const char* stageKernel(bool fold, int32_t rankCount) {
   return fold ? "tuttiFoldTwoStages8" : "tuttiMoveTwoStages8";
 }
 
+// Null where none was measured: of more than four ranks.
+const char* wideKernel(bool fold, int32_t rankCount) {
+  if (rankCount <= 2) return fold ? "tuttiFoldWide2" : "tuttiMoveWide2";
+  if (rankCount <= wire::kGpuRowRanks) return fold ? "tuttiFoldWide4" : "tuttiMoveWide4";
+  return nullptr;
+}
+
 // Messages that one call makes of the vector: an owner each.
 int32_t partCount(const GpuRequest& request, GpuAlgorithm shape) {
   if (shape != GpuAlgorithm::kTwoShot) return 1;
   return request.collective == kAllReduce ? request.rankCount : request.rankCount - 1;
 }
 
-enum class Way : uint8_t { kLines, kStages, kSlots };
+enum class Way : uint8_t { kLines, kStages, kWide, kSlots };
 
 GpuAlgorithm shapeOf(const GpuRequest& request, Way way) {
   const bool one = request.rankCount <= 2 || way == Way::kLines;
@@ -197,20 +210,78 @@ bool fits(const GpuRequest& request, Way way) {
          parts * blocks * wire::gpuLinesPerPeer(request.rankCount) * wire::kGpuLinePayload;
 }
 
+// Lengths for which wide lines are faster: longer than lines are, shorter than slots. Graph µs on 2
+// and 4 × H200 (2026-11-27), lines or slots and wide lines: 2 ranks, all-reduce of 256 KB 5.8 and
+// 5.2, of 4 MB 22.2 and 19.8, of 16 MB 58 and 65, all-gather of 16 MB 36 and 31, broadcast of 1 MB
+// 8.7 and 7.3, of 4 MB 13.2 and 16.6; 4 ranks, all-reduce of 64 KB 6.4 and 7.3, of 256 KB 11.0 and
+// 8.4, of 1 MB 20 and 11.3, of 4 MB 35 and 31, of 16 MB 91 and 98, reduce of 256 KB 5.2 and 8.2, of
+// 1 MB 19.7 and 10.6, of 16 MB 78 and 68, broadcast of 256 KB 7.4 and 6.4, of 4 MB 22.6 and 18.4,
+// of 16 MB 61 and 68, all-gather of 4 MB 20.7 and 16.9.
+struct WideLengths {
+  size_t above;
+  size_t most;
+};
+WideLengths wideLengths(const GpuRequest& request) {
+  const bool isPair = request.rankCount == 2;
+  switch (request.collective) {
+    case kAllReduce: return isPair ? WideLengths{128_KiB, 4_MiB} : WideLengths{64_KiB, 8_MiB};
+    case kBroadcast: return isPair ? WideLengths{128_KiB, 1_MiB} : WideLengths{128_KiB, 6_MiB};
+    case kReduce: return isPair ? WideLengths{256_KiB, 1_MiB} : WideLengths{256_KiB, 24_MiB};
+    case kReduceScatter: return isPair ? WideLengths{64_KiB, 3_MiB} : WideLengths{16_KiB, 2_MiB};
+    case kAllGather:
+    case kAllToAll: return isPair ? WideLengths{64_KiB, 8_MiB} : WideLengths{16_KiB, 2_MiB};
+    case kGather:
+    case kScatter:
+    case kSend:
+    case kRecv: return {0, 0};
+  }
+  return {0, 0};
+}
+
+// A request says one of these where it says which way.
+bool goesWide(const GpuRequest& request) {
+  if (!request.keepsLines || wideKernel(false, request.rankCount) == nullptr) return false;
+  const size_t bytes = messageBytes(request);
+  if (request.wideBytes >= 0) return bytes <= static_cast<size_t>(request.wideBytes);
+  const WideLengths lengths = wideLengths(request);
+  return bytes > lengths.above && bytes <= lengths.most;
+}
+
 Way wayOf(const GpuRequest& request) {
   const size_t bytes = messageBytes(request);
-  if (request.rankCount <= 1 || bytes > lineLimit(request)) return Way::kSlots;
+  if (request.rankCount <= 1) return Way::kSlots;
+  if (goesWide(request)) return Way::kWide;
+  if (bytes > lineLimit(request)) return Way::kSlots;
   const bool isStaged = hasStages(request);
   if ((!isStaged || bytes <= stageLimit(request)) && fits(request, Way::kLines)) return Way::kLines;
   return isStaged && fits(request, Way::kStages) ? Way::kStages : Way::kSlots;
 }
 
+// Rows are dealt to the warps of all blocks in turn.
+void shapeWide(const GpuRequest& request, GpuChoice& choice) {
+  constexpr size_t kLeastRows = 8;  // of a block: fewer are not worth another
+  const auto parts = static_cast<size_t>(partCount(request, choice.shape));
+  const size_t rows = divideUp(divideUp(messageBytes(request), parts), wire::kGpuRowPayload);
+  choice.blocks = blocksFor(request, divideUp(rows, kLeastRows), rows, blockLimit(request));
+  choice.chunkBytes = static_cast<uint32_t>(rows * wire::kGpuRowPayload);
+}
+
+// Lanes of a call through slots: of two ranks each is a block, of more kApartBlocksPerLane.
+int32_t laneLimit(const GpuRequest& request) {
+  if (request.rankCount <= 2) return blockLimit(request);
+  const int32_t resident = kResidentApartBlocks / sharersOf(request);
+  const int32_t asked = request.maxBlocks < wire::kGpuMaxBlocks ? request.maxBlocks : resident;
+  return std::clamp(std::min(resident, asked) / kApartBlocksPerLane, 1, wire::kGpuMaxBlocks);
+}
+
 void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
   const auto parts = static_cast<size_t>(partCount(request, choice.shape));
   const size_t part = divideUp(messageBytes(request), parts);
-  constexpr size_t kLeast = 4_KiB;  // of a block: less is not worth another
-  choice.blocks =
-      blocksFor(request, divideUp(part, kLeast), divideUp(part, 16), blockLimit(request));
+  constexpr size_t kLeast = 4_KiB;  // of a lane: less is not worth another
+  GpuRequest lanes = request;
+  if (request.rankCount > 2)
+    lanes.minBlocks = (request.minBlocks + kApartBlocksPerLane - 1) / kApartBlocksPerLane;
+  choice.blocks = blocksFor(lanes, divideUp(part, kLeast), divideUp(part, 16), laneLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
   choice.chunkBytes =
       static_cast<uint32_t>(std::clamp(perBlock, size_t{16}, longestMessage(request, perBlock)));
@@ -244,6 +315,17 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   if (way == Way::kSlots) {
     choice.kernel = slotKernel(fold, request.rankCount);
     shapeSlots(request, choice);
+    if (request.rankCount > 2) {
+      choice.threads = kApartThreads;
+      choice.blocksPerLane = kApartBlocksPerLane;
+    }
+    return choice;
+  }
+  if (way == Way::kWide) {
+    choice.kernel = wideKernel(fold, request.rankCount);
+    choice.protocol = "wide lines";
+    shapeWide(request, choice);
+    choice.startsEarly = startsEarly(choice.blocks, request.ranksPerDevice);
     return choice;
   }
   choice.kernel = way == Way::kLines ? lineKernel(fold, request.rankCount)
@@ -330,24 +412,31 @@ bool startsEarly(int32_t blocks, int32_t ranksPerDevice) {
 // (3442). All-to-all of 16 MB 51 (57), of 1 GB 2555 (2463). Not where one rank has all: a broadcast
 // in two stages took 3263 µs so (3214), and 33 of 4 MB (25), among two ranks 12.6 of 1 MB (10.7)
 // (2026-11-22).
-const char* kernelThatShares(const GpuRequest& request, const GpuChoice& choice) {
-  if (request.rankCount < 2 || choice.protocol != "slots") return nullptr;
-  if (messageBytes(request) % wire::kGpuLineBytes != 0) return nullptr;
+std::optional<GpuChoice> choiceThatShares(const GpuRequest& request, const GpuChoice& choice) {
+  if (request.rankCount < 2 || choice.protocol != "slots") return std::nullopt;
+  if (messageBytes(request) % wire::kGpuLineBytes != 0) return std::nullopt;
   const bool fold = choice.shape == GpuAlgorithm::kTwoShot && request.collective != kBroadcast;
   const bool moves = request.collective == kAllGather ||
                      (request.collective == kAllToAll && messageBytes(request) <= 8_MiB);
-  return fold || moves ? sharingKernel(fold, request.rankCount) : nullptr;
+  const char* kernel = fold || moves ? sharingKernel(fold, request.rankCount) : nullptr;
+  if (kernel == nullptr) return std::nullopt;
+  GpuChoice sharing = choice;
+  sharing.kernel = kernel;
+  sharing.threads = kCollectiveThreads;
+  sharing.blocksPerLane = 1;
+  return sharing;
 }
 
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const int32_t most = transferBlocks(request);
   // A line a thread; with a send and a receive in as many blocks as may start early.
   constexpr uint64_t kLeastByLines = 2_KiB;
+  const size_t blockRoom = wire::gpuTransferLines(request.rankCount) * wire::kGpuLinePayload;
+  const bool needsMore = bytes > blockRoom * (kEarlyBlocks / 2) && request.rankCount > 2;
   const int32_t byLines =
       blocksFor(request, divideUp(bytes, kLeastByLines), divideUp(bytes, wire::kGpuLinePayload),
-                std::min(most, kEarlyBlocks / 2));
-  const size_t room = static_cast<size_t>(byLines) * wire::gpuTransferLines(request.rankCount) *
-                      wire::kGpuLinePayload;
+                std::min(most, needsMore ? wire::kGpuTransferLineBlocks : kEarlyBlocks / 2));
+  const size_t room = static_cast<size_t>(byLines) * blockRoom;
   if (bytes <= room)
     return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .pull = GpuPull::kNone};
   const bool isOneWay = request.collective == kReduce || request.collective == kBroadcast;
@@ -424,9 +513,12 @@ KernelNames kernelNames(int32_t image, int32_t rankCount) {
   if (rankCount > wire::kGpuMaxRanks) return {};
   const bool fold = image != kMoveImage;
   const char* transfers = rankCount == 2 ? kFoldTransfers : nullptr;
-  return {lineKernel(fold, rankCount), slotKernel(fold, rankCount),
+  return {lineKernel(fold, rankCount),
+          slotKernel(fold, rankCount),
           rankCount > 2 ? stageKernel(fold, rankCount) : nullptr,
-          fold ? transfers : transferKernel().kernel, sharingKernel(fold, rankCount)};
+          fold ? transfers : transferKernel().kernel,
+          sharingKernel(fold, rankCount),
+          wideKernel(fold, rankCount)};
 }
 
 const char* stepKernel(DataType type) {

@@ -1,8 +1,9 @@
 // Reductions of one element type: compiled once for each, with TUTTI_ELEMENT naming it.
 //
-// Each for 2, 4 and 8 ranks at most: tuttiFoldLines2 … executes the schedules AllReduce/oneshot,
-// ReduceScatter/direct and Reduce/direct; tuttiFoldTwoStages4 … AllReduce/twoshot and
-// Reduce/twoshot; tuttiFoldSlots2 … all of these; tuttiFoldTransfers those of two ranks.
+// Each for 2, 4 and 8 ranks at most, where a name has such a number: tuttiFoldLines2 … executes the
+// schedules AllReduce/oneshot, ReduceScatter/direct and Reduce/direct; tuttiFoldTwoStages4 …
+// AllReduce/twoshot and Reduce/twoshot; tuttiFoldWide2 …, tuttiFoldSlots2, tuttiFoldApart4 … and
+// tuttiFoldSharing4 … all of these; tuttiFoldTransfers those of two ranks.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/fold_transfers.cuh"
 #include "kernels/cuda/policies.cuh"
@@ -19,14 +20,18 @@ TUTTI_LINE_KERNEL(tuttiFoldLines, 8, LineCall, tutti::kernels::cuda::Policy)
 TUTTI_LINE_KERNEL(tuttiFoldTwoStages, 4, TwoStageCall, tutti::kernels::cuda::Policy)
 TUTTI_LINE_KERNEL(tuttiFoldTwoStages, 8, TwoStageCall, tutti::kernels::cuda::Policy)
 
+TUTTI_LINE_KERNEL(tuttiFoldWide, 2, WideCall, tutti::kernels::cuda::Policy)
+TUTTI_LINE_KERNEL(tuttiFoldWide, 4, WideCall, tutti::kernels::cuda::Policy)
+TUTTI_APART_KERNEL(tuttiFoldApart, 4, tutti::kernels::cuda::Policy)
+TUTTI_APART_KERNEL(tuttiFoldApart, 8, tutti::kernels::cuda::Policy)
+
 TUTTI_SLOT_KERNEL(tuttiFoldSlots, 2, tutti::kernels::cuda::Policy, false)
-TUTTI_SLOT_KERNEL(tuttiFoldSlots, 4, tutti::kernels::cuda::Policy, false)
-TUTTI_SLOT_KERNEL(tuttiFoldSlots, 8, tutti::kernels::cuda::Policy, false)
 TUTTI_SLOT_KERNEL(tuttiFoldSharing, 4, tutti::kernels::cuda::Policy, true)
 TUTTI_SLOT_KERNEL(tuttiFoldSharing, 8, tutti::kernels::cuda::Policy, true)
 
 extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 2)
     tuttiFoldTransfers(const __grid_constant__ tutti::wire::GpuTransfers transfers) {
   __shared__ tutti::kernels::cuda::FoldStep tables[2];
-  tutti::kernels::cuda::runFoldTransfers<tutti::kernels::cuda::Policy>(transfers, tables);
+  __shared__ tutti::kernels::cuda::Pump pump;
+  tutti::kernels::cuda::runFoldTransfers<tutti::kernels::cuda::Policy>(transfers, tables, pump);
 }

@@ -32,6 +32,12 @@ class FoldKeeper {
     }
   }
 
+  __device__ void begin() const {
+    if constexpr (!kSends) {
+      if (lane_ == 0) end_.begin(call_.view);
+    }
+  }
+
   __device__ bool prepare(int64_t step, FoldStep& table) {
     if (lane_ != 0) return true;
     const wire::GpuTransfer& transfer = call_.transfer;
@@ -86,13 +92,18 @@ class FoldKeeper {
 template <bool kSends, typename Policy>
 __device__ __forceinline__ void runFoldTransfer(const wire::GpuTransfers& transfers,
                                                 const wire::GpuTransfer& transfer,
-                                                FoldStep (&tables)[2]) {
+                                                FoldStep (&tables)[2], Pump& pump) {
   const TransferCall call(transfers.view, transfer);
+  if (threadIdx.x == 0) clearPump(pump);
   if (isOver(transfers.view)) return;
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread >= kMovers) {
-    FoldKeeper<kSends> keeper(call, thread - kMovers);
-    if (keep(keeper, tables, 1, call.chunks)) keeper.save();
+    FoldKeeper<kSends> keeper(call, thread % 32);
+    if (thread >= kMovers + kOpeners) {
+      close(keeper, pump, call.chunks);
+    } else if (open(keeper, tables, pump, 1, call.chunks)) {
+      keeper.save();
+    }
     return;
   }
   const Movers<2, Policy> movers(transfers.reduction, transfers.view, threadIdx.x);
@@ -104,22 +115,22 @@ __device__ __forceinline__ void runFoldTransfer(const wire::GpuTransfers& transf
           movers.work(table);
         }
       },
-      tables, 1, call.chunks);
+      tables, pump, 1, call.chunks);
 }
 
 // REQUIRES: two ranks; transfers long enough for slots.
 template <typename Policy>
 __device__ __forceinline__ void runFoldTransfers(const wire::GpuTransfers& transfers,
-                                                 FoldStep (&tables)[2]) {
+                                                 FoldStep (&tables)[2], Pump& pump) {
   const int block = static_cast<int>(blockIdx.x);
   awaitStream();
   for (int i = 0; i < transfers.transferCount; ++i) {
     const wire::GpuTransfer& transfer = transfers.transfers[i];
     if (block < transfer.firstBlock || block >= transfer.firstBlock + transfer.blocks) continue;
     if (transfer.isSend) {
-      runFoldTransfer<true, Policy>(transfers, transfer, tables);
+      runFoldTransfer<true, Policy>(transfers, transfer, tables, pump);
     } else {
-      runFoldTransfer<false, Policy>(transfers, transfer, tables);
+      runFoldTransfer<false, Policy>(transfers, transfer, tables, pump);
     }
     return;
   }

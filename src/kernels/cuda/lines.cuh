@@ -81,7 +81,10 @@ class Arrivals {
 class LineSession {
  protected:
   __device__ LineSession(const GpuView& view, const GpuCall& call)
-      : view_(view), call_(call), roles_(rolesOf(call, view.rank, view.rankCount)) {}
+      : view_(view),
+        call_(call),
+        roles_(rolesOf(call, view.rank, view.rankCount)),
+        written_(roles_.sends) {}
 
   struct Entry {
     uint64_t epoch;
@@ -92,8 +95,8 @@ class LineSession {
   __device__ __forceinline__ Awaited awaited(int peer, uint64_t number) const {
     return {peer, number, call_.signature, call_.collective, epoch_};
   }
-  __device__ __forceinline__ bool sendsTo(int peer) const {
-    return peer < view_.rankCount && (roles_.sends & bit(peer)) != 0;
+  __device__ __forceinline__ bool writesTo(int peer) const {
+    return peer < view_.rankCount && (written_ & bit(peer)) != 0;
   }
 
   __device__ __forceinline__ Entry loadEntry() const {
@@ -102,7 +105,7 @@ class LineSession {
     entry.epoch = loadRelaxed(&own->epoch[blockIdx.x]) + 1;
     entry.dead = loadRelaxed(&own->dead);
     const int peer = static_cast<int>(threadIdx.x);
-    if (sendsTo(peer)) {
+    if (writesTo(peer)) {
       entry.seen[0] = loadRelaxed(&own->entered[0][blockIdx.x][peer]);
       entry.seen[1] = loadRelaxed(&own->entered[1][blockIdx.x][peer]);
     }
@@ -116,7 +119,7 @@ class LineSession {
     if (epoch_ % kClearEvery < 2) clearLines(view_, epoch_);
     if (isFine) announce(view_, call_, epoch_, static_cast<int>(threadIdx.x));
     const int peer = static_cast<int>(threadIdx.x);
-    if (isFine && sendsTo(peer)) {
+    if (isFine && writesTo(peer)) {
       const uint64_t before = epoch_ - 1;
       isFine = awaitEntry(view_, awaited(peer, before),
                           (before & 1) == 0 ? entry.seen[0] : entry.seen[1]);
@@ -142,6 +145,7 @@ class LineSession {
   const GpuView& view_;
   const GpuCall& call_;
   const Roles roles_;
+  uint32_t written_;  // ranks to which lines of the call's first epoch go
   uint64_t epoch_ = 0;
 };
 

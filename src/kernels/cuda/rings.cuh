@@ -64,7 +64,8 @@ __device__ __forceinline__ size_t slotPlace(const GpuView& view, int ring, uint6
 __device__ __forceinline__ std::byte* slotOf(const GpuView& view, int at, int from, size_t place) {
   const auto source = static_cast<size_t>(from < at ? from : from - 1);
   const size_t slot = source * wire::gpuPairSlots(view.rankCount) + place;
-  return view.segments[at] + wire::kGpuStagingOffset + slot * wire::gpuSlotBytes(view.rankCount);
+  return view.segments[at] + wire::gpuStagingOffset(view.rankCount) +
+         slot * wire::gpuSlotBytes(view.rankCount);
 }
 
 // The end that sends. Messages are numbered from 0 in each call.
@@ -132,13 +133,15 @@ class OutRing {
 class InRing {
  public:
   InRing() = default;
-  // Tells the peer what is free. `messages` will come in this call.
+  // `messages` will come in this call.
   __device__ InRing(const GpuView& view, const Awaited& awaited, int ring, int64_t messages,
                     bool isPulled = false)
       : awaited_(awaited), ring_(ring), isPulled_(isPulled), messages_(messages) {
     base_ = loadRelaxed(&controlOf(view, view.rank)->counters[ring][awaited.peer].received);
-    giveCredit(view, 0);
   }
+
+  // By whoever takes the messages, before the first.
+  __device__ void begin(const GpuView& view) const { giveCredit(view, 0); }
 
   // Waits for the message; null when that ended without.
   const __device__ std::byte* await(const GpuView& view, int64_t message) {

@@ -106,9 +106,7 @@ class Patience {
   }
   // The awaited rank's block has begun the collective of our number, but another one.
   static __device__ bool seesOtherCall(const GpuView& view, const Awaited& awaited) {
-    if (awaited.collective == Collective::kSend || awaited.collective == Collective::kRecv) {
-      return false;
-    }
+    if (awaited.epoch == 0) return false;
     const GpuControl* own = controlOf(view, view.rank);
     const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][blockIdx.x][awaited.peer]);
     const uint32_t theirs = signatureIn(seen);

@@ -1,4 +1,5 @@
-// Collectives of any length through rings of slots.
+// Collectives of any length through rings of slots: of two ranks, and of more where outputs are
+// shared; else those of more have their parts apart (apart.cuh).
 //
 // A call is cut into chunks; block b takes chunks b, b + blocks, … and has two pumps that run by
 // themselves. The sender sends chunk k of the input (first stage) and, where the schedule has a
@@ -6,16 +7,12 @@
 // chunk k of the first stage's messages and passes it on where there is a second stage. First and
 // second stage have rings of their own.
 //
-// No deadlock. A pump at step k has told its peers of all steps before k - 1 and waits for step k's
-// needs. Take the least step k that any worker waits in: what it needs is that all senders have
-// sent chunk k, and (second stage, T slots a ring) that the message of k - T was collected, in some
-// sender's step k - T + lag. A sender's step j needs credit for chunk j - S (first stage, S slots),
-// and what the workers made of chunk j - lag: for j up to k + 1 the workers have told both of all
-// steps before k - 1. This takes S > 2, lag > 2 and T >= lag.
-//
-// With a lag of 3, step j waits for what the workers made of chunk j - 3, which they tell only once
-// they have chunk j - 2, which the sender has told just before: a fence and a trip each way in
-// every step. With 4 a step lies between (2026-11-22, 4 × H200: reduce of 256 MB 989 -> 892 µs).
+// No deadlock. A pump that waits for step k's needs has told its peers of all steps before k, or is
+// about to without a wait. Take the least step k that any worker waits in: what it needs is that
+// all senders have sent chunk k, and (second stage, T slots a ring) that the message of k - T was
+// collected, in some sender's step k - T + lag. A sender's step j up to k needs credit for chunk
+// j - S (first stage, S slots), and what the workers made of chunk j - lag: of both the workers
+// have told. This takes S >= 1, lag >= 1 and T >= lag; the longer, the less waits.
 //
 // In place, the worker's output is the sender's input: the worker waits until the sender is through
 // with the chunk (SlotShared::sent).
@@ -38,11 +35,8 @@ namespace tutti::kernels::cuda {
 
 // How far the sender's second stage is behind.
 __device__ __forceinline__ constexpr int lagOf(int rankCount) {
-  return wire::gpuSecondSlots(rankCount) - 1;
+  return wire::gpuSecondSlots(rankCount);
 }
-static_assert(lagOf(3) > 2 && lagOf(wire::kGpuMaxRanks) > 2 &&
-              wire::gpuFirstSlots(wire::kGpuMaxRanks) > 2);
-
 inline constexpr int kSlotThreads = 2 * kPumpThreads;
 inline constexpr unsigned long long kAllSent = 1ULL << 62;
 
@@ -70,6 +64,7 @@ __device__ __forceinline__ int foldPlace(const GpuView& view, int rank) {
 struct SlotShared {
   SlotStep sender[2];
   SlotStep worker[2];
+  Pump pumps[2];  // of the sender, of the worker
   // Chunks that the sender is through with; kAllSent where it has none, or failed.
   unsigned long long sent;
   Sharing sharing;
@@ -84,21 +79,23 @@ struct SlotCall {
   bool isDirect = false;       // peers' outputs are written
   bool isFirstDirect = false;  // by the first stage; else by the second
   const size_t blockBytes;     // of the call: a rank's block, or the whole vector
-  int64_t chunks;              // of this thread block
+  int64_t chunks;              // of this lane
   uint64_t epoch;
+  const int lane;  // of the call's: which rings and chunks
 
   __device__ SlotCall(const GpuView& itsView, const GpuCall& itsCall, uint64_t itsEpoch,
-                      const Sharing& itsSharing)
+                      const Sharing& itsSharing, int itsLane)
       : view(itsView),
         call(itsCall),
         sharing(itsSharing),
         roles(rolesOf(itsCall, itsView.rank, itsView.rankCount)),
         blockBytes(itsCall.count * sizeOf(itsCall.type)),
-        epoch(itsEpoch) {
+        epoch(itsEpoch),
+        lane(itsLane) {
     const size_t stride = static_cast<size_t>(call.chunkBytes) * roles.parts;
     const size_t all = (blockBytes + stride - 1) / stride;
     const size_t blocks = call.blocks;
-    chunks = static_cast<int64_t>((all + blocks - 1 - blockIdx.x) / blocks);
+    chunks = static_cast<int64_t>((all + blocks - 1 - lane) / blocks);
   }
 
   // What remains to do where peers write here and this rank there.
@@ -135,12 +132,12 @@ struct SlotCall {
     const int place = peer - view.rank - 1;
     return place < 0 ? place + view.rankCount : place;
   }
-  static __device__ __forceinline__ int firstRing() { return static_cast<int>(blockIdx.x); }
-  static __device__ __forceinline__ int secondRing() { return wire::kGpuMaxBlocks + firstRing(); }
+  __device__ __forceinline__ int firstRing() const { return lane; }
+  __device__ __forceinline__ int secondRing() const { return wire::kGpuMaxBlocks + lane; }
 
   // ---- ranges, in bytes of one rank's block (or of the whole vector)
   __device__ __forceinline__ size_t offset(int64_t chunk, int part) const {
-    const size_t number = static_cast<size_t>(chunk) * call.blocks + blockIdx.x;
+    const size_t number = static_cast<size_t>(chunk) * call.blocks + lane;
     return (number * roles.parts + part) * call.chunkBytes;
   }
   __device__ __forceinline__ uint32_t bytesAt(size_t offset) const {
@@ -165,21 +162,51 @@ struct SlotCall {
   }
 };
 
-// Keeper of the first pump: input to peers; and second-stage messages to the output.
+// How far the sender is, for the worker of the same block.
+// sent: raised by the sender's closer once its movers are through, so that their loads have
+// returned;
+//   looked at by the worker's opener before the barrier that lets its movers write. By atomics,
+//   with a fence of the block between them and the barriers. It only grows, and a sender that gives
+//   up raises it to the end, so the wait ends when the sender does.
+class BlockProgress {
+ public:
+  __device__ explicit BlockProgress(unsigned long long& sent) : sent_(sent) {}
+
+  __device__ void raise(int64_t chunks) const {
+    __threadfence_block();
+    atomicExch(&sent_, static_cast<unsigned long long>(chunks));
+  }
+  __device__ bool await(const SlotCall&, int64_t step) const {
+    while (atomicAdd(&sent_, 0ULL) <= static_cast<unsigned long long>(step)) {
+    }
+    __threadfence_block();
+    return true;
+  }
+
+ private:
+  unsigned long long& sent_;
+};
+
+// The first pump's opener and closer: input to peers; and second-stage messages to the output.
+template <typename Progress>
 class SenderKeeper {
  public:
-  __device__ SenderKeeper(const SlotCall& call, SlotShared& shared, int lane)
+  __device__ SenderKeeper(const SlotCall& call, const Progress& progress, int lane)
       : call_(call),
-        shared_(shared),
+        progress_(progress),
         lane_(lane),
         lag_(call.lag()),
         sendsHere_((call.roles.sends >> lane & 1) != 0),
         collectsHere_((call.roles.collects >> lane & 1) != 0) {
     if (sendsHere_ && !call.isFirstDirect)
-      out_ = OutRing(call.view, call.awaited(lane), SlotCall::firstRing());
+      out_ = OutRing(call.view, call.awaited(lane), call.firstRing());
     if (collectsHere_) {
-      in_ = InRing(call.view, call.awaited(lane), SlotCall::secondRing(), call.chunks);
+      in_ = InRing(call.view, call.awaited(lane), call.secondRing(), call.chunks);
     }
+  }
+
+  __device__ void begin() const {
+    if (collectsHere_) in_.begin(call_.view);
   }
 
   __device__ bool prepare(int64_t step, SlotStep& table) {
@@ -217,10 +244,7 @@ class SenderKeeper {
   __device__ void complete(int64_t step) {
     if (collectsHere_ && step >= lag_) in_.take(call_.view, step - lag_);
     if (call_.sends() && step < call_.chunks) {
-      if (lane_ == 0) {
-        __threadfence_block();
-        atomicExch(&shared_.sent, static_cast<unsigned long long>(step + 1));
-      }
+      if (lane_ == 0) progress_.raise(step + 1);
       if (call_.isFirstDirect) return;
       if (call_.roles.sends != 0) fenceSystem();
       if (sendsHere_) out_.mark(call_.view, step);
@@ -251,7 +275,7 @@ class SenderKeeper {
   }
 
   const SlotCall& call_;
-  SlotShared& shared_;
+  const Progress& progress_;
   const int lane_;
   const int64_t lag_;
   const bool sendsHere_;
@@ -260,21 +284,26 @@ class SenderKeeper {
   InRing in_;
 };
 
-// Keeper of the second pump: what comes in the first stage is folded or kept, and passed on.
-template <bool kFolds>
+// The second pump's opener and closer: what comes in the first stage is folded or kept, and passed
+// on.
+template <bool kFolds, typename Progress>
 class WorkerKeeper {
  public:
-  __device__ WorkerKeeper(const SlotCall& call, SlotShared& shared, int lane)
+  __device__ WorkerKeeper(const SlotCall& call, const Progress& progress, int lane)
       : call_(call),
-        shared_(shared),
+        progress_(progress),
         lane_(lane),
         receivesHere_((call.roles.receives >> lane & 1) != 0),
         forwardsHere_((call.roles.forwards >> lane & 1) != 0) {
     if (receivesHere_) {
-      in_ = InRing(call.view, call.awaited(lane), SlotCall::firstRing(), call.chunks);
+      in_ = InRing(call.view, call.awaited(lane), call.firstRing(), call.chunks);
     }
     if (forwardsHere_ && !call.isDirect)
-      out_ = OutRing(call.view, call.awaited(lane), SlotCall::secondRing());
+      out_ = OutRing(call.view, call.awaited(lane), call.secondRing());
+  }
+
+  __device__ void begin() const {
+    if (receivesHere_) in_.begin(call_.view);
   }
 
   __device__ bool prepare(int64_t step, SlotStep& table) {
@@ -311,7 +340,7 @@ class WorkerKeeper {
       isFine = slot != nullptr;
       table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
     }
-    if (lane_ == 0) awaitSender(step);
+    if (lane_ == 0 && !progress_.await(call_, step)) isFine = false;
     return isFine;
   }
 
@@ -328,18 +357,8 @@ class WorkerKeeper {
   }
 
  private:
-  // sent: raised by the sender's keeper after a barrier with its movers, whose loads have returned;
-  //   looked at here before the barrier that lets the worker's movers write. By atomics, with a
-  //   fence of the block between them and the barriers. It only grows, and a sender that gives up
-  //   raises it to the end, so this ends when the sender does.
-  __device__ void awaitSender(int64_t step) const {
-    while (atomicAdd(&shared_.sent, 0ULL) <= static_cast<unsigned long long>(step)) {
-    }
-    __threadfence_block();
-  }
-
   const SlotCall& call_;
-  SlotShared& shared_;
+  const Progress& progress_;
   const int lane_;
   const bool receivesHere_;
   const bool forwardsHere_;
@@ -353,9 +372,9 @@ class Movers {
  public:
   static constexpr int kPeers = kMost - 1;
   // Loads under way, of each peer's bytes.
-  static constexpr int kVectors = kMost == 2 ? 8 : kMost == 4 ? 3 : 1;
+  static constexpr int kVectors = kMost == 2 ? 8 : kMost == 4 ? 5 : 1;
   static constexpr int kFoldVectors = kMost == 2 ? 4 : kMost == 4 ? 3 : 1;
-  static constexpr int kSumVectors = kMost == 2 ? 8 : kMost == 4 ? 4 : 2;
+  static constexpr int kSumVectors = kMost == 2 ? 8 : kMost == 4 ? 5 : 2;
 
   __device__ Movers(const GpuCall& call, const GpuView& view, uint32_t mover)
       : policy_(call, view.rank, view.rankCount),
@@ -369,6 +388,14 @@ class Movers {
     if (table.hasEach) copy<kVectors, kPeers>(table.each, mover_, outgoing);
     if (table.hasOwn) copyOwn(table);
     if (table.hasCollects) copy<kVectors, kPeers>(table.collects, mover_, AsIs());
+  }
+
+  __device__ __forceinline__ void copyOwn(const SlotStep& table) const {
+#pragma unroll 1
+    for (int part = 0; part < kPeers; ++part) {
+      const Range& own = table.own[part];
+      spread<8>(Spread<1>{own.from, own.to, own.bytes, {}}, mover_, AsIs());
+    }
   }
 
   // The input to one peer; what came from it folded. Also of tables with no more than that.
@@ -393,14 +420,6 @@ class Movers {
 #pragma unroll
     for (int j = 0; j < kPeers; ++j) some.slots[j] = all.slots[j];
     return some;
-  }
-
-  __device__ __forceinline__ void copyOwn(const SlotStep& table) const {
-#pragma unroll 1
-    for (int part = 0; part < kPeers; ++part) {
-      const Range& own = table.own[part];
-      spread<8>(Spread<1>{own.from, own.to, own.bytes, {}}, mover_, AsIs());
-    }
   }
 
   // Folds a chunk of all ranks: all are loaded before the first is folded. Sums have code of their
@@ -513,24 +532,29 @@ __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shar
     const Movers<kMost, Policy> movers(slots.call, slots.view,
                                        static_cast<uint32_t>(thread % kMovers));
     if (thread < kMovers) {
-      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, 1,
+      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, shared.pumps[0], 1,
            slots.senderSteps());
     } else {
-      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, 2,
+      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, shared.pumps[1], 2,
            slots.workerSteps());
     }
     return true;
   }
+  const BlockProgress progress(shared.sent);
+  const int lane = keeper % 32;
+  const bool isOpener = keeper % kKeepers < kOpeners;
   if (keeper < kKeepers) {
-    SenderKeeper sender(slots, shared, keeper);
-    const bool isFine = keep(sender, shared.sender, 1, slots.senderSteps());
+    SenderKeeper<BlockProgress> sender(slots, progress, lane);
+    if (!isOpener) return close(sender, shared.pumps[0], slots.senderSteps());
+    const bool isFine = open(sender, shared.sender, shared.pumps[0], 1, slots.senderSteps());
     // The worker must not wait for a sender that gave up.
     if (!isFine && keeper == 0) atomicExch(&shared.sent, kAllSent);
     if (isFine) sender.save();
     return isFine;
   }
-  WorkerKeeper<Policy::kFolds> worker(slots, shared, keeper - kKeepers);
-  const bool isFine = keep(worker, shared.worker, 2, slots.workerSteps());
+  WorkerKeeper<Policy::kFolds, BlockProgress> worker(slots, progress, lane);
+  if (!isOpener) return close(worker, shared.pumps[1], slots.workerSteps());
+  const bool isFine = open(worker, shared.worker, shared.pumps[1], 2, slots.workerSteps());
   if (isFine) worker.save();
   return isFine;
 }
@@ -543,10 +567,10 @@ __device__ __forceinline__ bool runSlotCall(const wire::GpuLaunch& launch, const
   GpuControl* own = controlOf(view, view.rank);
   const uint64_t epoch = loadRelaxed(&own->epoch[blockIdx.x]) + 1;
   const uint32_t dead = loadRelaxed(&own->dead);
-  SlotCall slots(view, call, epoch, shared.sharing);
+  SlotCall slots(view, call, epoch, shared.sharing, static_cast<int>(blockIdx.x));
   clearSteps(shared, slots.sends());
   const int keeper = static_cast<int>(threadIdx.x) - 2 * kMovers;
-  const bool isSpeaker = keeper >= 0 && keeper < kKeepers;
+  const bool isSpeaker = keeper >= 0 && keeper < kOpeners;
   bool isFine = dead == 0;
   if (isSpeaker && isFine) {
     if constexpr (kShares) {

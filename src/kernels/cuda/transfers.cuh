@@ -97,15 +97,16 @@ static_assert(kTransferRings == 2);
 template <bool kSends>
 class TransferKeeper {
  public:
-  __device__ TransferKeeper(const TransferCall& call, int lane)
+  __device__ TransferKeeper(const TransferCall& call, Pump& pump, int lane, bool isOpener)
       : call_(call),
+        pump_(pump),
         lane_(lane),
         steps_(call.messages(0)),
         awaited_{call.transfer.peer, 0, call.transfer.signature,
                  kSends ? Collective::kSend : Collective::kRecv, 0},
         through_(call.view, call.transfer, call.block),
         pulling_(call.isPulled) {
-    if (!kSends && call.transfer.tellsPlace && steps_ > 0) tellPlace();
+    if (!kSends && isOpener && call.transfer.tellsPlace && steps_ > 0) tellPlace();
     messages_ = lane < call.rings ? call.messages(lane) : 0;
     if (!kSends && place_ != nullptr) messages_ = lane == 0 ? 1 : 0;
     if (lane >= call.rings) return;
@@ -114,6 +115,12 @@ class TransferKeeper {
       end_ = OutRing(call.view, awaited_, ring, call.isPulled);
     } else {
       end_ = InRing(call.view, awaited_, ring, messages_, call.isPulled);
+    }
+  }
+
+  __device__ void begin() const {
+    if constexpr (!kSends) {
+      if (lane_ < call_.rings) end_.begin(call_.view);
     }
   }
 
@@ -152,12 +159,15 @@ class TransferKeeper {
   __device__ void complete(int64_t step) {
     if constexpr (kSends) {
       if (lane_ == 0) through_.raise(step);
-      if (place_ != nullptr && step + 1 < steps_) return;
+      if (pump_.isPlaced && step + 1 < steps_) return;
       fenceSystem();
-      if (place_ != nullptr) step = 0;
-      if (step < messages_) end_.mark(call_.view, step);
+      if (pump_.isPlaced) {
+        if (lane_ == 0) end_.mark(call_.view, 0);
+      } else if (step < messages_) {
+        end_.mark(call_.view, step);
+      }
     } else {
-      if (place_ == nullptr && step < messages_) end_.take(call_.view, step);
+      if (step < messages_) end_.take(call_.view, step);
     }
   }
 
@@ -225,10 +235,12 @@ class TransferKeeper {
     const auto bits = reinterpret_cast<uint64_t>(place_);
     place_ = reinterpret_cast<std::byte*>(__shfl_sync(0xffffffff, bits, 0));
     if (place_ != nullptr) messages_ = lane_ == 0 ? 1 : 0;
+    if (lane_ == 0) pump_.isPlaced = place_ != nullptr;
     return isFine;
   }
 
   const TransferCall& call_;
+  Pump& pump_;
   const int lane_;
   const int64_t steps_;
   const Awaited awaited_;
@@ -249,23 +261,29 @@ __device__ __forceinline__ bool isOver(const GpuView& view) {
 
 template <bool kSends>
 __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::GpuTransfer& transfer,
-                                            TransferStep (&tables)[2]) {
+                                            TransferStep (&tables)[2], Pump& pump) {
   const TransferCall call(view, transfer);
   const int64_t steps = call.messages(0);
+  if (threadIdx.x == 0) clearPump(pump);
   if (isOver(view)) return;
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread >= kMovers) {
-    TransferKeeper<kSends> keeper(call, thread - kMovers);
-    if (keep(keeper, tables, 1, steps) || keeper.isThrough()) keeper.save();
+    const bool isOpener = thread < kMovers + kOpeners;
+    TransferKeeper<kSends> keeper(call, pump, thread % 32, isOpener);
+    if (!isOpener) {
+      close(keeper, pump, steps);
+    } else if (open(keeper, tables, pump, 1, steps) || keeper.isThrough()) {
+      keeper.save();
+    }
   } else if (call.rings == 1) {
     move([](const TransferStep& table) { copy<8, 1>(table.ranges, threadIdx.x, AsIs()); }, tables,
-         1, steps);
+         pump, 1, steps);
   } else {
     move(
         [](const TransferStep& table) {
-          copy<2, kTransferRings>(table.ranges, threadIdx.x, AsIs());
+          copy<5, kTransferRings>(table.ranges, threadIdx.x, AsIs());
         },
-        tables, 1, steps);
+        tables, pump, 1, steps);
   }
 }
 
@@ -281,7 +299,7 @@ __device__ __forceinline__ void copyLocally(const wire::GpuTransfer& transfer) {
 }
 
 __device__ __forceinline__ void runTransfers(const wire::GpuTransfers& transfers,
-                                             TransferStep (&tables)[2]) {
+                                             TransferStep (&tables)[2], Pump& pump) {
   const int block = static_cast<int>(blockIdx.x);
   const GpuView& view = transfers.view;
   awaitStream();
@@ -294,9 +312,9 @@ __device__ __forceinline__ void runTransfers(const wire::GpuTransfers& transfers
       LineTransfer lines(view, transfer);
       transfer.isSend ? lines.send() : lines.receive();
     } else if (transfer.isSend) {
-      runTransfer<true>(view, transfer, tables);
+      runTransfer<true>(view, transfer, tables, pump);
     } else {
-      runTransfer<false>(view, transfer, tables);
+      runTransfer<false>(view, transfer, tables, pump);
     }
     return;
   }

@@ -69,11 +69,13 @@ step() {
   lane_pids[lane]=$!
 }
 
-# Lanes for steps whose time is no matter: three with all GPUs each, or (each) one a GPU.
+# Lanes for steps whose time is no matter: with all GPUs each as many as there are CPUs for, or (each) one a GPU.
 open_lanes() {
   finish_lanes
   lanes_of_gpus=$([ "${1:-}" != each ] || echo yes)
-  lanes=$([ -n "$lanes_of_gpus" ] && echo "$gpus" || echo 3)
+  local shared=$(($(nproc) / 10))
+  [ "$shared" -ge 3 ] || shared=3
+  lanes=$([ -n "$lanes_of_gpus" ] && echo "$gpus" || echo "$shared")
   [ "$lanes" -le "${TUTTI_CHECK_LANES:-8}" ] || lanes=$TUTTI_CHECK_LANES
   # One lane has its GPU all the same.
   [ -z "$lanes_of_gpus" ] || [ "$lanes" -gt 1 ] || export CUDA_VISIBLE_DEVICES=0

@@ -27,7 +27,10 @@ TEST(Spread, GrowsWithTheLinksSpeed) {
   EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 64}), (Counts{20, 10}));
 }
 
+// As many threads receive.
 TEST(Spread, LeavesHalfOfTheCpusAlone) {
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 16}), (Counts{16, 4}));
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 7}), (Counts{16, 1}));
   EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 2}), (Counts{10, 1}));
   EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 1}), (Counts{16, 1}));
 }

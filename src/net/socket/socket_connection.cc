@@ -64,7 +64,7 @@ SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer,
   if (threads != nullptr && streams_.size() > 1) threads_ = Threads::open(*this, *threads);
 }
 
-SocketConnection::~SocketConnection() { stop(); }
+SocketConnection::~SocketConnection() = default;
 
 // The kernel copies a message into pages of its own behind its head, and as slowly as copyMemory()
 // says where that puts memory that begins on a page 8 bytes ahead of itself: all-gather of 256 KiB

@@ -10,14 +10,16 @@
 // The caller (one thread at a time, net/net.h) moves all bytes itself, or gives long payloads'
 // streams to their threads (net/socket/stream_threads.h), which then go on between calls; it takes
 // back what these have not begun when it looks again, so that it moves bytes where it would only
-// wait, and where threads have no CPU all is as without them. Who may touch what:
-// - A Stream's half for one direction, with that direction of its pipe, is its thread's while that
-//   work is posted, else the caller's. With the first stream's receiving half goes what is staged.
-// - Sending: messages before Threads::givenCount_ are constant until all streams have passed them.
-//   Each stream tells how far it is by Sending::writtenCount; sentCount() is the least of these.
-// - Receiving: one payload is under way, of which each stream's part is posted once; the last
-// thread
-//   to rest counts Threads::partsUnderWay_ down to 0, and all is the caller's again.
+// wait. Who may touch what:
+// - A Stream's half for one direction, with that direction of its pipe, is its thread's while
+//   something was given there that is not through, else the caller's. With the first stream's
+//   receiving half goes what is staged.
+// - Sending: given are the messages before Sending::givenCount, which are constant until all
+// streams
+//   have passed them; through are those before writtenCount. sentCount() is the least of these.
+// - Receiving: one payload is under way, of which each stream's part is given once, and through
+// when
+//   Receiving::isTheirs is false; the last one counts Threads::partsUnderWay_ down to 0.
 // - The caller looks at these words when it calls; it waits for nothing but, in stop() and
 //   keepCopies(), the few system calls a thread may be in. Who sleeps watches the threads' Bell.
 #pragma once

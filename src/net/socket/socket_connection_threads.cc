@@ -1,6 +1,7 @@
 #include "net/socket/socket_connection_threads.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::net::socket {
 
@@ -17,12 +18,17 @@ SocketConnection::Threads::Threads(SocketConnection& connection, StreamThreads& 
     senders_.emplace_back(*this, i);
     receivers_.emplace_back(*this, i);
   }
+  for (Sending& work : senders_) senderOf(work.place).attach(work);
+  for (Receiving& work : receivers_) receiverOf(work.place).attach(work);
 }
 
-pollfd SocketConnection::Threads::awaited(size_t stream, short events) {
-  Pipe& pipe = connection_.streams_[stream].pipe;
-  if (events == POLLIN) pipe.settle();
-  return {.fd = pipe.fd(), .events = events, .revents = 0};
+SocketConnection::Threads::~Threads() {
+  for (Sending& work : senders_) senderOf(work.place).detach(work);
+  for (Receiving& work : receivers_) receiverOf(work.place).detach(work);
+}
+
+pollfd SocketConnection::Threads::awaited(size_t stream, short events) const {
+  return {.fd = connection_.streams_[stream].pipe.fd(), .events = events, .revents = 0};
 }
 
 // ---- sending ------------------------------------------------------------------------------------
@@ -30,24 +36,24 @@ pollfd SocketConnection::Threads::awaited(size_t stream, short events) {
 void SocketConnection::Threads::flush() {
   const uint64_t taken = connection_.takenCount_;
   const bool isMuch = connection_.unsentBytes() >= kGivenBytes;
-  const bool isNew = givenCount_.load(std::memory_order_relaxed) != taken;
-  givenCount_.store(taken, std::memory_order_release);
+  const bool isNew = std::exchange(flushedCount_, taken) != taken;
   bool mayTake = true;  // one at a time: the caller has other links to look at
   for (Sending& work : senders_) {
     StreamThread& thread = senderOf(work.place);
-    const bool wasTheirs = work.isPosted();
-    const bool isTaken =
-        wasTheirs && mayTake && thread.tryTake(work, StreamThread::From::kIdleThread);
-    const bool isTheirs = wasTheirs && !isTaken;
-    mayTake = mayTake && !isTaken;
+    bool isTheirs = work.isTheirs();
+    if (isTheirs && mayTake && !thread.isMoving() && thread.tryTake(work)) {
+      work.takeBack();
+      isTheirs = mayTake = false;
+    }
     if (!isTheirs) connection_.advance(work.place, 0, taken);  // it may have no part of a message
     if (isNew && (isTheirs || (isMuch && connection_.hasUnsent(work.place)))) {
+      work.givenCount.store(taken, std::memory_order_release);
       thread.post(work);
       continue;
     }
     if (isTheirs) continue;
     connection_.write(work.place);
-    work.writtenCount.store(connection_.streams_[work.place].message, std::memory_order_seq_cst);
+    work.writtenCount.store(connection_.streams_[work.place].message, std::memory_order_relaxed);
   }
   connection_.sentCount_ = leastWritten();
 }
@@ -60,11 +66,11 @@ uint64_t SocketConnection::Threads::leastWritten() const {
 }
 
 Progress SocketConnection::Threads::sendSome(Sending& work) {
-  const Progress progress =
-      connection_.writeOnce(work.place, givenCount_.load(std::memory_order_acquire));
+  const uint64_t given = work.givenCount.load(std::memory_order_acquire);
+  if (work.writtenCount.load(std::memory_order_relaxed) >= given) return Progress::kDone;
+  const Progress progress = connection_.writeOnce(work.place, given);
   const uint64_t written = connection_.streams_[work.place].message;
-  if (written != work.writtenCount.load(std::memory_order_relaxed))
-    work.writtenCount.store(written, std::memory_order_seq_cst);
+  work.writtenCount.store(written, std::memory_order_seq_cst);
   if (bell_.isAwaited() && (leastWritten() != knownCount_.load(std::memory_order_relaxed) ||
                             connection_.sendFault_.isThere()))
     bell_.ring();
@@ -72,7 +78,10 @@ Progress SocketConnection::Threads::sendSome(Sending& work) {
 }
 
 void SocketConnection::Threads::retractSending() {
-  for (Sending& work : senders_) senderOf(work.place).retract(work);
+  for (Sending& work : senders_) {
+    senderOf(work.place).retract(work);
+    work.takeBack();
+  }
 }
 
 // ---- receiving ----------------------------------------------------------------------------------
@@ -84,8 +93,13 @@ bool SocketConnection::Threads::begin(std::span<std::byte> payload) {
     return connection_.partOf(connection_.labelCount_ - 1, payload.size(), work.place).bytes() > 0;
   };
   payload_ = payload;
-  partsUnderWay_.store(static_cast<size_t>(std::ranges::count_if(receivers_, hasPart)),
-                       std::memory_order_relaxed);
+  size_t parts = 0;
+  for (Receiving& work : receivers_) {
+    const bool isTheirs = hasPart(work);
+    work.isTheirs.store(isTheirs, std::memory_order_relaxed);
+    parts += isTheirs ? 1 : 0;
+  }
+  partsUnderWay_.store(parts, std::memory_order_relaxed);
   for (Receiving& work : receivers_) {
     if (hasPart(work)) receiverOf(work.place).post(work);
   }
@@ -95,25 +109,29 @@ bool SocketConnection::Threads::begin(std::span<std::byte> payload) {
 // One at a time, too.
 void SocketConnection::Threads::takeOne() {
   for (Receiving& work : receivers_) {
-    if (!receiverOf(work.place).tryTake(work, StreamThread::From::kAnyThread)) continue;
+    if (!receiverOf(work.place).tryTake(work)) continue;
+    if (!work.isTheirs.exchange(false, std::memory_order_relaxed)) continue;  // it was through
     partsUnderWay_.fetch_sub(1, std::memory_order_seq_cst);
     return;
   }
 }
 
-Progress SocketConnection::Threads::receiveSome(size_t stream) {
-  const size_t& received = connection_.streams_[stream].received;
-  const size_t before = received;
-  connection_.readPart(stream, payload_);
+Progress SocketConnection::Threads::receiveSome(Receiving& work) {
+  if (!work.isTheirs.load(std::memory_order_acquire)) return Progress::kDone;
+  Stream& stream = connection_.streams_[work.place];
+  const size_t before = stream.received;
+  connection_.readPart(work.place, payload_);
   const size_t wanted =
-      connection_.partOf(connection_.labelCount_ - 1, payload_.size(), stream).bytes();
-  if (received == wanted || connection_.receiveFault_.isThere()) return Progress::kDone;
-  return received != before ? Progress::kAdvanced : Progress::kIdle;
-}
-
-void SocketConnection::Threads::endPart() {
+      connection_.partOf(connection_.labelCount_ - 1, payload_.size(), work.place).bytes();
+  if (stream.received != wanted && !connection_.receiveFault_.isThere()) {
+    if (stream.received != before) return Progress::kAdvanced;
+    stream.pipe.settle();  // or the descriptor would look readable
+    return Progress::kIdle;
+  }
+  work.isTheirs.store(false, std::memory_order_release);
   const bool isLast = partsUnderWay_.fetch_sub(1, std::memory_order_seq_cst) == 1;
   if (isLast || connection_.receiveFault_.isThere()) bell_.ring();
+  return Progress::kDone;
 }
 
 void SocketConnection::Threads::retractReceiving() {
@@ -125,7 +143,7 @@ void SocketConnection::Threads::retractReceiving() {
 int SocketConnection::Threads::await(const Readiness& readiness) {
   const uint64_t known = connection_.sentCount_;
   const bool toReceive = readiness.toReceive && connection_.isReceiving_ && !payload_.empty();
-  const bool toSend = readiness.toSend && (std::ranges::any_of(senders_, &StreamWork::isPosted) ||
+  const bool toSend = readiness.toSend && (std::ranges::any_of(senders_, &Sending::isTheirs) ||
                                            leastWritten() != known);
   if (!toReceive && !toSend) return -1;
   knownCount_.store(known, std::memory_order_relaxed);

@@ -81,7 +81,10 @@ Status SocketProvider::chooseWays() {
                           .speedMbit = speed,
                           .interfaceCount = interfaces_.size(),
                           .cpuCount = affinityCpus().size()});
-  if (spread_.threads > 1) threads_ = std::make_unique<StreamThreads>(spread_.threads);
+  if (spread_.threads > 1) {
+    threads_ = std::make_unique<StreamThreads>(
+        spread_.threads, spread_.hasOwnCpus ? StreamThreads::kAlert : Nanoseconds(0));
+  }
   log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}; {}{}", choice.reason,
             spread_.reason,
             options_.isEncrypted ? "encrypted (TUTTI_SECURE=encrypt)" : "not encrypted",

@@ -35,6 +35,14 @@ TEST(Spread, LeavesHalfOfTheCpusAlone) {
   EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 1}), (Counts{16, 1}));
 }
 
+TEST(Spread, KnowsWhetherTheThreadsHaveCpusOfTheirOwn) {
+  const auto hasOwnCpus = [](size_t cpus) {
+    return chooseSpread({.threads = 4, .socketsPerThread = 1, .cpuCount = cpus}).hasOwnCpus;
+  };
+  EXPECT_TRUE(hasOwnCpus(16));
+  EXPECT_FALSE(hasOwnCpus(15));
+}
+
 TEST(Spread, IsWhatTheSettingsSay) {
   EXPECT_EQ(of({.threads = 2, .socketsPerThread = 8}), (Counts{16, 2}));
   EXPECT_EQ(of({.threads = 1, .socketsPerThread = 1, .speedMbit = 100'000, .cpuCount = 64}),

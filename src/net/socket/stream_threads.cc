@@ -1,50 +1,39 @@
 #include "net/socket/stream_threads.h"
 
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/relax_cpu.h"
 #include "bootstrap/service_thread.h"
 
 namespace tutti::net::socket {
-namespace {
 
-// About as long as a message's parts take on the wire: shorter than waking a thread.
-constexpr Nanoseconds kAlert = std::chrono::microseconds(50);
-
-}  // namespace
-
-// While it lives the thread is at something without its lock; its end, also by an exception, tells
-// those that wait for that.
-class StreamThread::Aside {
+// Holds the lock of a thread, which takes it again and again.
+class StreamThread::Waiter {
  public:
-  Aside(StreamThread& thread, std::unique_lock<std::mutex>& lock) : thread_(thread), lock_(lock) {
-    lock_.unlock();
+  explicit Waiter(StreamThread& thread) : thread_(thread) {
+    thread.waiters_.fetch_add(1, std::memory_order_relaxed);
+    lock_ = std::unique_lock(thread.mutex_);
   }
-  ~Aside() {
-    lock_.lock();
-    thread_.moving_ = nullptr;
-    thread_.isPolling_ = false;
-    for (StreamWork* const work : thread_.polledWorks_) work->isPolled_ = false;
-    thread_.polledWorks_.clear();
-    thread_.retracted_.notify_all();
-  }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
+  ~Waiter() { thread_.waiters_.fetch_sub(1, std::memory_order_relaxed); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  std::unique_lock<std::mutex>& lock() { return lock_; }
 
  private:
   StreamThread& thread_;
-  std::unique_lock<std::mutex>& lock_;
+  std::unique_lock<std::mutex> lock_;
 };
 
-std::unique_ptr<StreamThread> StreamThread::open(Clock& clock) {
+std::unique_ptr<StreamThread> StreamThread::open(Nanoseconds alert, Clock& clock) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return nullptr;
-  std::unique_ptr<StreamThread> made(new StreamThread(std::move(event), clock));
+  std::unique_ptr<StreamThread> made(new StreamThread(std::move(event), alert, clock));
   Result<std::thread> thread =
       bootstrap::startThread("tutti-sock", [self = made.get()] { self->serve(); });
   if (!thread.ok()) return nullptr;
@@ -54,51 +43,44 @@ std::unique_ptr<StreamThread> StreamThread::open(Clock& clock) {
 
 StreamThread::~StreamThread() {
   if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    isStopping_ = true;
-    posts_.fetch_add(1, std::memory_order_relaxed);
-  }
+  isStopping_.store(true, std::memory_order_relaxed);
+  posts_.fetch_add(1, std::memory_order_relaxed);
   wake();
   thread_.join();
 }
 
+void StreamThread::attach(StreamWork& work) {
+  const Waiter waiter(*this);
+  works_.push_back(&work);
+}
+
+void StreamThread::detach(StreamWork& work) {
+  retract(work);
+  const Waiter waiter(*this);
+  std::erase(works_, &work);
+}
+
 void StreamThread::post(StreamWork& work) {
-  bool isAsleep = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!work.isPosted()) works_.push_back(&work);
-    work.isPosted_.store(true, std::memory_order_relaxed);
-    work.isFresh_.store(true, std::memory_order_relaxed);
-    posts_.fetch_add(1, std::memory_order_relaxed);
-    isAsleep = isPolling_;
-  }
-  if (isAsleep) wake();
-}
-
-bool StreamThread::tryTake(StreamWork& work, From from) {
-  if (!work.isFresh()) return false;
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || !work.isFresh() || work.isPolled_ || moving_ == &work) return false;
-  if (moving_ != nullptr && from == From::kIdleThread) return false;
-  forget(work);
-  return true;
-}
-
-void StreamThread::forget(StreamWork& work) {
-  std::ranges::replace(works_, &work, static_cast<StreamWork*>(nullptr));
-  work.isPosted_.store(false, std::memory_order_relaxed);
-  work.isFresh_.store(false, std::memory_order_relaxed);
+  using State = StreamWork::State;
+  State seen = work.state_.load(std::memory_order_relaxed);
+  State next = State::kFresh;
+  do {
+    const bool isMoved = seen == State::kMoving || seen == State::kMovingFresh;
+    next = isMoved ? State::kMovingFresh : State::kFresh;
+  } while (!work.state_.compare_exchange_weak(seen, next, std::memory_order_seq_cst));
+  posts_.fetch_add(1, std::memory_order_relaxed);
+  if (isPolling_.load(std::memory_order_seq_cst)) wake();
 }
 
 // A socket that is polled stays open until the poll ends, whoever closes it: the peer would not
 // learn of its end.
 void StreamThread::retract(StreamWork& work) {
-  std::unique_lock lock(mutex_);
-  if (!work.isPosted()) return;
-  forget(work);
-  if (work.isPolled_) wake();
-  retracted_.wait(lock, [&] { return moving_ != &work && !work.isPolled_; });
+  Waiter waiter(*this);  // the thread is in no move() now
+  work.state_.store(StreamWork::State::kResting, std::memory_order_seq_cst);
+  while (work.isPolled_) {
+    wake();
+    awake_.wait(waiter.lock());
+  }
 }
 
 void StreamThread::wake() {
@@ -108,70 +90,74 @@ void StreamThread::wake() {
 }
 
 void StreamThread::serve() {
-  std::unique_lock lock(mutex_);
-  for (Instant alertEnd = clock_.now(); !isStopping_;) {
-    if (moveEach(lock)) {
-      alertEnd = clock_.now() + kAlert;
-    } else if (clock_.now() < alertEnd) {
-      lookOut(lock, alertEnd);
-    } else {
+  for (Instant alertEnd = clock_.now(); !isStopping_.load(std::memory_order_relaxed);) {
+    while (waiters_.load(std::memory_order_relaxed) > 0) ::sched_yield();
+    const uint64_t seen = posts_.load(std::memory_order_relaxed);
+    std::unique_lock lock(mutex_);
+    const Looked looked = moveEach();
+    if (looked.hasMoved) {
+      alertEnd = clock_.now() + alert_;
+    } else if (clock_.now() >= alertEnd) {
       sleep(lock);
+    } else {
+      lock.unlock();
+      do {
+        relaxCpu();
+      } while (!looked.isAnyIdle && posts_.load(std::memory_order_relaxed) == seen &&
+               clock_.now() < alertEnd);
     }
   }
 }
 
-// True if something moved, or rests now.
-bool StreamThread::moveEach(std::unique_lock<std::mutex>& lock) {
-  bool moved = false;
-  std::erase(works_, nullptr);
-  for (size_t i = 0; i < works_.size(); ++i) {  // posts may add to them
-    StreamWork* const work = works_[i];
-    if (work == nullptr) continue;
-    work->isFresh_.store(false, std::memory_order_relaxed);
-    moving_ = work;
-    Progress progress = Progress::kDone;
-    {
-      const Aside aside(*this, lock);
-      progress = work->move();
-    }
-    moved |= progress != Progress::kIdle;
-    const bool isRetracted = works_[i] == nullptr;
-    if (isRetracted || progress != Progress::kDone || work->isFresh()) continue;
-    works_[i] = nullptr;
-    work->isPosted_.store(false, std::memory_order_release);
-    work->rested();
+StreamThread::Looked StreamThread::moveEach() {
+  Looked looked;
+  for (StreamWork* const work : works_) {
+    if (!work->change(StreamWork::State::kFresh, StreamWork::State::kMoving) &&
+        !work->change(StreamWork::State::kIdle, StreamWork::State::kMoving))
+      continue;
+    const Progress progress = moveOne(*work);
+    looked.hasMoved |= progress != Progress::kIdle;
+    looked.isAnyIdle |= progress == Progress::kIdle;
   }
-  return moved;
+  return looked;
 }
 
-// Until something is posted; with something posted for a moment only.
-void StreamThread::lookOut(std::unique_lock<std::mutex>& lock, Instant end) {
-  const uint64_t seen = posts_.load(std::memory_order_relaxed);
-  const bool isBusy = std::ranges::any_of(works_, isAny);
-  const Aside aside(*this, lock);
-  do {
-    relaxCpu();
-  } while (!isBusy && posts_.load(std::memory_order_relaxed) == seen && clock_.now() < end);
+Progress StreamThread::moveOne(StreamWork& work) {
+  using State = StreamWork::State;
+  isMoving_.store(true, std::memory_order_relaxed);
+  const Progress progress = work.move();
+  isMoving_.store(false, std::memory_order_relaxed);
+  if (!work.change(State::kMoving, progress == Progress::kDone ? State::kResting : State::kIdle))
+    work.state_.exchange(State::kFresh, std::memory_order_seq_cst);
+  return progress;
 }
 
 void StreamThread::sleep(std::unique_lock<std::mutex>& lock) {
+  polled_.reserve(works_.size() + 1);
   polled_.assign(1, {.fd = event_.get(), .events = POLLIN, .revents = 0});
-  std::ranges::copy_if(works_, std::back_inserter(polledWorks_), isAny);
-  for (StreamWork* const work : polledWorks_) {
-    polled_.push_back(work->awaited());
-    work->isPolled_ = true;
+  isPolling_.store(true, std::memory_order_seq_cst);
+  bool isAnyFresh = false;
+  for (StreamWork* const work : works_) {
+    isAnyFresh |= work->is(StreamWork::State::kFresh);
+    work->isPolled_ = work->is(StreamWork::State::kIdle);
+    if (work->isPolled_) polled_.push_back(work->awaited());
   }
-  isPolling_ = true;
-  const Aside aside(*this, lock);
-  ::poll(polled_.data(), polled_.size(), -1);
-  if (polled_[0].revents == 0) return;
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t ignored = ::read(event_.get(), &count, sizeof count);
+  lock.unlock();
+  ::poll(polled_.data(), polled_.size(), isAnyFresh ? 0 : -1);
+  if (polled_[0].revents != 0) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t ignored = ::read(event_.get(), &count, sizeof count);
+  }
+  lock.lock();
+  isPolling_.store(false, std::memory_order_relaxed);
+  for (StreamWork* const work : works_) work->isPolled_ = false;
+  awake_.notify_all();
 }
 
-StreamThreads::StreamThreads(size_t threadCount, Clock& clock) {
+StreamThreads::StreamThreads(size_t threadCount, Nanoseconds alert, Clock& clock) {
   for (size_t i = 0; i < threadCount; ++i) {
-    Pair pair{.sender = StreamThread::open(clock), .receiver = StreamThread::open(clock)};
+    Pair pair{.sender = StreamThread::open(alert, clock),
+              .receiver = StreamThread::open(alert, clock)};
     if (pair.sender == nullptr || pair.receiver == nullptr) return;
     pairs_.push_back(std::move(pair));
   }

@@ -1,13 +1,22 @@
 // Threads that move the bytes of several streams at once, each going on by itself: one thread moves
 // a few gigabytes a second, fast links take more (NCCL_SOCKET_NTHREADS).
 //
-// Nobody waits for them. A connection posts a stream, in one direction, with something to move;
-// from then on it is its thread's, which moves what was posted, asleep while the network takes or
-// brings nothing, and rests it when nothing is left: then it is the connection's again. Whose it is
-// says StreamWork::isPosted(). Set by post(); cleared by the thread, under its mutex and unless
-// post() came meanwhile, with release order, so whoever reads false (acquire) sees all that the
-// thread did. What a thread has not begun, since it has no CPU or is at another stream, the
-// connection may take back and move itself.
+// Nobody waits for them. A connection posts a stream, in one direction, with something to move; its
+// thread moves that, asleep while the network takes or brings nothing, and rests it when nothing is
+// left. What a thread has not begun, since it has no CPU or is at another stream, the connection
+// may take back and move itself. How far a stream is says the work itself, in words of its own.
+//
+// State is one word of the work, so that a post is a compare-exchange and no lock: with a mutex the
+// one who posts sleeps where it meets a thread that looks around, which takes longer than a
+// message.
+//
+//   kResting ──post──> kFresh ──thread──> kMoving ──thread──> kResting (done) or kIdle (network)
+//       ^──take back─────┘  ^──post── kIdle   └──post──> kMovingFresh ──thread──> kFresh
+//
+// Each change is a sequentially consistent exchange, also a post that changes nothing, so what was
+// done to the stream before one the next one's maker sees. Before a thread sleeps it says so
+// (isPolling_) and looks for fresh works once more; who posts looks at that word after the post:
+// one of the two finds out.
 #pragma once
 
 #include <poll.h>
@@ -27,72 +36,82 @@
 
 namespace tutti::net::socket {
 
-// One direction of one stream. The thread calls these, of a posted one only.
+// One direction of one stream.
 class StreamWork {
  public:
-  // A few system calls, none of which blocks. kAdvanced: look again; kIdle: nothing moves before
-  // awaited() is ready; kDone: nothing of what was posted is left.
+  // By the thread, of what was posted: a few system calls, none of which blocks. kAdvanced: look
+  // again; kIdle: nothing moves before awaited() is ready; kDone: nothing is left. The last thing
+  // it does to the stream is to say in its own words how far it is.
   virtual Progress move() = 0;
-  virtual pollfd awaited() = 0;
-  // isPosted() has become false. Under the thread's mutex: retract() waits for the end.
-  virtual void rested() {}
-
-  bool isPosted() const { return isPosted_.load(std::memory_order_acquire); }
-  // Posted, and no move() has begun since. A hint to anyone else than the thread under its mutex.
-  bool isFresh() const { return isFresh_.load(std::memory_order_relaxed); }
+  // By the thread, behind a move() that found nothing; the owner may post meanwhile.
+  virtual pollfd awaited() const = 0;
 
  protected:
   ~StreamWork() = default;
 
  private:
   friend class StreamThread;
-  std::atomic<bool> isPosted_{false};
-  // Written under the thread's mutex.
-  std::atomic<bool> isFresh_{false};
-  bool isPolled_ = false;  // the thread sleeps at its descriptor
+  enum class State : uint8_t { kResting, kFresh, kMoving, kMovingFresh, kIdle };
+  bool change(State from, State to) {
+    return state_.compare_exchange_strong(from, to, std::memory_order_seq_cst);
+  }
+  bool is(State state) const { return state_.load(std::memory_order_seq_cst) == state; }
+
+  std::atomic<State> state_{State::kResting};
+  bool isPolled_ = false;  // the thread sleeps at its descriptor; guarded by the thread's mutex
 };
 
-// Post, take and retract: any thread, one at a time for each work.
+// Post, take and retract: by a work's owner, one thread at a time.
 class StreamThread {
  public:
-  // "tutti-sock". Null where the system gives no thread, or no descriptor to wake it by.
-  static std::unique_ptr<StreamThread> open(Clock& clock);
-  // REQUIRES: nothing is posted.
+  // "tutti-sock", which looks for more as long as it is alert before it sleeps. Null where the
+  // system gives no thread, or no descriptor to wake it by.
+  static std::unique_ptr<StreamThread> open(Nanoseconds alert, Clock& clock);
+  // REQUIRES: nothing is attached.
   ~StreamThread();
 
+  // Before a work's first post; and before it goes.
+  void attach(StreamWork& work);
+  void detach(StreamWork& work);
+
   void post(StreamWork& work);
-  // True: the thread had not begun what was posted, and the work is its owner's again. Never waits.
-  enum class From : uint8_t { kAnyThread, kIdleThread };  // the latter: not where it moves another
-  bool tryTake(StreamWork& work, From from);
-  // The work is its owner's again, whatever is left of it, and the thread does not wait at its
-  // descriptor, which may be closed. Waits for one move() at most.
+  // True: the thread had not begun what was posted, and will not.
+  bool tryTake(StreamWork& work) {
+    using State = StreamWork::State;
+    return work.is(State::kFresh) && work.change(State::kFresh, State::kResting);
+  }
+  // Whether it is at a work just now; a hint.
+  bool isMoving() const { return isMoving_.load(std::memory_order_relaxed); }
+  // From its return on the thread does not touch the work, whatever is left of it, nor wait at its
+  // descriptor, which may be closed. Waits for a move() of each work at most.
   void retract(StreamWork& work);
 
  private:
-  class Aside;
-  StreamThread(UniqueFd event, Clock& clock) : clock_(clock), event_(std::move(event)) {}
+  class Waiter;
+  StreamThread(UniqueFd event, Nanoseconds alert, Clock& clock)
+      : clock_(clock), alert_(alert), event_(std::move(event)) {}
+  struct Looked {
+    bool hasMoved = false;
+    bool isAnyIdle = false;  // waits for the network
+  };
   void serve();
-  bool moveEach(std::unique_lock<std::mutex>& lock);
-  void lookOut(std::unique_lock<std::mutex>& lock, Instant end);
+  Looked moveEach();
+  Progress moveOne(StreamWork& work);
   void sleep(std::unique_lock<std::mutex>& lock);
-  static bool isAny(const StreamWork* work) { return work != nullptr; }
-  void forget(StreamWork& work);
   void wake();
 
   Clock& clock_;
+  const Nanoseconds alert_;
   const UniqueFd event_;  // readable: look at what was posted
-  std::mutex mutex_;      // guards all below
-  std::condition_variable retracted_;
-  std::vector<StreamWork*> works_;  // posted; null: rested or retracted a moment ago
-  // What the thread is at without the lock.
-  StreamWork* moving_ = nullptr;
-  bool isPolling_ = false;  // asleep at the works' descriptors
-  std::vector<StreamWork*> polledWorks_;
-  bool isStopping_ = false;
-  std::vector<pollfd> polled_;  // the thread's only
-  // Counts posts: what the thread looks at for a moment before it sleeps. A hint, so relaxed: it
-  // takes the lock before it believes it.
-  std::atomic<uint64_t> posts_{0};
+  std::mutex mutex_;  // guards the next two; the thread holds it but while it sleeps or looks out
+  std::vector<StreamWork*> works_;  // attached
+  std::condition_variable awake_;
+  std::atomic<uint32_t> waiters_{0};  // for the mutex: the thread lets them go first
+  std::atomic<bool> isStopping_{false};
+  std::atomic<bool> isMoving_{false};
+  std::atomic<bool> isPolling_{false};
+  std::atomic<uint64_t> posts_{0};  // counted: what an alert thread looks at; a hint
+  std::vector<pollfd> polled_;      // the thread's only
   std::thread thread_;
 };
 
@@ -100,7 +119,11 @@ class StreamThread {
 // more. They outlive the connections that use them. Any thread.
 class StreamThreads {
  public:
-  explicit StreamThreads(size_t threadCount, Clock& clock = steadyClock());
+  // About as long as a message's parts take on the wire: shorter than waking a thread.
+  static constexpr Nanoseconds kAlert = std::chrono::microseconds(50);
+
+  explicit StreamThreads(size_t threadCount, Nanoseconds alert = kAlert,
+                         Clock& clock = steadyClock());
 
   // Of either direction; 0: none.
   size_t count() const { return pairs_.size(); }

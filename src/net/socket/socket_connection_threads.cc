@@ -110,7 +110,7 @@ bool SocketConnection::Threads::begin(std::span<std::byte> payload) {
 void SocketConnection::Threads::takeOne() {
   for (Receiving& work : receivers_) {
     if (!receiverOf(work.place).tryTake(work)) continue;
-    if (!work.isTheirs.exchange(false, std::memory_order_relaxed)) continue;  // it was through
+    work.isTheirs.store(false, std::memory_order_relaxed);
     partsUnderWay_.fetch_sub(1, std::memory_order_seq_cst);
     return;
   }

@@ -73,8 +73,9 @@ constexpr SettingInfo kTable[] = {
      "Network interfaces to use, by prefix: eth,ib. = in front: exact names; ^ in front: all but "
      "these."},
     {"NCCL_SOCKET_NTHREADS", kInteger, "", "-1", "-1..16",
-     "Threads that move the bytes of a link between hosts over sockets, the rank's own among them; "
-     "-1: by the interfaces' speed."},
+     "Threads that send the bytes of links between hosts over sockets, and as many that receive, "
+     "for "
+     "all links of a process; 1: ranks' own threads do; -1: by the interfaces' speed."},
     {"NCCL_NSOCKS_PERTHREAD", kInteger, "", "-1", "-1..16",
      "Sockets of a link between hosts for each of NCCL_SOCKET_NTHREADS, 64 in all at most; -1: by "
      "the interfaces' speed. Of ranks that differ the larger number holds."},

@@ -52,6 +52,10 @@ class Connection {
   // All payloads are the caller's again: copies of what is not handed over go out in their place.
   // With Caps::takesAnyMemory.
   virtual void keepCopies() {}
+  // From its return on no payload's memory is read or written, whatever is under way. Afterwards
+  // nothing more is received, nor sent if something was being sent. For connections that go on
+  // between calls.
+  virtual void stop() {}
 
   // From here on payloads may lie in this memory, too, which stays until the connection has gone;
   // what is received there is to be seen by the GPU once receivePayload() is through. Before the

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 #include <set>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "bootstrap/socket.h"
+#include "net/socket/socket_connection_threads.h"
 #include "net/socket/spread.h"
 #include "net/socket/way.h"
 
@@ -39,8 +39,6 @@ constexpr size_t kLeastPartBytes = 32_KiB;
 // every so many messages. Two bare processes that exchange 16 bytes took 0.85
 // to 0.93 of the time so (docs/results/notes.md, 2026-11-23).
 constexpr uint64_t kLabelsPerHold = 64;
-// From so many bytes on that are to be moved, helpers are worth waking.
-constexpr size_t kHelpedBytes = 128_KiB;
 
 iovec pieceOf(std::span<std::byte> bytes) {
   return {.iov_base = bytes.data(), .iov_len = bytes.size()};
@@ -54,17 +52,19 @@ uint32_t SocketConnection::Head::sum() const {
   return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Head, ownSum)));
 }
 
-SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers,
-                                   bool isChecked)
+SocketConnection::SocketConnection(std::vector<Pipe> pipes, std::string peer,
+                                   StreamThreads* threads, bool isChecked)
     : peer_(std::move(peer)),
-      helpers_(pipes.size() > 1 ? helpers : nullptr),
       isChecked_(isChecked),
       shortHeadBytes_(isChecked ? offsetof(Head, rest) : sizeof(Label)),
       stage_(kStageBytes),
       ahead_(kStageBytes) {
   streams_.reserve(pipes.size());
   for (Pipe& pipe : pipes) streams_.push_back({.pipe = std::move(pipe)});
+  if (threads != nullptr && streams_.size() > 1) threads_ = Threads::open(*this, *threads);
 }
+
+SocketConnection::~SocketConnection() = default;
 
 // The kernel copies a message into pages of its own behind its head, and as slowly as copyMemory()
 // says where that puts memory that begins on a page 8 bytes ahead of itself: all-gather of 256 KiB
@@ -89,20 +89,6 @@ SocketConnection::Part SocketConnection::partOf(uint64_t message, size_t payload
                                : std::min(place * share, payloadBytes)};
 }
 
-// Calls work for each stream, helpers taking their share where there is much to move.
-template <typename Work>
-Status SocketConnection::onStreams(size_t wantedBytes, Status Stream::*fault, const Work& work) {
-  if (helpers_ != nullptr && wantedBytes >= kHelpedBytes) {
-    helpers_->run(streams_.size(), std::cref(work));
-  } else {
-    for (size_t i = 0; i < streams_.size(); ++i) work(i);
-  }
-  for (Stream& stream : streams_) {
-    if (!(stream.*fault).ok()) return (stream.*fault).clone();
-  }
-  return {};
-}
-
 // ---- sending ------------------------------------------------------------------------------------
 
 Progress SocketConnection::send(const Label& label, std::span<const std::byte> payload) {
@@ -119,12 +105,21 @@ Progress SocketConnection::send(const Label& label, std::span<const std::byte> p
 
 Result<Progress> SocketConnection::flush() {
   if (sentCount_ == takenCount_) return Progress::kDone;
-  size_t unsent = 0;
-  for (uint64_t m = sentCount_; m != takenCount_; ++m)
-    unsent += outgoing_[m % kMaxOutgoing].payload.size();
-  TUTTI_TRY(onStreams(unsent, &Stream::sendFault, [this](size_t stream) { write(stream); }));
-  sentCount_ = std::ranges::min_element(streams_, {}, &Stream::message)->message;
+  if (threads_ != nullptr) {
+    threads_->flush();
+  } else {
+    for (size_t i = 0; i < streams_.size(); ++i) write(i);
+    sentCount_ = std::ranges::min_element(streams_, {}, &Stream::message)->message;
+  }
+  TUTTI_TRY(sendFault_.status());
   return sentCount_ == takenCount_ ? Progress::kDone : Progress::kIdle;
+}
+
+size_t SocketConnection::unsentBytes() const {
+  size_t bytes = 0;
+  for (uint64_t m = sentCount_; m != takenCount_; ++m)
+    bytes += outgoing_[m % kMaxOutgoing].payload.size();
+  return bytes;
 }
 
 size_t SocketConnection::bytesOver(uint64_t message, size_t stream) const {
@@ -133,50 +128,58 @@ size_t SocketConnection::bytesOver(uint64_t message, size_t stream) const {
 }
 
 void SocketConnection::write(size_t place) {
-  Stream& stream = streams_[place];
-  for (advance(place, 0); hasUnsent(place);) {
-    std::array<iovec, 2 * kMaxOutgoing + 1> pieces;
-    size_t count = 0;
-    size_t skip = stream.written;
-    const auto add = [&](const void* data, size_t bytes) {
-      const size_t skipped = std::min(skip, bytes);
-      skip -= skipped;
-      if (bytes == skipped) return;
-      auto* at = static_cast<std::byte*>(const_cast<void*>(data)) + skipped;
-      pieces[count++] = {.iov_base = at, .iov_len = bytes - skipped};
-    };
-    for (uint64_t m = stream.message; m != takenCount_; ++m) {
-      const Outgoing& message = outgoing_[m % kMaxOutgoing];
-      const Part part = partOf(m, message.payload.size(), place);
-      if (place == 0) {
-        const size_t bytes = headBytes(m, message.payload.size());
-        const size_t own = std::min(bytes, sizeof(Head));
-        add(&message.head, own);
-        add(kFiller.data(), bytes - own);
-      }
-      add(message.payload.data() + part.begin, part.bytes());
-    }
-    const bootstrap::IoResult written = stream.pipe.write(std::span(pieces).first(count));
-    if (written.state == IoState::kClosed) stream.sendFault = ended(written.errnoValue);
-    if (written.state != IoState::kMoved) return;
-    advance(place, written.count);
+  while (writeOnce(place, takenCount_) == Progress::kAdvanced) {
   }
 }
 
-void SocketConnection::advance(size_t place, size_t written) {
+// Of the messages before `end`, by one system call.
+Progress SocketConnection::writeOnce(size_t place, uint64_t end) {
+  Stream& stream = streams_[place];
+  advance(place, 0, end);
+  if (stream.message == end) return Progress::kDone;
+  std::array<iovec, 2 * kMaxOutgoing + 1> pieces;
+  size_t count = 0;
+  size_t skip = stream.written;
+  const auto add = [&](const void* data, size_t bytes) {
+    const size_t skipped = std::min(skip, bytes);
+    skip -= skipped;
+    if (bytes == skipped) return;
+    auto* at = static_cast<std::byte*>(const_cast<void*>(data)) + skipped;
+    pieces[count++] = {.iov_base = at, .iov_len = bytes - skipped};
+  };
+  for (uint64_t m = stream.message; m != end; ++m) {
+    const Outgoing& message = outgoing_[m % kMaxOutgoing];
+    const Part part = partOf(m, message.payload.size(), place);
+    if (place == 0) {
+      const size_t bytes = headBytes(m, message.payload.size());
+      const size_t own = std::min(bytes, sizeof(Head));
+      add(&message.head, own);
+      add(kFiller.data(), bytes - own);
+    }
+    add(message.payload.data() + part.begin, part.bytes());
+  }
+  const bootstrap::IoResult written = stream.pipe.write(std::span(pieces).first(count));
+  if (written.state == IoState::kClosed) {
+    sendFault_.set(ended(written.errnoValue));
+    return Progress::kDone;
+  }
+  if (written.state != IoState::kMoved) return Progress::kIdle;
+  advance(place, written.count, end);
+  return stream.message == end ? Progress::kDone : Progress::kAdvanced;
+}
+
+void SocketConnection::advance(size_t place, size_t written, uint64_t end) {
   Stream& stream = streams_[place];
   stream.written += written;
-  while (hasUnsent(place) && stream.written >= bytesOver(stream.message, place)) {
+  while (stream.message != end && stream.written >= bytesOver(stream.message, place)) {
     stream.written -= bytesOver(stream.message, place);
     ++stream.message;
   }
 }
 
 void SocketConnection::keepCopies() {
-  size_t bytes = 0;
-  for (uint64_t m = sentCount_; m != takenCount_; ++m)
-    bytes += outgoing_[m % kMaxOutgoing].payload.size();
-  std::vector<std::byte> copies(bytes);
+  if (threads_ != nullptr) threads_->retractSending();
+  std::vector<std::byte> copies(unsentBytes());
   size_t at = 0;
   for (uint64_t m = sentCount_; m != takenCount_; ++m) {
     std::span<const std::byte>& payload = outgoing_[m % kMaxOutgoing].payload;
@@ -186,6 +189,12 @@ void SocketConnection::keepCopies() {
     at += copy.size();
   }
   copies_ = std::move(copies);
+}
+
+void SocketConnection::stop() {
+  if (threads_ == nullptr) return;
+  threads_->retractSending();
+  threads_->retractReceiving();
 }
 
 // Of all streams' interfaces, each once.
@@ -238,26 +247,31 @@ Result<Progress> SocketConnection::receiveLabel(Label& label) {
 }
 
 Result<Progress> SocketConnection::receivePayload(std::span<std::byte> payload) {
-  if (!isReceiving_) {
-    for (Stream& stream : streams_) stream.received = 0;
-    isReceiving_ = true;
-    payloadBytes_ = payload.size();
-    ahead_ = payload.size() >= kLongBytes ? sizeof(Head) : kStageBytes;
+  if (!isReceiving_ && beginPayload(payload)) return Progress::kIdle;
+  if (threads_ != nullptr) threads_->takeOne();
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (threads_ == nullptr || !threads_->isReceiving(i)) readPart(i, payload);
   }
-  const auto received = [this] {
-    size_t sum = 0;
-    for (const Stream& stream : streams_) sum += stream.received;
-    return sum;
-  };
-  TUTTI_TRY(onStreams(payload.size() - received(), &Stream::receiveFault,
-                      [this, payload](size_t stream) { readPart(stream, payload); }));
-  if (received() != payload.size()) return Progress::kIdle;
+  TUTTI_TRY(receiveFault_.status());
+  if (threads_ != nullptr && threads_->partsUnderWay() > 0) return Progress::kIdle;
+  size_t received = 0;
+  for (const Stream& stream : streams_) received += stream.received;
+  if (received != payload.size()) return Progress::kIdle;
   if (isChecked_) {
     if (const uint32_t sum = crc32c(payload); sum != payloadSum_)
       return changed(fmt::format("a message of {} bytes", payload.size()), payloadSum_, sum);
   }
   isReceiving_ = false;
   return Progress::kDone;
+}
+
+// True: it was given to threads, who should have a moment before the caller looks for what to take.
+bool SocketConnection::beginPayload(std::span<std::byte> payload) {
+  for (Stream& stream : streams_) stream.received = 0;
+  isReceiving_ = true;
+  payloadBytes_ = payload.size();
+  ahead_ = payload.size() >= kLongBytes ? sizeof(Head) : kStageBytes;
+  return threads_ != nullptr && threads_->begin(payload);
 }
 
 // Reads what is there of the present payload's part.
@@ -269,7 +283,7 @@ void SocketConnection::readPart(size_t place, std::span<std::byte> payload) {
   while (stream.received != into.size()) {
     const std::array piece = {pieceOf(into.subspan(stream.received))};
     const bootstrap::IoResult read = stream.pipe.read(piece);
-    if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
+    if (read.state == IoState::kClosed) receiveFault_.set(ended(read.errnoValue));
     if (read.state != IoState::kMoved) return;
     stream.received += read.count;
   }
@@ -294,7 +308,7 @@ Progress SocketConnection::readBehind(std::span<std::byte> rest) {
   begin_ = end_ = 0;
   const std::array pieces = {pieceOf(rest), pieceOf(std::span(stage_).first(sizeof(Head)))};
   const bootstrap::IoResult read = stream.pipe.read(pieces);
-  if (read.state == IoState::kClosed) stream.receiveFault = ended(read.errnoValue);
+  if (read.state == IoState::kClosed) receiveFault_.set(ended(read.errnoValue));
   if (read.state != IoState::kMoved) return Progress::kIdle;
   const size_t own = std::min(read.count, rest.size());
   stream.received += own;
@@ -307,7 +321,7 @@ Result<Progress> SocketConnection::stage(size_t bytes) {
   if (staged() >= bytes) return Progress::kDone;
   if (std::exchange(isEmptied_, false)) return Progress::kIdle;
   fill(std::max(ahead_, bytes) - staged());
-  if (!streams_[0].receiveFault.ok()) return streams_[0].receiveFault.clone();
+  TUTTI_TRY(receiveFault_.status());
   if (staged() >= bytes) return Progress::kDone;
   isEmptied_ = false;
   return Progress::kIdle;
@@ -321,7 +335,7 @@ Progress SocketConnection::fill(size_t most) {
   const size_t wanted = std::min(most, room.size());
   const std::array piece = {pieceOf(room.first(wanted))};
   const bootstrap::IoResult read = streams_[0].pipe.read(piece);
-  if (read.state == IoState::kClosed) streams_[0].receiveFault = ended(read.errnoValue);
+  if (read.state == IoState::kClosed) receiveFault_.set(ended(read.errnoValue));
   if (read.state != IoState::kMoved) return Progress::kIdle;
   end_ += read.count;
   isEmptied_ = read.count < wanted;
@@ -329,32 +343,41 @@ Progress SocketConnection::fill(size_t most) {
 }
 
 std::vector<SocketConnection::Watched> SocketConnection::toWatch(const Readiness& readiness) {
-  for (Stream& stream : streams_) stream.pipe.settle();
   std::vector<Watched> watched;
+  if (threads_ != nullptr) {
+    const int bell = threads_->await(readiness);
+    if (bell >= 0) watched.push_back({.fd = bell, .toSend = false});
+  }
   for (size_t i = 0; i < streams_.size(); ++i) {
-    const bool isAwaited =
-        isReceiving_ ? streams_[i].received != partOf(labelCount_ - 1, payloadBytes_, i).bytes()
-                     : i == 0;
-    const bool toReceive = readiness.toReceive && isAwaited;
+    Stream& stream = streams_[i];
+    const bool receives = threads_ == nullptr || !threads_->isReceiving(i);
+    const bool sends = threads_ == nullptr || !threads_->isSending(i);
+    if (receives) stream.pipe.settle();
+    const bool toReceive = readiness.toReceive && receives && isAwaited(i);
     // What lies in the pipe already makes no descriptor readable; room to send there is nearly
     // always, and says so at once.
     const bool toSend =
-        (readiness.toSend && hasUnsent(i)) || (toReceive && streams_[i].pipe.hasMore());
-    if (toSend || toReceive) watched.push_back({.fd = streams_[i].pipe.fd(), .toSend = toSend});
+        (readiness.toSend && sends && hasUnsent(i)) || (toReceive && stream.pipe.hasMore());
+    if (toSend || toReceive) watched.push_back({.fd = stream.pipe.fd(), .toSend = toSend});
   }
   return watched;
 }
 
+// Whether something is to be received there next.
+bool SocketConnection::isAwaited(size_t stream) const {
+  if (!isReceiving_) return stream == 0;
+  return streams_[stream].received != partOf(labelCount_ - 1, payloadBytes_, stream).bytes();
+}
+
 // Found again at each later look: nothing behind it is to be believed.
 Status SocketConnection::changed(std::string_view what, uint32_t wanted, uint32_t got) {
-  Status& fault = streams_[0].receiveFault;
-  if (fault.ok()) {
-    fault = remoteError(
-        "{} from {} was changed on its way: its checksum is {:08x}, sent was {:08x} "
-        "(TUTTI_NET_CHECKSUM)",
-        what, peer_, got, wanted);
+  if (!receiveFault_.isThere()) {
+    receiveFault_.set(
+        remoteError("{} from {} was changed on its way: its checksum is {:08x}, sent was {:08x} "
+                    "(TUTTI_NET_CHECKSUM)",
+                    what, peer_, got, wanted));
   }
-  return fault.clone();
+  return receiveFault_.status();
 }
 
 // Not logged: whoever waits for the peer says what it means for the call.

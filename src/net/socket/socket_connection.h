@@ -6,11 +6,26 @@
 // that of every second one of some length a little: both are for the receiver's acknowledgements
 // (net/socket/intake.h).
 // TCP's own flow control stands for credits: who does not read makes the sender wait.
+//
+// The caller (one thread at a time, net/net.h) moves all bytes itself, or gives long payloads'
+// streams to their threads (net/socket/stream_threads.h), which then go on between calls; it takes
+// back what these have not begun when it looks again, so that it moves bytes where it would only
+// wait. Who may touch what:
+// - A Stream's half for one direction, with that direction of its pipe, is its thread's while
+//   something was given there that is not through, else the caller's. With the first stream's
+//   receiving half goes what is staged.
+// - Sending: given are the messages before Sending::givenCount, which are constant until all have
+//   passed them; through are those before writtenCount. sentCount() is the least of these.
+// - Receiving: one payload is under way, of which each stream's part is given once; it is through
+//   when Receiving::isTheirs is false, and the last one counts Threads::partsUnderWay_ down to 0.
+// - The caller looks at these words when it calls; it waits for nothing but, in stop() and
+//   keepCopies(), the few system calls a thread may be in. Who sleeps watches the threads' Bell.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,8 +34,9 @@
 #include "base/cache_lines.h"
 #include "base/status.h"
 #include "net/net.h"
-#include "net/socket/helpers.h"
+#include "net/socket/first_fault.h"
 #include "net/socket/pipe.h"
+#include "net/socket/stream_threads.h"
 
 namespace tutti::net::socket {
 
@@ -29,16 +45,18 @@ inline constexpr size_t kMaxStreams = 64;
 class SocketConnection final : public Connection {
  public:
   // All are connected, authenticated and non-blocking, in the same order on both sides; `peer` says
-  // who is there, for messages. Helpers move the bytes of several streams at once; null: the caller
-  // moves all. They outlive the connection. `isChecked`, the same on both sides: bytes that changed
-  // on their way are an error.
-  SocketConnection(std::vector<Pipe> pipes, std::string peer, Helpers* helpers = nullptr,
+  // who is there, for messages. Threads move long payloads over several streams; null, or none of
+  // them, or no descriptor to be had: the caller moves all. They outlive the connection.
+  // `isChecked`, the same on both sides: bytes that changed on their way are an error.
+  SocketConnection(std::vector<Pipe> pipes, std::string peer, StreamThreads* threads = nullptr,
                    bool isChecked = false);
+  ~SocketConnection() override;
 
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
   uint64_t sentCount() const override { return sentCount_; }
   void keepCopies() override;
+  void stop() override;
   std::optional<Way> way() const override;
   Result<Progress> receiveLabel(Label& label) override;
   Result<Progress> receivePayload(std::span<std::byte> payload) override;
@@ -65,15 +83,15 @@ class SocketConnection final : public Connection {
     Head head;
     std::span<const std::byte> payload;
   };
-  // Touched by one thread at a time, which may be a helper's during flush() and receivePayload().
   struct Stream {
     Pipe pipe;
+    // Sending.
     uint64_t message = 0;  // the first of which not all has been written here
     size_t written = 0;    // bytes of it that have
-    size_t received = 0;   // bytes of the present payload's part
-    Status sendFault{};
-    Status receiveFault{};
+    // Receiving.
+    size_t received = 0;  // bytes of the present payload's part
   };
+  class Threads;
   struct Part {
     size_t begin = 0;
     size_t end = 0;
@@ -84,25 +102,28 @@ class SocketConnection final : public Connection {
   size_t headBytes(uint64_t message, size_t payloadBytes) const;
   size_t bytesOver(uint64_t message, size_t stream) const;
   bool hasUnsent(size_t stream) const { return streams_[stream].message != takenCount_; }
-  template <typename Work>
-  Status onStreams(size_t wantedBytes, Status Stream::*fault, const Work& work);
+  size_t unsentBytes() const;
   void write(size_t stream);
-  void advance(size_t stream, size_t written);
+  Progress writeOnce(size_t stream, uint64_t end);
+  void advance(size_t stream, size_t written, uint64_t end);
+  bool beginPayload(std::span<std::byte> payload);
   void readPart(size_t stream, std::span<std::byte> payload);
   void readFirst(std::span<std::byte> part, bool isLong);
   Progress readBehind(std::span<std::byte> rest);
   Result<Progress> stage(size_t bytes);
   Progress fill(size_t most);
   size_t staged() const { return end_ - begin_; }
+  bool isAwaited(size_t stream) const;
   Status ended(int errnoValue) const;
   Status changed(std::string_view what, uint32_t wanted, uint32_t got);
 
   static constexpr size_t kMaxOutgoing = 32;  // messages under way; a power of two
   const std::string peer_;
-  Helpers* const helpers_;
   const bool isChecked_;
   const size_t shortHeadBytes_;  // that are sent of a head before a short payload
   std::vector<Stream> streams_;
+  FirstFault sendFault_;
+  FirstFault receiveFault_;
 
   std::array<Outgoing, kMaxOutgoing> outgoing_;  // message m at m % kMaxOutgoing
   uint64_t takenCount_ = 0;
@@ -121,6 +142,8 @@ class SocketConnection final : public Connection {
   uint32_t payloadSum_ = 0;   // that it should have
   bool isReceiving_ = false;  // a payload, of so many bytes
   size_t payloadBytes_ = 0;
+
+  std::unique_ptr<Threads> threads_;  // null: the caller moves all
 };
 
 }  // namespace tutti::net::socket

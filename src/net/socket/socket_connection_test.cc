@@ -30,7 +30,7 @@ struct Ends {
   std::unique_ptr<SocketConnection> left, right;
   std::vector<int> leftFds, rightFds;
 };
-Ends connect(size_t streams, Helpers* helpers = nullptr, bool isChecked = false) {
+Ends connect(size_t streams, StreamThreads* threads = nullptr, bool isChecked = false) {
   std::vector<Pipe> left, right;
   Ends made;
   for (size_t i = 0; i < streams; ++i) {
@@ -43,9 +43,9 @@ Ends connect(size_t streams, Helpers* helpers = nullptr, bool isChecked = false)
     left.emplace_back(nonBlocking(ends[0]));
     right.emplace_back(nonBlocking(ends[1]));
   }
-  made.left = std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", helpers,
+  made.left = std::make_unique<SocketConnection>(std::move(left), "rank 1 at nowhere:1", threads,
                                                  isChecked);
-  made.right = std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", helpers,
+  made.right = std::make_unique<SocketConnection>(std::move(right), "rank 0 at nowhere:0", threads,
                                                   isChecked);
   return made;
 }
@@ -96,6 +96,8 @@ void expectAllWhole(Ends& ends, const std::vector<std::vector<std::byte>>& messa
     hasLabel = false;
     ++got;
   }
+  while (ends.left->flush().value() == Progress::kIdle) {  // a thread may not have said so yet
+  }
   EXPECT_EQ(ends.left->sentCount(), messages.size());
   EXPECT_EQ(ends.right->receiveLabel(label).value(), Progress::kIdle);
 }
@@ -119,17 +121,17 @@ TEST_F(SocketConnections, BringThemOverSeveralStreamsToo) {
   }
 }
 
-TEST_F(SocketConnections, AreHelpedWithSeveralStreams) {
-  Helpers helpers(2);
-  Ends ends = connect(4, &helpers);
+TEST_F(SocketConnections, AreMovedByThreadsWithSeveralStreams) {
+  StreamThreads threads(2);
+  Ends ends = connect(4, &threads);
   expectAllWhole(ends, messagesOf({262'144, 8, 1 << 20, 100'000}, 60));
 }
 
 TEST_F(SocketConnections, BringThemWithChecksumsToo) {
-  Helpers helpers(2);
+  StreamThreads threads(2);
   for (const size_t streams : {1, 3}) {
     SCOPED_TRACE(streams);
-    Ends ends = connect(streams, &helpers, true);
+    Ends ends = connect(streams, &threads, true);
     expectAllWhole(ends, messagesOf({0, 1, 8, 16_KiB - 16, 16_KiB, 100'003, 262'144, 3}, 60));
   }
 }

@@ -81,7 +81,10 @@ Status SocketProvider::chooseWays() {
                           .speedMbit = speed,
                           .interfaceCount = interfaces_.size(),
                           .cpuCount = affinityCpus().size()});
-  if (spread_.threads > 1) helpers_ = std::make_unique<Helpers>(spread_.threads - 1);
+  if (spread_.threads > 1) {
+    threads_ = std::make_unique<StreamThreads>(
+        spread_.threads, spread_.hasOwnCpus ? StreamThreads::kAlert : Nanoseconds(0));
+  }
   log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}; {}; {}{}", choice.reason,
             spread_.reason,
             options_.isEncrypted ? "encrypted (TUTTI_SECURE=encrypt)" : "not encrypted",
@@ -196,7 +199,7 @@ void SocketProvider::deliver(bootstrap::Accepted accepted) {
   for (std::optional<Pipe>& each : whole.pipes) pipes.push_back(*std::move(each));
   whole.worker->arrived(std::make_unique<SocketConnection>(
       std::move(pipes), fmt::format("rank {} at {}", index(who.rank), accepted.from.text()),
-      helpers_.get(), options_.isChecked));
+      threads_.get(), options_.isChecked));
 }
 
 // Under mutex_. False: no such connection is wanted.
@@ -282,7 +285,7 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
   std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(
       std::move(pipes),
       fmt::format("rank {} at {}", index(caller.peer), addresses[first % addresses.size()].text()),
-      helpers_.get(), options_.isChecked);
+      threads_.get(), options_.isChecked);
   return connection;
 }
 

@@ -18,9 +18,9 @@
 #include "bootstrap/socket_address.h"
 #include "net/net.h"
 #include "net/registry.h"
-#include "net/socket/helpers.h"
 #include "net/socket/pipe.h"
 #include "net/socket/spread.h"
+#include "net/socket/stream_threads.h"
 
 namespace tutti::net::socket {
 
@@ -67,7 +67,8 @@ class SocketProvider final : public Provider {
   // Chosen once, at the first use, and not changed after: read without the lock behind it.
   std::vector<bootstrap::Interface> interfaces_;
   Spread spread_;
-  std::unique_ptr<Helpers> helpers_;  // null: none; used by connections, whose owners go first
+  // Null: none. Used by connections, whose owners go first.
+  std::unique_ptr<StreamThreads> threads_;
 
   std::array<std::byte, 16> secret_{};
   std::unique_ptr<bootstrap::Poller> poller_;  // before the acceptors, which use it

@@ -23,7 +23,8 @@ constexpr size_t kMbitPerThread = 40'000;
 }  // namespace
 
 Spread chooseSpread(const SpreadRules& rules) {
-  const size_t cpus = std::max(rules.cpuCount / 2, size_t{1});  // a rank has other things to do
+  // As many send as receive, on half of the CPUs: a rank has other things to do.
+  const size_t cpus = std::max(rules.cpuCount / 4, size_t{1});
   const size_t threads =
       rules.threads > 0 ? static_cast<size_t>(rules.threads)
                         : std::clamp(divideUp(rules.speedMbit, kMbitPerThread), size_t{1}, cpus);
@@ -36,6 +37,7 @@ Spread chooseSpread(const SpreadRules& rules) {
       std::min(roundUp(threads * perThread, interfaces), kMaxStreams / interfaces * interfaces);
   Spread spread{.sockets = sockets,
                 .threads = std::min(threads, sockets),
+                .hasOwnCpus = 4 * threads <= rules.cpuCount,
                 .mbitPerSocket = divideUp(rules.speedMbit, sockets),
                 .reason = {}};
   spread.reason =

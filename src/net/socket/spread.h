@@ -16,7 +16,8 @@ struct SpreadRules {
 };
 struct Spread {
   size_t sockets = 1;        // of a link
-  size_t threads = 1;        // that move their bytes, the caller's among them
+  size_t threads = 1;        // that send, and as many that receive; 1: the caller moves all
+  bool hasOwnCpus = false;   // these threads may keep a CPU each for a moment
   size_t mbitPerSocket = 0;  // 0: unknown
   std::string reason;        // "4 sockets, 1 thread: 25000 Mbit/s"
 };

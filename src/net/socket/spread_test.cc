@@ -27,9 +27,20 @@ TEST(Spread, GrowsWithTheLinksSpeed) {
   EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 64}), (Counts{20, 10}));
 }
 
+// As many threads receive.
 TEST(Spread, LeavesHalfOfTheCpusAlone) {
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 16}), (Counts{16, 4}));
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 7}), (Counts{16, 1}));
   EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 2}), (Counts{10, 1}));
   EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 1}), (Counts{16, 1}));
+}
+
+TEST(Spread, KnowsWhetherTheThreadsHaveCpusOfTheirOwn) {
+  const auto hasOwnCpus = [](size_t cpus) {
+    return chooseSpread({.threads = 4, .socketsPerThread = 1, .cpuCount = cpus}).hasOwnCpus;
+  };
+  EXPECT_TRUE(hasOwnCpus(16));
+  EXPECT_FALSE(hasOwnCpus(15));
 }
 
 TEST(Spread, IsWhatTheSettingsSay) {

@@ -193,6 +193,7 @@ Result<Progress> Pump::receiveNotice(const Label& label) {
 
 void Pump::end(wire::LinkFault fault, Parting parting) {
   hasEnded_ = true;
+  connection_->stop();  // nobody will ask it what became of the payloads
   peerParting_ = std::move(parting);
   if (options_.onEnd) options_.onEnd(peerParting_);
   uint32_t none = 0;
@@ -377,7 +378,10 @@ void ReceivePump::decideGoal() {
 
 // Nobody reads the ring any more, so a payload that is on its way to the program's memory may stay
 // in the connection.
-void ReceivePump::letGo() { hasLetGo_ = true; }
+void ReceivePump::letGo() {
+  hasLetGo_ = true;
+  if (goal_ == Goal::kLanding && !hasEnded()) connection().stop();
+}
 
 Readiness ReceivePump::wants() {
   const size_t bytes = hasLabel_ ? label_.bytes & ~kNotice : 0;

@@ -33,6 +33,8 @@ struct Wire {
   std::deque<Message> messages;
   size_t capacity = 3;
   bool isCut = false;
+  bool isLate = false;  // its payloads are
+  bool isReaderStopped = false;
 };
 
 class VirtualConnection final : public Connection {
@@ -61,7 +63,9 @@ class VirtualConnection final : public Connection {
       each.payload = copies_.back();
     }
   }
+  void stop() override { in_.isReaderStopped = true; }
   Result<Progress> receiveLabel(Label& label) override {
+    EXPECT_FALSE(in_.isReaderStopped);
     if (in_.messages.empty()) {
       if (in_.isCut) return Status(Code::kRemoteError, "the wire was cut");
       return Progress::kIdle;
@@ -70,7 +74,8 @@ class VirtualConnection final : public Connection {
     return Progress::kDone;
   }
   Result<Progress> receivePayload(std::span<std::byte> payload) override {
-    if (++lateness_ % 3 == 0) return Progress::kIdle;
+    EXPECT_FALSE(in_.isReaderStopped);
+    if (++lateness_ % 3 == 0 || in_.isLate) return Progress::kIdle;
     EXPECT_EQ(payload.size(), in_.messages.front().payload.size());
     if (!payload.empty())
       std::memcpy(payload.data(), in_.messages.front().payload.data(), payload.size());
@@ -301,6 +306,21 @@ TEST_F(Link, NothingLandsOnceTheReceiverHasLeft) {
   EXPECT_EQ(landed_, before);
 }
 
+// A connection that goes on by itself would.
+TEST_F(Link, NothingGoesOnLandingOnceTheReceiverHasLeft) {
+  wire::offerLanding(receiver_.port, landed_.data(), 64, 0);
+  forth_.messages.push_back({{.bytes = 64, .signature = 0}, std::vector<std::byte>(64)});
+  forth_.isLate = true;
+  receiver_.pump->attend();
+  EXPECT_FALSE(forth_.isReaderStopped);
+  receiver_.pump->leave({});
+  EXPECT_TRUE(forth_.isReaderStopped);
+  receiver_.port.view.control->receiverFault.store(
+      static_cast<uint32_t>(wire::LinkFault::kDestroyed));
+  receiver_.pump->close();
+  ASSERT_EQ(back_.messages.size(), 1u) << "it still says that it leaves";
+}
+
 TEST_F(Link, AMessageOfAnotherCallDoesNotLand) {
   wire::offerLanding(receiver_.port, landed_.data(), 64, 1);
   std::vector<std::byte> payload(64, std::byte{7});
@@ -366,9 +386,11 @@ TEST_F(Link, IsLostWhenTheWireIsCut) {
   receiver_.pump->run();
   EXPECT_EQ(faultAt(receiver_.port.view.control->senderFault), wire::LinkFault::kLost);
   EXPECT_EQ(receiver_.pump->parting().text, "the wire was cut");
+  EXPECT_TRUE(forth_.isReaderStopped);
   sendOne();
   sender_.pump->run();
   EXPECT_EQ(faultAt(sender_.port.view.control->receiverFault), wire::LinkFault::kLost);
+  EXPECT_TRUE(back_.isReaderStopped);
 }
 
 TEST_F(Link, APartingWordBeforeTheCutSaysMoreThanTheCut) {

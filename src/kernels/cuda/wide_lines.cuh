@@ -24,7 +24,8 @@
 //       not wait for its C: it has then their row k itself, made of what it had sent.) Who gets no
 //       rows from a peer that it sends to gets acknowledgements: the numbers of a row, without
 //       payload.
-//   Loads of a row have returned before anything that follows them is stored.
+//   Loads of a row have returned before anything that follows them is stored. tests/models/rows.pml
+//   goes through all orders.
 #pragma once
 
 #include "kernels/cuda/lines.cuh"

@@ -102,7 +102,7 @@ class CollectorKeeper {
 };
 
 // Every rank's block of this number has begun the same call, where its word still tells: who waits
-// for messages of one that has not would wait for good. Lane p of the sender's keeper for rank p.
+// for messages of one that has not would wait for good. Lane p of the sender's opener for rank p.
 __device__ __forceinline__ bool isSameCallEverywhere(const SlotCall& call, int lane) {
   if (((call.roles.receives | call.roles.collects) >> lane & 1) == 0) return true;
   Awaited awaited = call.awaited(lane);

@@ -24,7 +24,9 @@
 //       not wait for its C: it has then their row k itself, made of what it had sent.) Who gets no
 //       rows from a peer that it sends to gets acknowledgements: the numbers of a row, without
 //       payload.
-//   Loads of a row have returned before anything that follows them is stored. tests/models/rows.pml
+//   Loads of a row have returned before anything that follows them is stored. All threads of a warp
+//   load a row at once (loadPart): one that took its share before the number's would have what the
+//   place held before. tests/models/rows.pml
 //   goes through all orders.
 #pragma once
 
@@ -172,7 +174,7 @@ class WideCall : LineSession {
     while (__all_sync(kWarp, isThere(value, number)) == 0) {
       const bool isOver = patience.isOver(view_, awaited(from, epoch_));
       if (__any_sync(kWarp, isOver) != 0) return false;
-      value = loadLine(place);
+      value = loadPart(place);
     }
     return true;
   }
@@ -183,7 +185,7 @@ class WideCall : LineSession {
     for (int p = 0; p < view_.rankCount; ++p) {
       if ((awaitsAcks_ & bit(p)) == 0) continue;
       const uint4* place = placeOf(view_.rank, p, k, 0);
-      uint4 value = loadLine(place);
+      uint4 value = loadPart(place);
       if (!await(value, place, p, numberOf(k, 0))) return false;
     }
     return true;
@@ -243,7 +245,7 @@ class WideCall : LineSession {
     for (int p = 0; p < kMost; ++p) {
       values[p] = make_uint4(0, 0, 0, 0);
       places[p] = placeOf(view_.rank, p, k, 0);
-      if ((roles_.receives & bit(p)) != 0) values[p] = loadLine(places[p]);
+      if ((roles_.receives & bit(p)) != 0) values[p] = loadPart(places[p]);
       if (Policy::kFolds && p == view_.rank) values[p] = policy_.outgoing(load(p, mine));
     }
 #pragma unroll
@@ -281,7 +283,7 @@ class WideCall : LineSession {
     for (int j = 1; j < kMost; ++j) {
       values[j] = make_uint4(0, 0, 0, 0);
       if (j < view_.rankCount && (roles_.collects & bit(peer(j))) != 0)
-        values[j] = loadLine(placeOf(view_.rank, peer(j), k, 1));
+        values[j] = loadPart(placeOf(view_.rank, peer(j), k, 1));
     }
 #pragma unroll
     for (int j = 1; j < kMost; ++j) {

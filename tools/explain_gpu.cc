@@ -61,19 +61,19 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   if (call.maxBlocks > 0) request.maxBlocks = std::min(call.maxBlocks, request.maxBlocks);
   request.minBlocks = std::max(call.minBlocks, 1);
   request.prefersEngines = call.prefersEngines;
+  if (!allReachEachOther(machine)) return std::nullopt;
+  const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
+  request.keepsLines = isSwitched;
   std::optional<kernels::cuda::GpuChoice> choice =
       isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)
           ? asTransfers(request, call.bytes / blocks)
           : kernels::cuda::choose(request);
-  if (!allReachEachOther(machine)) return std::nullopt;
-  const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
-  request.keepsLines = isSwitched;
   if (call.rankCount > wire::kGpuMaxRanks) return asProgram(request);
   if (!choice) return std::nullopt;
   return OwnGpuWay{.algorithm = choice->algorithm,
                    .protocol = choice->protocol,
                    .kernel = choice->kernel,
-                   .blocks = choice->blocks,
+                   .blocks = choice->blocks * choice->blocksPerLane,
                    .threads = choice->threads,
                    .takesEngines = kernels::cuda::goesByEngines(request),
                    .us = isSwitched ? timeOf(call, count) : 0};

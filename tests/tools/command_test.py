@@ -359,6 +359,9 @@ class Explain(unittest.TestCase):
         long = own("dgx_h100", "-b", "256M")
         self.assertEqual((long["algorithm"], long["protocol"]), ("twoshot", "slots"))
         self.assertGreater(long["time_us"], short["time_us"])
+        middling = own("dgx_h100", "-n", "4", "-b", "1M")
+        self.assertEqual((middling["algorithm"], middling["protocol"], middling["kernel"]),
+                         ("twoshot", "wide lines", "tuttiFoldWide4"))
         self.assertNotIn("time_us", own("hgx_h100_4gpu"), "no times are known where there is no switch")
         self.assertIsNone(own("dgx1v", "-b", "1K"), "GPUs that do not all reach each other")
         self.assertIsNone(own("hgx_h100_4gpu", "--nodes", "2"))
@@ -371,7 +374,7 @@ class Explain(unittest.TestCase):
         usual = own(long, {})["blocks"]
         self.assertGreater(usual, 5)
         for name in ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"):
-            self.assertEqual(own(long, {name: "5"})["blocks"], 5)
+            self.assertEqual(own(long, {name: "7"})["blocks"], 6, "three a lane")
         self.assertEqual(own(short, {})["blocks"], 1)
         for name in ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"):
             self.assertEqual(own(short, {name: "4"})["blocks"], 4)

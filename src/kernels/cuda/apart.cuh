@@ -159,15 +159,23 @@ __device__ __forceinline__ bool keepCollector(const SlotCall& call, const Keeper
   return true;
 }
 
+// Which lane and part of it a block has.
+struct ApartPlace {
+  int part;
+  int lane;
+};
+
 // False, to all threads, when the communicator is over.
 template <int kMost, typename Policy>
-__device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall& call, int part,
-                                             int callLane, SlotStep (&tables)[2], Pump& pump) {
+__device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall& call,
+                                             const ApartPlace& place, SlotStep (&tables)[2],
+                                             Pump& pump) {
+  const int part = place.part;
   const GpuControl* own = controlOf(view, view.rank);
   const uint32_t dead = loadRelaxed(&own->dead);
-  const uint64_t epoch = part == 0 ? loadRelaxed(&own->epoch[callLane]) + 1 : 0;
+  const uint64_t epoch = part == 0 ? loadRelaxed(&own->epoch[place.lane]) + 1 : 0;
   const Sharing none{};
-  SlotCall slots(view, call, epoch, none, callLane);
+  SlotCall slots(view, call, epoch, none, place.lane);
   auto* words = reinterpret_cast<uint32_t*>(tables);
   for (uint32_t i = threadIdx.x; i < sizeof(tables) / 4; i += blockDim.x) words[i] = 0;
   if (threadIdx.x == 0) clearPump(pump);
@@ -200,13 +208,13 @@ __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
   __shared__ SlotStep tables[2];
   __shared__ Pump pump;
   const int lanes = max(static_cast<int>(gridDim.x) / kParts, 1);  // also of a launch of nothing
-  const int part = static_cast<int>(blockIdx.x) / lanes;
-  const int lane = static_cast<int>(blockIdx.x) % lanes;
+  const ApartPlace place{static_cast<int>(blockIdx.x) / lanes,
+                         static_cast<int>(blockIdx.x) % lanes};
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
-    if (lane >= call.blocks) continue;
+    if (place.lane >= call.blocks) continue;
     if (i > 0) __syncthreads();
-    if (!runApartCall<kMost, Policy>(launch.view, call, part, lane, tables, pump)) return;
+    if (!runApartCall<kMost, Policy>(launch.view, call, place, tables, pump)) return;
   }
 }
 

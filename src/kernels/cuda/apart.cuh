@@ -131,7 +131,6 @@ __device__ __forceinline__ bool keepSender(SlotCall& call, const Keeper& keeper)
   }
   announce(call.view, call.call, call.epoch, lane);
   if (!open(sender, keeper.tables, keeper.pump, 1, steps)) return false;
-  sender.save();
   call.roles.collects = collects;
   if (!isSameCallEverywhere(call, lane)) return false;
   if (lane == 0) controlOf(call.view, call.view.rank)->epoch[call.lane] = call.epoch;
@@ -145,7 +144,6 @@ __device__ __forceinline__ bool keepWorker(const SlotCall& call, const Keeper& k
   const int64_t steps = call.workerSteps();
   if (!keeper.isOpener) return close(worker, keeper.pump, steps);
   if (!open(worker, keeper.tables, keeper.pump, 1, steps)) return false;
-  worker.save();
   if (keeper.lane == 0) progress.saveWorked(call);
   return true;
 }
@@ -154,9 +152,7 @@ __device__ __forceinline__ bool keepCollector(const SlotCall& call, const Keeper
   CollectorKeeper collector(call, keeper.lane);
   const int64_t steps = call.roles.collects != 0 ? call.chunks : 0;
   if (!keeper.isOpener) return close(collector, keeper.pump, steps);
-  if (!open(collector, keeper.tables, keeper.pump, 1, steps)) return false;
-  collector.save();
-  return true;
+  return open(collector, keeper.tables, keeper.pump, 1, steps);
 }
 
 // Which lane and part of it a block has.

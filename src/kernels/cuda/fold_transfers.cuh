@@ -68,16 +68,20 @@ class FoldKeeper {
     }
   }
 
-  // After the last step of a call that went well.
   __device__ void save() const {
     if (lane_ != 0) return;
-    if (!pulling_.end<kSends>(call_.view, awaited_, call_.block)) return;
     if constexpr (kSends) {
       end_.save(call_.view, call_.chunks);
     } else {
       end_.save(call_.view);
-      through_.reset();
     }
+  }
+
+  // The opener, after the last step of a call that went well.
+  __device__ void finish() const {
+    if (lane_ != 0) return;
+    if (!pulling_.end<kSends>(call_.view, awaited_, call_.block)) return;
+    if constexpr (!kSends) through_.reset();
   }
 
  private:
@@ -102,7 +106,7 @@ __device__ __forceinline__ void runFoldTransfer(const wire::GpuTransfers& transf
     if (thread >= kMovers + kOpeners) {
       close(keeper, pump, call.chunks);
     } else if (open(keeper, tables, pump, 1, call.chunks)) {
-      keeper.save();
+      keeper.finish();
     }
     return;
   }

@@ -79,8 +79,10 @@ __device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump,
   return isFine;
 }
 
-// The closer's side: part.begin() at the beginning, and complete(step) once the movers are through
-// with it. False when the opener gave up.
+// The closer's side: part.begin() at the beginning, complete(step) once the movers are through with
+// it, and save() at the end, which writes the rings' counters for the next call: the opener, who
+// read them before the first step, may be at its end before the closer has begun. False when the
+// opener gave up.
 template <typename Part>
 __device__ __forceinline__ bool close(Part& part, Pump& pump, int64_t steps) {
   part.begin();
@@ -88,6 +90,7 @@ __device__ __forceinline__ bool close(Part& part, Pump& pump, int64_t steps) {
     if (!awaitMoved(pump, step + 1)) return false;
     part.complete(step);
   }
+  part.save();
   return true;
 }
 

@@ -549,14 +549,11 @@ __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shar
     const bool isFine = open(sender, shared.sender, shared.pumps[0], 1, slots.senderSteps());
     // The worker must not wait for a sender that gave up.
     if (!isFine && keeper == 0) atomicExch(&shared.sent, kAllSent);
-    if (isFine) sender.save();
     return isFine;
   }
   WorkerKeeper<Policy::kFolds, BlockProgress> worker(slots, progress, lane);
   if (!isOpener) return close(worker, shared.pumps[1], slots.workerSteps());
-  const bool isFine = open(worker, shared.worker, shared.pumps[1], 2, slots.workerSteps());
-  if (isFine) worker.save();
-  return isFine;
+  return open(worker, shared.worker, shared.pumps[1], 2, slots.workerSteps());
 }
 
 // False, to all threads, when the communicator is over.

@@ -173,13 +173,19 @@ class TransferKeeper {
 
   __device__ void save() const {
     if (lane_ >= call_.rings) return;
-    if (lane_ == 0 && !pulling_.end<kSends>(call_.view, awaited_, call_.block)) return;
     if constexpr (kSends) {
-      end_.save(call_.view, messages_);
+      const int64_t placed = lane_ == 0 ? 1 : 0;
+      end_.save(call_.view, pump_.isPlaced ? placed : messages_);
     } else {
       end_.save(call_.view);
-      if (lane_ == 0) through_.reset();
     }
+  }
+
+  // The opener, after the last step of a call that went well.
+  __device__ void finish() const {
+    if (lane_ != 0) return;
+    if (!pulling_.end<kSends>(call_.view, awaited_, call_.block)) return;
+    if constexpr (!kSends) through_.reset();
   }
 
  private:
@@ -272,8 +278,11 @@ __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::Gpu
     TransferKeeper<kSends> keeper(call, pump, thread % 32, isOpener);
     if (!isOpener) {
       close(keeper, pump, steps);
-    } else if (open(keeper, tables, pump, 1, steps) || keeper.isThrough()) {
-      keeper.save();
+    } else if (open(keeper, tables, pump, 1, steps)) {
+      keeper.finish();
+    } else if (__any_sync(0xffffffff, keeper.isThrough()) != 0) {
+      keeper.save();  // the closer had nothing to close
+      keeper.finish();
     }
   } else if (call.rings == 1) {
     move([](const TransferStep& table) { copy<8, 1>(table.ranges, threadIdx.x, AsIs()); }, tables,

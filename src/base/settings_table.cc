@@ -128,8 +128,9 @@ constexpr SettingInfo kTable[] = {
 
     // Moving data
     {"NCCL_MAX_CTAS", kInteger, "", "0", "0..2147483647",
-     "Most thread blocks a GPU kernel uses; 0: as the communicator's config says, or as many as "
-     "pay. The smallest of all ranks counts."},
+     "Most thread blocks a GPU kernel uses for a collective (three at least for long ones of more "
+     "than two ranks), or for each send and receive; 0: as the communicator's config says, or as "
+     "many as pay. The smallest of all ranks counts."},
     {"NCCL_MAX_NCHANNELS", kInteger, "", "0", "0..2147483647",
      "Old name of NCCL_MAX_CTAS, which counts where both are set."},
     {"NCCL_MIN_CTAS", kInteger, "", "0", "0..2147483647",

@@ -238,12 +238,15 @@ WideLengths wideLengths(const GpuRequest& request) {
   return {0, 0};
 }
 
-// A request says one of these where it says which way.
+// Also where a request says up to which length.
 bool goesWide(const GpuRequest& request) {
   if (!request.keepsLines || wideKernel(false, request.rankCount) == nullptr) return false;
   const size_t bytes = messageBytes(request);
-  if (request.wideBytes >= 0) return bytes <= static_cast<size_t>(request.wideBytes);
-  const WideLengths lengths = wideLengths(request);
+  WideLengths lengths = wideLengths(request);
+  if (request.wideBytes >= 0 && lengths.most != 0) {
+    constexpr size_t kMost = 1_GiB;  // whose rows GpuCall::chunkBytes can hold
+    lengths = {0, std::min(static_cast<size_t>(request.wideBytes), kMost)};
+  }
   return bytes > lengths.above && bytes <= lengths.most;
 }
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace tutti::kernels::cuda {
 namespace {
 
@@ -90,6 +92,21 @@ TEST_P(GpuCatalogTest, WideLinesCoverTheVectorByRows) {
     }
   }
   EXPECT_EQ(isAny, GetParam() <= wire::kGpuRowRanks);
+}
+
+// What a setting asks for goes so as far as there is room for its length, and kernels were tried.
+TEST_P(GpuCatalogTest, WideLinesThatAreAskedForHaveTheirBounds) {
+  const auto isWide = [](GpuRequest request) {
+    request.keepsLines = true;
+    request.wideBytes = std::numeric_limits<int64_t>::max();
+    return choose(request)->protocol == "wide lines";
+  };
+  const bool hasRows = GetParam() <= wire::kGpuRowRanks;
+  EXPECT_EQ(isWide(requestOf(Collective::kAllReduce, GetParam(), 1, 1)), hasRows);
+  EXPECT_EQ(isWide(requestOf(Collective::kAllReduce, GetParam(), 1 << 28, 1)), hasRows);
+  EXPECT_FALSE(isWide(requestOf(Collective::kAllReduce, GetParam(), (1 << 28) + 1, 1)));
+  EXPECT_FALSE(isWide(requestOf(Collective::kGather, GetParam(), 1 << 16, 1)));
+  EXPECT_FALSE(isWide(requestOf(Collective::kAllReduce, GetParam(), 0, 1)));
 }
 
 // All blocks of a lane wait for each other: all lanes of all ranks on a GPU have to be there, two

@@ -137,8 +137,8 @@ void Member::warmUp() {
   for (int image = 0; image < kernels::cuda::kProgramImages; ++image) {
     for (const char* name : kernels::cuda::kernelNames(image, team_.ranks())) {
       if (name == nullptr) continue;
-      GpuChoice choice = kernels::cuda::transferKernel();  // as many threads as every kernel may
-                                                           // have
+      // With as many threads as every kernel may have.
+      GpuChoice choice = kernels::cuda::transferKernel();
       choice.image = image;
       choice.kernel = name;
       union {

@@ -154,9 +154,8 @@ TEST_F(GpuBatchTest, TheGridOfLongCallsIsThatOfTheLongest) {
   const auto emitted = build(batcher);
   ASSERT_EQ(emitted.size(), 1u);
   EXPECT_EQ(emitted[0].calls[1].firstBlock, 0);
-  constexpr int32_t kBlocksPerLane = 3;  // of four ranks
-  EXPECT_EQ(emitted[0].blocks,
-            kBlocksPerLane * std::max(emitted[0].calls[0].blocks, emitted[0].calls[1].blocks));
+  EXPECT_EQ(emitted[0].blocks, wire::kGpuLaneBlocks * std::max(emitted[0].calls[0].blocks,
+                                                               emitted[0].calls[1].blocks));
 }
 
 TEST_F(GpuBatchTest, EmptyCallsNeedNoKernel) {

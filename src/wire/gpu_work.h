@@ -33,6 +33,7 @@ inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in c
 inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
 inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
 inline constexpr int32_t kGpuPulledSlots = 3;  // of a ring of a pulled transfer (GpuTransfer)
+inline constexpr int32_t kGpuLaneBlocks = 3;   // of a lane whose parts are apart
 inline constexpr int32_t kGpuMaxCalls = 16;    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's

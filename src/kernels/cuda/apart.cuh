@@ -24,7 +24,7 @@
 
 namespace tutti::kernels::cuda {
 
-inline constexpr int kParts = 3;  // sender, worker, collector
+inline constexpr int kParts = wire::kGpuLaneBlocks;  // sender, worker, collector
 
 // How far the sender is, for the worker of the same lane in another block.
 class GridProgress {

@@ -18,10 +18,9 @@ constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
 // One on each multiprocessor; an A100 has 108.
 constexpr int32_t kResidentBlocks = 104;
 constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
-// Of long collectives of more than two ranks: two on each multiprocessor; three a lane
+// Of long collectives of more than two ranks: two on each multiprocessor
 // (kernels/cuda/apart.cuh).
 constexpr int32_t kResidentApartBlocks = 2 * kResidentBlocks;
-constexpr int32_t kApartBlocksPerLane = 3;
 constexpr int32_t kApartThreads = 256;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
@@ -269,12 +268,12 @@ void shapeWide(const GpuRequest& request, GpuChoice& choice) {
   choice.chunkBytes = static_cast<uint32_t>(rows * wire::kGpuRowPayload);
 }
 
-// Lanes of a call through slots: of two ranks each is a block, of more kApartBlocksPerLane.
+// Lanes of a call through slots: of two ranks each is a block, of more wire::kGpuLaneBlocks.
 int32_t laneLimit(const GpuRequest& request) {
   if (request.rankCount <= 2) return blockLimit(request);
   const int32_t resident = kResidentApartBlocks / sharersOf(request);
   const int32_t asked = request.maxBlocks < wire::kGpuMaxBlocks ? request.maxBlocks : resident;
-  return std::clamp(std::min(resident, asked) / kApartBlocksPerLane, 1, wire::kGpuMaxBlocks);
+  return std::clamp(std::min(resident, asked) / wire::kGpuLaneBlocks, 1, wire::kGpuMaxBlocks);
 }
 
 void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
@@ -283,7 +282,7 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
   constexpr size_t kLeast = 4_KiB;  // of a lane: less is not worth another
   GpuRequest lanes = request;
   if (request.rankCount > 2)
-    lanes.minBlocks = (request.minBlocks + kApartBlocksPerLane - 1) / kApartBlocksPerLane;
+    lanes.minBlocks = (request.minBlocks + wire::kGpuLaneBlocks - 1) / wire::kGpuLaneBlocks;
   choice.blocks = blocksFor(lanes, divideUp(part, kLeast), divideUp(part, 16), laneLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
   choice.chunkBytes =
@@ -320,7 +319,7 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
     shapeSlots(request, choice);
     if (request.rankCount > 2) {
       choice.threads = kApartThreads;
-      choice.blocksPerLane = kApartBlocksPerLane;
+      choice.blocksPerLane = wire::kGpuLaneBlocks;
     }
     return choice;
   }

@@ -163,8 +163,7 @@ struct SlotCall {
 };
 
 // How far the sender is, for the worker of the same block.
-// sent: raised by the sender's closer once its movers are through, so that their loads have
-// returned;
+// sent: raised by the sender's closer once its movers are through, whose loads have returned;
 //   looked at by the worker's opener before the barrier that lets its movers write. By atomics,
 //   with a fence of the block between them and the barriers. It only grows, and a sender that gives
 //   up raises it to the end, so the wait ends when the sender does.
@@ -390,14 +389,6 @@ class Movers {
     if (table.hasCollects) copy<kVectors, kPeers>(table.collects, mover_, AsIs());
   }
 
-  __device__ __forceinline__ void copyOwn(const SlotStep& table) const {
-#pragma unroll 1
-    for (int part = 0; part < kPeers; ++part) {
-      const Range& own = table.own[part];
-      spread<8>(Spread<1>{own.from, own.to, own.bytes, {}}, mover_, AsIs());
-    }
-  }
-
   // The input to one peer; what came from it folded. Also of tables with no more than that.
   __device__ __forceinline__ void sendOne(const Spread<1>& range) const {
     spread<8>(range, mover_, [&](const uint4& raw) { return policy_.outgoing(raw); });
@@ -420,6 +411,14 @@ class Movers {
 #pragma unroll
     for (int j = 0; j < kPeers; ++j) some.slots[j] = all.slots[j];
     return some;
+  }
+
+  __device__ __forceinline__ void copyOwn(const SlotStep& table) const {
+#pragma unroll 1
+    for (int part = 0; part < kPeers; ++part) {
+      const Range& own = table.own[part];
+      spread<8>(Spread<1>{own.from, own.to, own.bytes, {}}, mover_, AsIs());
+    }
   }
 
   // Folds a chunk of all ranks: all are loaded before the first is folded. Sums have code of their
@@ -522,8 +521,8 @@ __device__ __forceinline__ void clearSteps(SlotShared& shared, bool sends) {
   if (threadIdx.x == 0) shared.sent = sends ? 0 : kAllSent;
 }
 
-// All threads of the block: movers of the sender, movers of the worker, then the two keepers. False
-// when the communicator is over, to the keepers at least.
+// All threads of the block: movers of the sender, movers of the worker, then opener and closer of
+// the one and of the other. False when the communicator is over, to those at least.
 template <int kMost, typename Policy>
 __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shared) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -34,6 +34,8 @@
 
 namespace tutti::kernels::cuda {
 
+static_assert(kLineThreads == 32 * wire::kGpuRowWarps);
+
 template <int kMost, typename Policy>
 class WideCall : LineSession {
  public:
@@ -63,7 +65,7 @@ class WideCall : LineSession {
     const uint64_t seen = loadChecked();
     const int rows = static_cast<int>(call_.chunkBytes / wire::kGpuRowPayload);  // of a part
     const int block = static_cast<int>(blockIdx.x) - call_.firstBlock;
-    const int stride = call_.blocks * static_cast<int>(blockDim.x / 32);
+    const int stride = call_.blocks * wire::kGpuRowWarps;
     int k = 0;
     int row = warp_ * call_.blocks + block;
     uint4 mine[kMost];
@@ -150,7 +152,7 @@ class WideCall : LineSession {
     const size_t set = ((epoch_ & 1) * wire::kGpuMaxBlocks + blockIdx.x) *
                            static_cast<size_t>(view_.rankCount - 1) +
                        source;
-    const size_t row = (set * 2 + place) * (blockDim.x / 32) + warp_;
+    const size_t row = (set * 2 + place) * wire::kGpuRowWarps + warp_;
     return reinterpret_cast<uint4*>(view_.segments[at] + wire::gpuRowOffset(view_.rankCount)) +
            row * 32 + lane_;
   }

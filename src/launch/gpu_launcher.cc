@@ -141,7 +141,7 @@ GpuLauncher::~GpuLauncher() {
 
 Status GpuLauncher::launch(std::span<const StreamCall> calls) {
   std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_.clone();
+  if (hasFailed()) return failure();
   if (parts_.options.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));
   const Rank self{parts_.recorder->rank()};
   TUTTI_TRY(checkSelfTransfers(calls, self));
@@ -175,9 +175,7 @@ Status GpuLauncher::launch(std::span<const StreamCall> calls) {
 // Some of the group may run, and the peers count on the rest. What is on the stream uses our memory
 // until it ends; where that cannot be told, for good.
 void GpuLauncher::giveUp(const Status& status, void* stream, const device::Capture& capture) {
-  failure_ = status.clone();
-  hasFailed_.store(true, std::memory_order_release);
-  abort();
+  fail(status);
   if (!order_.end(stream, capture).ok()) {
     hasStrays_ = true;
   } else if (!capture.isActive) {
@@ -338,18 +336,19 @@ bool GpuLauncher::waitIdle(Nanoseconds bound, Clock& clock) {
 }
 
 Status GpuLauncher::failure() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(failureMutex_);
   return failure_.clone();
 }
 
-// The abort first: a launch that the driver holds up until a kernel of ours ends has the mutex.
+// Not under mutex_: a launch that the driver holds up until a kernel ends has it, and that may be
+// another communicator's kernel, which the watcher has yet to end.
 void GpuLauncher::fail(const Status& status) {
-  abort();
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(failureMutex_);
     if (failure_.ok()) failure_ = status.clone();
+    hasFailed_.store(true, std::memory_order_release);
   }
-  hasFailed_.store(true, std::memory_order_release);
+  abort();
 }
 
 void GpuLauncher::abort() { words().abort.store(1, std::memory_order_relaxed); }
@@ -409,11 +408,13 @@ Status GpuLauncher::faultOfKernels() {
   return {};
 }
 
-// A launch may stand still in the middle, with the mutex: while a thread frees or allocates device
+// A launch may stand still in the middle, with the mutex. While a thread frees or allocates device
 // or pinned memory (a rank that leaves, on our GPU and in our process), the driver waits for the
 // kernels that run there, and launches and records wait for that thread (H200, driver 580,
-// 2026-11-22: docs/results/2026-11-22-gpu4.md). If our kernel waits for that rank, only the abort
-// word ends this. So what the board alone can tell is judged first, without mutex and driver.
+// 2026-11-22: docs/results/2026-11-22-gpu4.md). And some thousand launches ahead of the GPU the
+// driver holds the next one up until a kernel ends, which is never while it waits for a rank that
+// is dead. Only the abort word ends this. So what the board alone can tell is judged without mutex
+// and driver.
 Nanoseconds GpuLauncher::look() {
   if (hasFailed()) return kUntilWoken;
   if (const Status abandoned = judgeAbandoned(); !abandoned.ok()) {
@@ -425,16 +426,16 @@ Nanoseconds GpuLauncher::look() {
   uint64_t newest = 0;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return kSoon;
+    if (!lock.owns_lock()) {
+      if (const Status status = judgeHeldUp(); !status.ok()) fail(status);
+      return kSoon;
+    }
+    heldEntry_ = 0;
     pending = findPending();
     mayReplay = order_.hasCaptured();
     newest = last_.entry;
   }
-  Status status = watch_.verdict();
-  if (status.ok()) {
-    status = faultOfKernels();
-    if (!status.ok()) status = watch_.explain(std::move(status), pending.entry, {});
-  }
+  Status status = judgeToldFaults(pending.entry);
   Nanoseconds pause = pending.launch != 0 ? kSoon : kUntilWoken;
   if (status.ok() && pending.launch == 0 && mayReplay) {
     Result<bool> isSuspicious = judgeReplays(newest);
@@ -446,6 +447,28 @@ Nanoseconds GpuLauncher::look() {
   if (status.ok()) return pause;
   fail(status);
   return kUntilWoken;
+}
+
+// What another rank or our kernels have told.
+Status GpuLauncher::judgeToldFaults(uint64_t entry) {
+  TUTTI_TRY(watch_.verdict());
+  Status status = faultOfKernels();
+  return status.ok() ? std::move(status) : watch_.explain(std::move(status), entry, {});
+}
+
+// While another thread has the mutex: its launch is held up when its calls stay the newest.
+Status GpuLauncher::judgeHeldUp() {
+  const auto ranks = observe::readBoard(parts_.recorder->board());
+  const auto& history = ranks[static_cast<size_t>(parts_.recorder->rank())].history;
+  const uint64_t newest = history.empty() ? 0 : history.front().number;
+  TUTTI_TRY(judgeToldFaults(newest));
+  const Instant now = parts_.clock.now();
+  if (heldEntry_ != newest) {
+    heldEntry_ = newest;
+    heldSince_ = now;
+  }
+  const Nanoseconds idle = now - heldSince_;
+  return newest == 0 || idle < kPatience ? Status() : judgeWaits(ranks, newest, idle);
 }
 
 Status GpuLauncher::judgeAbandoned() {
@@ -464,8 +487,12 @@ Status GpuLauncher::judge(const Pending& pending) {
   }
   const Nanoseconds idle = now - seenSince_;
   if (idle < kPatience) return {};
-  const auto ranks = observe::readBoard(parts_.recorder->board());
-  return watch_.look(findGpuWaits(ranks, parts_.recorder->rank(), pending.entry, deathTest()),
+  return judgeWaits(observe::readBoard(parts_.recorder->board()), pending.entry, idle);
+}
+
+Status GpuLauncher::judgeWaits(const std::vector<RankView>& ranks, uint64_t entry,
+                               Nanoseconds idle) {
+  return watch_.look(findGpuWaits(ranks, parts_.recorder->rank(), entry, deathTest()),
                      idle.count());
 }
 

@@ -123,8 +123,11 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status faultOfKernels();
   Pending findPending();
   void finishUpTo(const Pending& done);
+  Status judgeToldFaults(uint64_t entry);
+  Status judgeHeldUp();
   Status judgeAbandoned();
   Status judge(const Pending& pending);
+  Status judgeWaits(const std::vector<observe::RankView>& ranks, uint64_t entry, Nanoseconds idle);
   Result<bool> judgeReplays(uint64_t newest);
   DeathTest deathTest() const;
 
@@ -159,13 +162,16 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   GpuRoom::Tails roomTails_;  // that a launch has to wait for
   bool hasPolled_ = false;    // for buffers, in the launch at hand
   bool hasStrays_ = false;    // on a stream, and nothing tells when they end
-  Status failure_;
 
+  mutable std::mutex failureMutex_;  // guards failure_; may be taken under mutex_
+  Status failure_;
   std::atomic<bool> hasFailed_{false};  // mirrors failure_, release after it is set
 
   // The watcher's thread only.
   uint64_t seenLaunch_ = 0;
   Instant seenSince_{};
+  uint64_t heldEntry_ = 0;  // newest call while mutex_ is not to be had; 0: it was
+  Instant heldSince_{};
 };
 
 }  // namespace tutti::launch

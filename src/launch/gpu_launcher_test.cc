@@ -600,28 +600,78 @@ TEST_F(GpuLauncherDeathTest, OfARankThatIsStoppedForLongerThanTheTimeoutIsTold) 
   EXPECT_THAT(std::string(rank_->launcher().failure().message()), HasSubstr("alive, stopped"));
 }
 
-// The driver holds a launch up while another thread allocates, and that may take until our kernel
-// ends: the watcher ends it without the launcher's mutex.
+// ---- launches that the driver holds up
+
+// One that comes back when the abort word is raised, as when a kernel has to end first.
+class HeldUpLaunch {
+ public:
+  explicit HeldUpLaunch(GpuRank& rank) {
+    rank.gpu().onLaunch = [this](const device::KernelLaunch& launch) {
+      const auto& view = static_cast<const wire::GpuLaunch*>(launch.argument)->view;
+      std::atomic_ref abort(const_cast<uint32_t&>(*view.abortWord));
+      isHeldUp_ = true;
+      const Instant deadline = steadyClock().now() + kPatience;
+      while (abort.load() == 0 && steadyClock().now() < deadline)
+        sleepFor(std::chrono::milliseconds(1));
+      wasAborted_ = abort.load() != 0;
+    };
+    caller_ = std::thread([&rank] { allReduces(1).launch(rank.launcher()).ok(); });
+    while (!isHeldUp_) sleepFor(std::chrono::milliseconds(1));
+  }
+  ~HeldUpLaunch() {
+    if (caller_.joinable()) caller_.join();
+  }
+
+  // Once.
+  bool wasAborted() {
+    caller_.join();
+    return wasAborted_;
+  }
+
+ private:
+  std::atomic<bool> isHeldUp_ = false;
+  std::atomic<bool> wasAborted_ = false;
+  std::thread caller_;
+};
+
+// While another thread allocates; the watcher ends it without the launcher's mutex.
 TEST(GpuLauncherTest, ALaunchThatTheDriverHoldsUpIsEndedWhenItsPeerHasLeft) {
   auto rank = openRank({.limits = {.rankCount = 3}});
-  std::atomic<bool> isHeldUp = false;
-  rank->gpu().onLaunch = [&](const device::KernelLaunch& launch) {
-    const auto& view = static_cast<const wire::GpuLaunch*>(launch.argument)->view;
-    isHeldUp = true;
-    const Instant deadline = steadyClock().now() + kPatience;
-    while (std::atomic_ref(const_cast<uint32_t&>(*view.abortWord)).load() == 0 &&
-           steadyClock().now() < deadline)
-      sleepFor(std::chrono::milliseconds(1));
-  };
-  std::thread caller([&] { allReduces(1).launch(rank->launcher()).ok(); });
-  while (!isHeldUp) sleepFor(std::chrono::milliseconds(1));
+  HeldUpLaunch launch(*rank);
   rank->recorderOf(2).setLife(observe::Life::kDestroyed);
-  const Instant start = steadyClock().now();
-  caller.join();
-  EXPECT_LT(steadyClock().now() - start, kPatience);
+  EXPECT_TRUE(launch.wasAborted());
   ASSERT_TRUE(rank->failsWithin(kPatience));
   EXPECT_THAT(std::string(rank->launcher().failure().message()),
               AllOf(HasSubstr("rank 2 (node2"), HasSubstr("destroyed")));
+}
+
+// Far ahead of the GPU, where kernels wait for that rank for good.
+TEST_F(GpuLauncherDeathTest, EndsALaunchThatTheDriverHoldsUp) {
+  open();
+  HeldUpLaunch launch(*rank_);
+  sleepFor(std::chrono::milliseconds(300));
+  EXPECT_FALSE(rank_->launcher().hasFailed()) << "late is not dead";
+  child_.end();
+  EXPECT_TRUE(launch.wasAborted());
+  expectNamed();
+}
+
+TEST_F(GpuLauncherDeathTest, EndsALaunchThatTheDriverHoldsUpForARankThatIsStopped) {
+  open(std::chrono::seconds(1));
+  HeldUpLaunch launch(*rank_);
+  child_.stop();
+  EXPECT_TRUE(launch.wasAborted());
+  expectNamed();
+  EXPECT_THAT(std::string(rank_->launcher().failure().message()), HasSubstr("alive, stopped"));
+}
+
+TEST(GpuLauncherTest, ALaunchThatTheDriverHoldsUpIsEndedByAnotherRanksVerdict) {
+  auto rank = openRank({.limits = {.rankCount = 3}});
+  HeldUpLaunch launch(*rank);
+  rank->recorderOf(0).giveVerdict(
+      {.code = Code::kRemoteError, .guilty = 2, .text = "rank 2 fell into a well"});
+  EXPECT_TRUE(launch.wasAborted());
+  ASSERT_TRUE(rank->failsWithin(kPatience));
 }
 
 // ---- graphs

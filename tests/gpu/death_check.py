@@ -5,7 +5,8 @@ by a new id, on which they all-reduce and look at each element.
 
     tests/gpu/death_check.py BUILD RANKS WHAT
 
-WHAT: killed, amid all-reduces; engines, amid all-gathers into windows, which go by copy engines; replays, amid replays of a graph;
+WHAT: killed, amid all-reduces; queued, amid all-reduces that the others enqueue without a pause, until the driver holds them up;
+engines, amid all-gathers into windows, which go by copy engines; replays, amid replays of a graph;
 stopped (SIGSTOP) for longer than TUTTI_TIMEOUT_MS, and the others give it up; paused for less than that, late (alive, and calls
 late): waited for, and all is right.
 """
@@ -125,7 +126,7 @@ class Rank:
             raise RuntimeError(f"rank {rank} of {number} has {sorted(set(got))[:4]} instead of {wanted}")
 
 
-def survive(rank, comm):
+def survive(rank, comm, pause):
     """The first error that this rank meets, and when."""
     while True:
         result = ctypes.c_int()
@@ -135,7 +136,7 @@ def survive(rank, comm):
         result = rank.act(comm)
         if result != 0:
             return result, time.time()
-        time.sleep(0.001)
+        time.sleep(pause)
 
 
 def say(*words):
@@ -197,7 +198,7 @@ def run_rank(build, number, count, what, ids):
         rank.must("ncclCommDestroy", comm)
         say("right")
         return
-    code, when = survive(rank, comm)
+    code, when = survive(rank, comm, 0 if what == "queued" else 0.001)
     # What an error of replays is, a call tells.
     rank.call("ncclAllReduce", rank.buffer, rank.buffer, ctypes.c_size_t(1), FLOAT, SUM, comm, rank.stream)
     text = rank.error()

@@ -3,7 +3,7 @@
 
 part_death() {
   local what ranks
-  for what in killed engines replays; do
+  for what in killed queued engines replays; do
     for ranks in 2 4; do
       step "$what, $ranks ranks" 70 python3 "$here/tests/gpu/death_check.py" "$build" $ranks $what
     done

@@ -17,17 +17,13 @@ namespace {
 // 100 Gbit/s).
 constexpr size_t kMbitPerSocket = 10'000;
 constexpr size_t kMostByItself = 16;
-// One thread copies 4 to 6 GB/s in or out of sockets (docs/results/2026-11-22-network.md).
-constexpr size_t kMbitPerThread = 40'000;
 
 }  // namespace
 
 Spread chooseSpread(const SpreadRules& rules) {
-  // As many send as receive, on half of the CPUs: a rank has other things to do.
-  const size_t cpus = std::max(rules.cpuCount / 4, size_t{1});
-  const size_t threads =
-      rules.threads > 0 ? static_cast<size_t>(rules.threads)
-                        : std::clamp(divideUp(rules.speedMbit, kMbitPerThread), size_t{1}, cpus);
+  // Not more by themselves: a message's parts are too short for what handing them over takes
+  // (docs/results/2026-11-27-gpu4-check.md).
+  const size_t threads = rules.threads > 0 ? static_cast<size_t>(rules.threads) : 1;
   const size_t bySpeed =
       std::clamp(divideUp(rules.speedMbit, kMbitPerSocket), size_t{1}, kMostByItself);
   const size_t perThread = rules.socketsPerThread > 0 ? static_cast<size_t>(rules.socketsPerThread)

@@ -23,16 +23,9 @@ TEST(Spread, IsOneSocketWhereTheLinkIsSlowOrOfUnknownSpeed) {
 
 TEST(Spread, GrowsWithTheLinksSpeed) {
   EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64}), (Counts{3, 1}));
-  EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 64}), (Counts{12, 3}));
-  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 64}), (Counts{20, 10}));
-}
-
-// As many threads receive.
-TEST(Spread, LeavesHalfOfTheCpusAlone) {
-  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 16}), (Counts{16, 4}));
-  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 7}), (Counts{16, 1}));
-  EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 2}), (Counts{10, 1}));
-  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 1}), (Counts{16, 1}));
+  EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 64}), (Counts{10, 1}));
+  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 64}), (Counts{16, 1}));
+  EXPECT_EQ(of({.threads = 3, .speedMbit = 100'000, .cpuCount = 64}), (Counts{12, 3}));
 }
 
 TEST(Spread, KnowsWhetherTheThreadsHaveCpusOfTheirOwn) {

@@ -326,9 +326,16 @@ void GpuLauncher::removeBuffer(const void* handle) {
 
 void GpuLauncher::settleBuffers() { parts_.buffers->settle(kSettlingTime, 0); }
 
+// A launch that the driver holds up has the mutex, for nobody knows how long; others have it for
+// moments.
 bool GpuLauncher::isIdle() {
-  std::lock_guard lock(mutex_);
-  return findPending().launch == 0;
+  constexpr int kTries = 10;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (int i = 1; i < kTries && !lock.owns_lock(); ++i) {
+    sleepFor(kIdlePoll);
+    lock.try_lock();
+  }
+  return lock.owns_lock() && findPending().launch == 0;
 }
 
 bool GpuLauncher::waitIdle(Nanoseconds bound, Clock& clock) {

@@ -634,6 +634,18 @@ class HeldUpLaunch {
   std::thread caller_;
 };
 
+// Which another communicator's kernel may be the reason for: ncclCommAbort returns all the same.
+TEST(GpuLauncherTest, WhoWaitsForTheEndOfALaunchThatTheDriverHoldsUpWaitsNoLongerThanItSaid) {
+  auto rank = openRank({.limits = {.rankCount = 3}});
+  HeldUpLaunch launch(*rank);
+  const Instant start = steadyClock().now();
+  EXPECT_FALSE(rank->launcher().waitIdle(std::chrono::milliseconds(200), steadyClock()));
+  EXPECT_LT(steadyClock().now() - start, kPatience / 2);
+  rank->launcher().abort();
+  EXPECT_TRUE(launch.wasAborted());
+  EXPECT_TRUE(rank->launcher().waitIdle(kPatience, steadyClock()));
+}
+
 // While another thread allocates; the watcher ends it without the launcher's mutex.
 TEST(GpuLauncherTest, ALaunchThatTheDriverHoldsUpIsEndedWhenItsPeerHasLeft) {
   auto rank = openRank({.limits = {.rankCount = 3}});

@@ -4,7 +4,7 @@
 //   gpu_kernels_bench time  [--ranks 4] [--gpus 4] [--ops all_reduce,…] [--min 1K] [--max 1G]
 //                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64] [--chunk 64K]
 //                           [--line-bytes 65536] [--stage-bytes 131072] [--no-early]
-//                           [--wide-bytes 4194304] [--transfer-bytes 8388608]
+//                           [--wide-bytes 4194304] [--transfer-bytes 8388608] [--lanes 64]
 //                           [--images folder with 0.fatbin, 1.fatbin, …]
 //   gpu_kernels_bench steps [--sizes 4K,64K,256K,1M,4M]   those of the host's executor on a GPU
 //   The first two with [--shared]: outputs are written directly, as if they were registered.
@@ -75,6 +75,7 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .gpus = std::min(ranks, std::stoi(get(arguments, "gpus", "1"))),
           .timeoutMs = std::stoull(get(arguments, "timeout-ms", "3000")),
           .maxBlocks = std::stoi(get(arguments, "blocks", "64")),
+          .lanes = std::stoi(get(arguments, "lanes", "0")),
           .lineBytes = std::stoll(get(arguments, "line-bytes", "-1")),
           .stageBytes = std::stoll(get(arguments, "stage-bytes", "-1")),
           .wideBytes = std::stoll(get(arguments, "wide-bytes", "-1")),

@@ -175,7 +175,10 @@ std::optional<GpuChoice> Member::sharingChoice(const Job& job) const {
 }
 
 GpuChoice Member::choose(const Job& job) const {
-  return sharingChoice(job).value_or(*kernels::cuda::choose(request(job)));
+  GpuChoice choice = sharingChoice(job).value_or(*kernels::cuda::choose(request(job)));
+  const int lanes = team_.options().lanes;
+  if (lanes > 0 && choice.blocksPerLane > 1) choice.blocks = std::min(choice.blocks, lanes);
+  return choice;
 }
 
 void Member::launch(std::span<const Job> jobs) {

@@ -26,6 +26,7 @@ struct TeamOptions {
   int gpus = 1;
   uint64_t timeoutMs = 3000;
   int maxBlocks = wire::kGpuMaxBlocks;
+  int lanes = 0;  // of calls whose parts are apart, at most; 0: the catalog's
   int64_t lineBytes = -1;
   int64_t stageBytes = -1;
   int64_t wideBytes = -1;      // up to here by wide lines; -1: the catalog's

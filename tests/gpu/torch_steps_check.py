@@ -98,6 +98,7 @@ def main():
             told = measure(options, library)
             for kind in ("ddp", "fsdp"):
                 times[name][kind] += told[kind]
+                print(f"  {name}, {kind}: {statistics.median(told[kind]):.2f} ms", flush=True)
     slower = 0
     for kind in ("ddp", "fsdp"):
         theirs, ours = statistics.median(times["nccl"][kind]), statistics.median(times["tutti"][kind])

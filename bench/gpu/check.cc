@@ -9,57 +9,14 @@
 #include <random>
 #include <string>
 
+#include "check_parts.h"
+#include "data.h"
 #include "kernels/kernels.h"
 
 namespace tutti::bench {
 namespace {
 
-using Bytes = std::vector<std::byte>;
 constexpr size_t kGuardBytes = 256;
-constexpr std::byte kPoison{0xa5};
-
-// ---- data
-// ----------------------------------------------------------------------------------------
-
-// A value of the type near small integers, so that sums, products and quotients round in
-// interesting places; now and then any bits at all: NaN, infinities, denormals.
-uint64_t makeBits(DataType type, std::mt19937_64& random) {
-  const uint64_t any = random();
-  if (any % 61 == 0) return random();
-  const double value = (static_cast<double>(any >> 11) * 0x1p-53 - 0.5) * 6.0;
-  const auto real = static_cast<float>(value);
-  uint32_t word = 0;
-  std::memcpy(&word, &real, 4);
-  uint64_t bits = 0;
-  switch (type) {
-    case DataType::kFloat32: return word;
-    case DataType::kFloat64: std::memcpy(&bits, &value, 8); return bits;
-    case DataType::kBfloat16: return word >> 16;
-    case DataType::kFloat16:
-      return (word >> 16 & 0x8000) |
-             ((word & 0x7fffffff) < 0x38800000 ? 0 : ((word & 0x7fffffff) - 0x38000000) >> 13);
-    case DataType::kFloat8E4M3: return any & 0xbf;
-    case DataType::kFloat8E5M2: return any & 0xcf;
-    case DataType::kInt8:
-    case DataType::kUint8:
-    case DataType::kInt32:
-    case DataType::kUint32:
-    case DataType::kInt64:
-    case DataType::kUint64: return any;
-  }
-  return any;
-}
-
-Bytes makeData(DataType type, size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const size_t size = sizeOf(type);
-  Bytes data(count * size);
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t bits = makeBits(type, random);
-    std::memcpy(data.data() + i * size, &bits, size);
-  }
-  return data;
-}
 
 // ---- the case and its truth
 // ----------------------------------------------------------------------
@@ -418,173 +375,6 @@ std::vector<Case> mixedCases(int ranks, uint64_t seed, size_t count) {
   return cases;
 }
 
-// ---- sends and receives
-// --------------------------------------------------------------------------
-
-// In turn: everybody sends to everybody, each rank to the next, and rank 0 and the others to each
-// other. Sizes by pair and round.
-int checkTransfers(Team& team, bool isShort) {
-  std::atomic<int> failures{0};
-  const int ranks = team.ranks();
-  const auto doesSend = [&](int from, int to, int round) {
-    if (round % 3 == 1) return to == (from + 1) % ranks;
-    return round % 3 == 0 || from == 0 || to == 0;
-  };
-  const auto bytesOf = [&](int from, int to, int round) -> uint64_t {
-    constexpr uint64_t kSizes[] = {1, 1000, 8192, 70'001, 1'000'003, 5'000'000};
-    const bool isLong = round % 3 != 0 && round % 6 < 3;
-    const auto which = static_cast<size_t>(from * 3 + to * 5 + round) % (isShort ? 4 : 6);
-    return kSizes[isLong ? 4 + which % 2 : which] + static_cast<uint64_t>(round);
-  };
-  const int rounds = isShort ? 8 : 24;
-  team.run([&](Member& member) {
-    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
-    std::vector<std::pair<Bytes, std::pair<DeviceBuffer*, size_t>>> wanted;
-    std::vector<std::vector<Member::Transfer>> launches;
-    for (int round = 0; round < rounds; ++round) {
-      std::vector<Member::Transfer>& list = launches.emplace_back();
-      for (int peer = 0; peer < ranks; ++peer) {
-        if (peer == member.rank()) continue;
-        const size_t shift = static_cast<size_t>(round % 3);
-        const auto seed = [&](int from, int to) {
-          return static_cast<uint64_t>((round * 8 + from) * 8 + to);
-        };
-        const uint64_t out = bytesOf(member.rank(), peer, round);
-        const uint64_t in = bytesOf(peer, member.rank(), round);
-        if (doesSend(member.rank(), peer, round)) {
-          buffers.push_back(std::make_unique<DeviceBuffer>(out + 16));
-          const Bytes data = makeData(DataType::kInt8, out, seed(member.rank(), peer));
-          TUTTI_CU(cuMemcpyHtoD(buffers.back()->address() + shift, data.data(), out));
-          list.push_back({true, peer, buffers.back()->at(shift), out});
-        }
-        if (!doesSend(peer, member.rank(), round)) continue;
-        buffers.push_back(std::make_unique<DeviceBuffer>(in + 16));
-        TUTTI_CU(cuMemsetD8(buffers.back()->address(), 0xa5, in + 16));
-        list.push_back({false, peer, buffers.back()->at(shift), in});
-        wanted.push_back({makeData(DataType::kInt8, in, seed(peer, member.rank())),
-                          {buffers.back().get(), shift}});
-      }
-    }
-    TUTTI_CU(cuCtxSynchronize());
-    team.meet();
-    for (const auto& list : launches) member.transfer(list);
-    member.synchronize();
-    team.meet();
-    if (member.error().fault != 0) {
-      std::printf("FAIL rank %d: transfers: fault %u awaiting rank %d\n", member.rank(),
-                  member.error().fault, member.error().peer);
-      ++failures;
-      return;
-    }
-    for (const auto& [data, where] : wanted) {
-      Bytes got(data.size() + 1);
-      TUTTI_CU(cuMemcpyDtoH(got.data(), where.first->address() + where.second, got.size()));
-      if (std::memcmp(got.data(), data.data(), data.size()) != 0 || got.back() != kPoison) {
-        std::printf("FAIL rank %d: received %zu bytes wrong\n", member.rank(), data.size());
-        ++failures;
-      }
-    }
-  });
-  return failures;
-}
-
-// ---- failing well
-// --------------------------------------------------------------------------------
-
-// Rank 0 does not come (or calls something else): the others must end, with the right reason.
-enum class Misdeed { kAbsent, kOtherCount, kOtherSize, kAborted };
-
-int checkMisdeed(Team& team, Misdeed misdeed, uint64_t count) {
-  std::atomic<int> failures{0};
-  team.run([&](Member& member) {
-    const DeviceBuffer buffer(count * 8);
-    TUTTI_CU(cuMemsetD8(buffer.address(), 1, buffer.bytes()));
-    member.view().timeoutNs = misdeed == Misdeed::kAborted ? 0 : 300'000'000;
-    TUTTI_CU(cuCtxSynchronize());
-    team.meet();
-    Job job{.collective = Collective::kAllReduce,
-            .count = count,
-            .input = buffer.at(0),
-            .output = buffer.at(0)};
-    const bool isBad = member.rank() == 0;
-    if (isBad && misdeed == Misdeed::kOtherCount) job.count = count - 1;
-    if (isBad && misdeed == Misdeed::kOtherSize) job.count = 1;
-    const bool isAbsent = isBad && (misdeed == Misdeed::kAbsent || misdeed == Misdeed::kAborted);
-    if (!isAbsent) member.launch(job);
-    if (!isBad && misdeed == Misdeed::kAborted) member.abortWord() = 1;
-    member.synchronize();
-    const auto fault = static_cast<wire::GpuFault>(member.error().fault);
-    const bool isRight =
-        misdeed == Misdeed::kAborted ? fault == wire::GpuFault::kAborted
-        : misdeed == Misdeed::kAbsent
-            ? fault == wire::GpuFault::kTimedOut && member.error().peer == 0
-            : fault == wire::GpuFault::kMismatch || fault == wire::GpuFault::kTimedOut;
-    if (!isAbsent && !isRight && !(isBad && fault == wire::GpuFault::kNone)) {
-      std::printf("FAIL rank %d: misdeed %d count %" PRIu64 ": fault %u peer %d\n", member.rank(),
-                  static_cast<int>(misdeed), count, member.error().fault, member.error().peer);
-      ++failures;
-    }
-    if (misdeed == Misdeed::kOtherCount && member.rank() == 1) {
-      std::printf("  other count of %" PRIu64 ": rank 1 says fault %u, rank %d\n", count,
-                  member.error().fault, member.error().peer);
-    }
-    team.meet();
-    member.view().timeoutNs = team.options().timeoutMs * 1'000'000;
-  });
-  team.reset();
-  return failures;
-}
-
-// One captured graph, replayed between calls of other sizes.
-int checkGraph(Team& team) {
-  std::atomic<int> failures{0};
-  team.run([&](Member& member) {
-    constexpr uint64_t kCounts[] = {100, 200'000};
-    const DeviceBuffer buffer(1 << 20);
-    const auto fill = [&](uint32_t value) {
-      TUTTI_CU(cuMemsetD32(buffer.address(), value, (1 << 20) / 4));
-    };
-    CUgraph graph;
-    CUgraphExec exec;
-    TUTTI_CU(cuStreamBeginCapture(member.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    for (const uint64_t count : kCounts) {
-      member.launch(Job{.collective = Collective::kAllReduce,
-                        .type = DataType::kInt32,
-                        .count = count,
-                        .input = buffer.at(0),
-                        .output = buffer.at(0)});
-    }
-    TUTTI_CU(cuStreamEndCapture(member.stream(), &graph));
-    TUTTI_CU(cuGraphInstantiate(&exec, graph, 0));
-    uint64_t wanted = 1;
-    const auto n = static_cast<uint64_t>(team.ranks());
-    fill(1);
-    TUTTI_CU(cuCtxSynchronize());
-    team.meet();
-    for (int round = 0; round < 5; ++round) {
-      TUTTI_CU(cuGraphLaunch(exec, member.stream()));
-      member.launch(Job{.collective = Collective::kAllReduce,
-                        .type = DataType::kInt32,
-                        .count = 100u + 5000u * static_cast<unsigned>(round),
-                        .input = buffer.at(0),
-                        .output = buffer.at(0)});
-      wanted = static_cast<uint32_t>(wanted * n * n * n);
-    }
-    member.synchronize();
-    uint32_t got = 0;
-    TUTTI_CU(cuMemcpyDtoH(&got, buffer.address() + 4 * 99, 4));
-    if (got != wanted || member.error().fault != 0) {
-      std::printf("FAIL rank %d: graph replay gives %u, wanted %" PRIu64 ", fault %u\n",
-                  member.rank(), got, wanted, member.error().fault);
-      ++failures;
-    }
-    team.meet();
-    cuGraphExecDestroy(exec);
-    cuGraphDestroy(graph);
-  });
-  return failures;
-}
-
 int runBatches(Team& team, const std::vector<Case>& cases, size_t batchSize, bool inOneLaunch) {
   int failures = 0;
   for (size_t i = 0; i < cases.size() && failures < 12; i += batchSize) {
@@ -618,14 +408,7 @@ int checkAll(Team& team, const CheckOptions& options) {
   report("transfers", 1, checkTransfers(team, isShort));
   report("graph", 1, checkGraph(team));
   if (team.ranks() > 1 && !isShort) {
-    int failed = 0;
-    for (const uint64_t count : {uint64_t{100}, uint64_t{1'000'000}}) {
-      for (const Misdeed misdeed :
-           {Misdeed::kAbsent, Misdeed::kOtherCount, Misdeed::kOtherSize, Misdeed::kAborted}) {
-        failed += checkMisdeed(team, misdeed, count);
-      }
-    }
-    report("failing", 8, failed);
+    report("failing", 8, checkMisdeeds(team));
   }
   return failures;
 }

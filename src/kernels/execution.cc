@@ -17,11 +17,6 @@ using schedule::Place;
 // L2 cache.
 constexpr size_t kBlockBytes = 64_KiB;
 
-// Mapped memory is read with plain loads, out of caches twice as fast as the sender, for whom it is
-// not mapped, writes: round trips of 1 MiB took 100 us instead of 78 with its help, of 4 MiB 572
-// instead of 590, of 16 MiB 2,700 instead of 4,550 (Intel Xeon VM, 2 MiB of L2, 2026-11-22).
-constexpr size_t kJointMappedMinBytes = 4_MiB;
-
 // The port of a link whose message says where the sender has what it sends, and may fail to keep
 // it; null: another source.
 const wire::LinkPort* namingPort(const BoundOperand& source) {
@@ -130,7 +125,7 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
     const StepScratch& scratch = *binding_.scratch;
     joint_.open(*binding_.program->sources(step)[0].port,
                 static_cast<const std::byte*>(scratch.sources[0]),
-                static_cast<std::byte*>(scratch.destinations[0]));
+                static_cast<std::byte*>(scratch.destinations[0]), streamedCount(step, data) > 0);
     return receiveJointly(step);
   }
   Status read;
@@ -154,9 +149,11 @@ bool Execution::isJoint(const BoundStep& step) const {
   const BoundOperand& source = binding_.program->sources(step)[0];
   if (source.place != Place::kLink) return false;
   const wire::MessageHead& message = source.port->view.message(source.port->next);
-  if (!wire::isJoint(source.port->view, message)) return false;
-  return message.kind != wire::MessageKind::kShared ||
-         step.elements * binding_.program->elementBytes() >= kJointMappedMinBytes;
+  // What is mapped the receiver copies alone: the sender, for whom the receiver's memory is not,
+  // writes at a third of that, and is waited for in each piece. Broadcasts in place of 8, 16, 32
+  // and 64 MB took 191, 550, 2970 and 6200 us with its help, and 150, 402, 1165 and 4140 without
+  // (AMD EPYC VM, family 26, 2026-11-27).
+  return wire::isJoint(source.port->view, message) && message.kind != wire::MessageKind::kShared;
 }
 
 Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
@@ -174,8 +171,9 @@ Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
 
 // A block's time at most.
 bool Execution::helpReceivers() {
-  return std::ranges::any_of(binding_.program->outgoing(),
-                             [](const BoundOperand& link) { return helpReceiver(*link.port); });
+  return std::ranges::any_of(binding_.program->outgoing(), [this](const BoundOperand& link) {
+    return helpReceiver(*link.port, binding_.streams);
+  });
 }
 
 const BoundOperand* Execution::beginReading(const BoundStep& step) const {

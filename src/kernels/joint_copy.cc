@@ -4,6 +4,7 @@
 
 #include "base/copy_memory.h"
 #include "base/relax_cpu.h"
+#include "kernels/kernels.h"
 #include "kernels/remote_memory.h"
 
 namespace tutti::kernels {
@@ -30,11 +31,22 @@ const std::byte* sentFrom(const wire::MessageHead& message) {
   return reinterpret_cast<const std::byte*>(address);
 }
 
+void copyMapped(std::byte* to, const std::byte* from, size_t bytes, bool streams) {
+  if (!streams) return copyMemory(to, from, bytes);
+  const void* const sources[] = {from};
+  void* const destinations[] = {to};
+  fold({.type = DataType::kUint8}, {.sources = sources,
+                                    .destinations = destinations,
+                                    .elementCount = bytes,
+                                    .streamedCount = 1});
+}
+
 uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 
 }  // namespace
 
-void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to) {
+void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
+                        bool streams) {
   port_ = &port;
   joint_ = &wire::jointOf(port.view, port.next);
   const wire::MessageHead& message = port.view.message(port.next);
@@ -42,6 +54,7 @@ void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::
   isMapped_ = port.isSenderHere || message.kind == wire::MessageKind::kShared;
   from_ = from;
   to_ = to;
+  streams_ = streams;
   own_ = 0;
   joint_->target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
 }
@@ -50,7 +63,7 @@ Status JointReceive::read(uint64_t block) {
   const size_t offset = blocks_.offset(block);
   const size_t bytes = blocks_.length(block);
   if (!isMapped_) return readProcess(port_->senderProcess, from_ + offset, to_ + offset, bytes);
-  copyMemory(to_ + offset, from_ + offset, bytes);
+  copyMapped(to_ + offset, from_ + offset, bytes, streams_);
   return {};
 }
 
@@ -90,7 +103,7 @@ void JointReceive::withdraw() {
   joint_ = nullptr;
 }
 
-bool helpReceiver(wire::LinkPort& port) {
+bool helpReceiver(wire::LinkPort& port, bool streams) {
   if (!port.mayWrite || wire::isDrained(port)) return false;
   const wire::MessageHead& message = port.view.message(port.known);
   if (!wire::isJoint(port.view, message)) return false;
@@ -104,7 +117,7 @@ bool helpReceiver(wire::LinkPort& port) {
   auto* to = reinterpret_cast<std::byte*>(target) + blocks.offset(block);
   uint64_t answered = joint.answered.load(std::memory_order_relaxed) + 1;
   if (port.isReceiverHere) {
-    copyMemory(to, from, blocks.length(block));
+    copyMapped(to, from, blocks.length(block), streams);
   } else if (!writeProcess(port.receiverProcess, from, to, blocks.length(block))) {
     answered |= (block + 1) << 32;
     port.mayWrite = false;

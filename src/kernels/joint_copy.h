@@ -14,8 +14,9 @@ namespace tutti::kernels {
 class JointReceive {
  public:
   // Of the message that is there, whose content is at `from`: in the sender's process, or mapped
-  // here. From here on the sender may write to `to`.
-  void open(const wire::LinkPort& port, const std::byte* from, std::byte* to);
+  // here. From here on the sender may write to `to`. `streams`: past the caches, where it is
+  // mapped.
+  void open(const wire::LinkPort& port, const std::byte* from, std::byte* to, bool streams = false);
   bool isOpen() const { return joint_ != nullptr; }
 
   // Reads the blocks that the sender has not taken. kDone when all is there, with which this
@@ -38,11 +39,12 @@ class JointReceive {
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
   bool isMapped_ = false;  // plain memory of this process
-  uint64_t own_ = 0;       // blocks read by this side
+  bool streams_ = false;
+  uint64_t own_ = 0;  // blocks read by this side
 };
 
 // The sender's part: writes a block of the message that the receiver is at. False: it is no joint
 // one, the receiver has not come to it, no block is left, or its memory cannot be written.
-bool helpReceiver(wire::LinkPort& port);
+bool helpReceiver(wire::LinkPort& port, bool streams = false);
 
 }  // namespace tutti::kernels

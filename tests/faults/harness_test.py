@@ -80,7 +80,8 @@ class Rows(unittest.TestCase):
             case.whole_bound = 0.01
             time.sleep(0.01 * case.patience + 0.02)
 
-        with unittest.mock.patch.object(harness, "WITNESS", unittest.mock.Mock(stalled=lambda since, until: 0.0)):
+        witness = unittest.mock.Mock(stalled=lambda since, until: 0.0)
+        with unittest.mock.patch.multiple(harness, WITNESS=witness, IS_SANITIZED=False):
             result, rows = outcome(dawdle)
         self.assertEqual(len(result.failures), 1)
         name, took, bound = rows[-1].split("\t")

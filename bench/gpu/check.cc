@@ -1,9 +1,7 @@
 #include "check.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cinttypes>
-#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <random>

@@ -424,7 +424,8 @@ Status GpuLauncher::faultOfKernels() {
 // and driver.
 Nanoseconds GpuLauncher::look() {
   if (hasFailed()) return kUntilWoken;
-  if (const Status abandoned = judgeAbandoned(); !abandoned.ok()) {
+  const auto ranks = observe::readBoard(parts_.recorder->board());
+  if (const Status abandoned = judgeAbandoned(ranks); !abandoned.ok()) {
     fail(abandoned);
     return kUntilWoken;
   }
@@ -434,7 +435,7 @@ Nanoseconds GpuLauncher::look() {
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) {
-      if (const Status status = judgeHeldUp(); !status.ok()) fail(status);
+      if (const Status status = judgeHeldUp(ranks); !status.ok()) fail(status);
       return kSoon;
     }
     heldEntry_ = 0;
@@ -464,8 +465,7 @@ Status GpuLauncher::judgeToldFaults(uint64_t entry) {
 }
 
 // While another thread has the mutex: its launch is held up when its calls stay the newest.
-Status GpuLauncher::judgeHeldUp() {
-  const auto ranks = observe::readBoard(parts_.recorder->board());
+Status GpuLauncher::judgeHeldUp(const std::vector<RankView>& ranks) {
   const auto& history = ranks[static_cast<size_t>(parts_.recorder->rank())].history;
   const uint64_t newest = history.empty() ? 0 : history.front().number;
   TUTTI_TRY(judgeToldFaults(newest));
@@ -478,8 +478,7 @@ Status GpuLauncher::judgeHeldUp() {
   return newest == 0 || idle < kPatience ? Status() : judgeWaits(ranks, newest, idle);
 }
 
-Status GpuLauncher::judgeAbandoned() {
-  const auto ranks = observe::readBoard(parts_.recorder->board());
+Status GpuLauncher::judgeAbandoned(const std::vector<RankView>& ranks) {
   const auto waits = findAbandoned(ranks, parts_.recorder->rank());
   return waits.empty() ? Status() : watch_.look(waits, kPatience.count());
 }

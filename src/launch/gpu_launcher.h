@@ -124,8 +124,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Pending findPending();
   void finishUpTo(const Pending& done);
   Status judgeToldFaults(uint64_t entry);
-  Status judgeHeldUp();
-  Status judgeAbandoned();
+  Status judgeHeldUp(const std::vector<observe::RankView>& ranks);
+  Status judgeAbandoned(const std::vector<observe::RankView>& ranks);
   Status judge(const Pending& pending);
   Status judgeWaits(const std::vector<observe::RankView>& ranks, uint64_t entry, Nanoseconds idle);
   Result<bool> judgeReplays(uint64_t newest);

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import os
@@ -37,8 +38,14 @@ def perf(*arguments, env=None, timeout=LIMIT):
     )
 
 
+@functools.cache
+def libraries():
+    """What the command is linked with."""
+    return subprocess.run(["ldd", TUTTI], capture_output=True, text=True).stdout
+
+
 def leave_out_with_asan(why):
-    if "libasan" in subprocess.run(["ldd", TUTTI], capture_output=True, text=True).stdout:
+    if "libasan" in libraries():
         raise unittest.SkipTest(why)
 
 
@@ -75,8 +82,7 @@ class Perf(unittest.TestCase):
     def another_library(self):
         """A copy of ours, which perf opens with RTLD_DEEPBIND."""
         leave_out_with_asan("ASan allows no library that binds deeply")
-        libraries = subprocess.run(["ldd", TUTTI], capture_output=True, text=True).stdout
-        own = re.search(r"libnccl\.so\.2 => (\S+)", libraries)[1]
+        own = re.search(r"libnccl\.so\.2 => (\S+)", libraries())[1]
         with tempfile.TemporaryDirectory() as folder:
             other = os.path.join(folder, "libnccl.so.2")
             shutil.copy(own, other)

@@ -73,7 +73,7 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   return OwnGpuWay{.algorithm = choice->algorithm,
                    .protocol = choice->protocol,
                    .kernel = choice->kernel,
-                   .blocks = choice->blocks * choice->blocksPerLane,
+                   .blocks = kernels::cuda::gridOf(*choice, choice->blocks, call.rankCount, false).blocks,
                    .threads = choice->threads,
                    .takesEngines = kernels::cuda::goesByEngines(request),
                    .us = isSwitched ? timeOf(call, count) : 0};

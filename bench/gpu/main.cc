@@ -81,6 +81,7 @@ TeamOptions teamOptions(const Arguments& arguments, int ranks) {
           .wideBytes = std::stoll(get(arguments, "wide-bytes", "-1")),
           .transferBytes = std::stoll(get(arguments, "transfer-bytes", "-1")),
           .startsEarly = !arguments.contains("no-early"),
+          .movesByBulk = !arguments.contains("no-bulk"),
           .chunkBytes = static_cast<uint32_t>(parseBytes(get(arguments, "chunk", "0"))),
           .sharesBuffers = arguments.contains("shared"),
           .images = get(arguments, "images", "")};

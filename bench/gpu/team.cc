@@ -118,6 +118,15 @@ CUfunction Member::function(int image, const char* name) {
     if (loaded.names[i] == nullptr) {
       TUTTI_CU(cuModuleGetFunction(&loaded.functions[i], loaded.module, name));
       loaded.names[i] = name;
+      if (std::string_view(name).find("Apart") != std::string_view::npos) {
+        GpuChoice apart{};
+        apart.image = image;
+        apart.isApart = true;
+        const auto bytes = kernels::cuda::gridOf(apart, 1, team_.ranks(), true).sharedBytes;
+        TUTTI_CU(cuFuncSetAttribute(loaded.functions[i],
+                                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                    static_cast<int>(bytes)));
+      }
       return loaded.functions[i];
     }
   }
@@ -145,7 +154,7 @@ void Member::warmUp() {
         wire::GpuLaunch launch;
         wire::GpuTransfers transfers;
       } work{};
-      launch(choice, 1, &work);
+      launch(choice, {.blocks = 1, .sharedBytes = 0}, &work);
     }
   }
   synchronize();
@@ -160,6 +169,7 @@ GpuRequest Member::request(const Job& job) const {
           .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
           .maxBlocks = team_.options().maxBlocks,
           .keepsLines = true,
+          .hasBulk = team_.options().movesByBulk,
           .lineBytes = team_.options().lineBytes,
           .stageBytes = team_.options().stageBytes,
           .wideBytes = team_.options().wideBytes,
@@ -177,7 +187,7 @@ std::optional<GpuChoice> Member::sharingChoice(const Job& job) const {
 GpuChoice Member::choose(const Job& job) const {
   GpuChoice choice = sharingChoice(job).value_or(*kernels::cuda::choose(request(job)));
   const int lanes = team_.options().lanes;
-  if (lanes > 0 && choice.blocksPerLane > 1) choice.blocks = std::min(choice.blocks, lanes);
+  if (lanes > 0 && choice.isApart) choice.blocks = std::min(choice.blocks, lanes);
   return choice;
 }
 
@@ -190,10 +200,12 @@ void Member::launch(std::span<const Job> jobs) {
     }
     std::vector<wire::GpuCall> calls;
     GpuChoice choice = choose(jobs[i]);
+    bool isBulk = choice.isApart;
     for (; i < jobs.size() && calls.size() < wire::kGpuMaxCalls; ++i) {
       const GpuChoice next = choose(jobs[i]);
       if (goesAsTransfers(jobs[i])) break;
       if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
+      isBulk = isBulk && kernels::cuda::mayGoByBulk(request(jobs[i]), jobs[i].input, jobs[i].output);
       choice.threads = std::max(choice.threads, next.threads);
       choice.startsEarly = choice.startsEarly && next.startsEarly;
       wire::GpuCall call = kernels::cuda::makeCall(request(jobs[i]), next);
@@ -208,11 +220,12 @@ void Member::launch(std::span<const Job> jobs) {
       call.reach = sharingChoice(jobs[i]) ? 0 : -1;
       calls.push_back(call);
     }
-    launch(choice, calls);
+    launch(choice, calls, isBulk);
   }
 }
 
-void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> calls) {
+void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> calls,
+                    bool isBulk) {
   wire::GpuLaunch launch{};
   launch.view = view_;
   launch.callCount = static_cast<int32_t>(calls.size());
@@ -229,15 +242,18 @@ void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> call
     }
     grid = std::max(grid, static_cast<unsigned>(calls[i].blocks));
   }
-  this->launch(choice, grid * static_cast<unsigned>(choice.blocksPerLane), &launch);
+  launch.isBulk = isBulk ? 1 : 0;
+  const auto lanes = static_cast<int32_t>(grid);
+  this->launch(choice, kernels::cuda::gridOf(choice, lanes, team_.ranks(), isBulk), &launch);
 }
 
-void Member::launch(const GpuChoice& choice, unsigned blocks, void* argument) {
+void Member::launch(const GpuChoice& choice, const kernels::cuda::GpuGrid& grid, void* argument) {
   CUlaunchAttribute early{};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   early.value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config{};
-  config.gridDimX = blocks;
+  config.gridDimX = static_cast<unsigned>(grid.blocks);
+  config.sharedMemBytes = grid.sharedBytes;
   config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
   config.blockDimX = static_cast<unsigned>(choice.threads);
   config.hStream = stream_;
@@ -284,7 +300,7 @@ void Member::launchParts(const Job& job) {
   }
   GpuChoice choice = kernels::cuda::transferKernelOf(asked);
   choice.startsEarly = kernels::cuda::startsEarly(grid, asked.ranksPerDevice);
-  launch(choice, static_cast<unsigned>(grid), &work);
+  launch(choice, {.blocks = grid, .sharedBytes = 0}, &work);
 }
 
 void Member::transfer(std::span<const Transfer> transfers) {
@@ -309,7 +325,7 @@ void Member::transfer(std::span<const Transfer> transfers) {
   }
   GpuChoice choice = kernels::cuda::transferKernel();
   choice.startsEarly = kernels::cuda::startsEarly(grid, limits.ranksPerDevice);
-  launch(choice, static_cast<unsigned>(grid), &work);
+  launch(choice, {.blocks = grid, .sharedBytes = 0}, &work);
 }
 
 }  // namespace tutti::bench

@@ -28,6 +28,7 @@ struct GpuRequest {
                                             // each has something to do
   bool prefersEngines = false;              // to its thread blocks, at any length
   bool keepsLines = false;                  // device::Accelerator::keepsLinesTo() all of all ranks
+  bool hasBulk = false;                     // all ranks' GPUs have what bulk.cuh needs
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same
   int64_t wideBytes = -1;                   // up to here by wide lines, before all others, where
@@ -49,11 +50,21 @@ struct GpuChoice {
   wire::GpuAlgorithm shape;
   // The kernel waits for the stream by itself, so it may be put on the GPU before its turn.
   bool startsEarly;
-  int32_t blocksPerLane = 1;  // blocks of the launch for each of the call's
+  bool isApart = false;  // the blocks are lanes (kernels/cuda/apart.cuh): gridOf()
 };
 
 // Empty where no kernel fits: more than kGpuMaxRanks ranks.
 std::optional<GpuChoice> choose(const GpuRequest& request);
+
+// A launch of calls that have so many blocks at most. By bulk (kernels/cuda/bulk.cuh): where
+// mayGoByBulk() holds for all of them.
+struct GpuGrid {
+  int32_t blocks;
+  uint32_t sharedBytes;
+};
+GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk);
+// Where the choice is apart. A matter of this rank alone.
+bool mayGoByBulk(const GpuRequest& request, const void* input, const void* output);
 
 // Blocks that calls of a launch may take side by side; 0 where they follow each other. The same for
 // all calls that share a launch.

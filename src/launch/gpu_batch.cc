@@ -166,7 +166,7 @@ Status GpuBatcher::flush(const Emit& emit) {
   const Status status = emit({.collectives = &launch_,
                               .transfers = nullptr,
                               .choice = choice_,
-                              .blocks = blocks_ * choice_.blocksPerLane});
+                              .blocks = kernels::cuda::gridOf(choice_, blocks_, limits_.rankCount, false).blocks});
   launch_.callCount = launch_.reachCount = 0;
   return status.clone();
 }

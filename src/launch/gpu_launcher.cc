@@ -265,7 +265,7 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
     // Blocks of collectives wait for those of the same number. Of lanes of several blocks, whose
     // parts follow each other in the grid, and of transfers, which the two sides may have in
     // different places, all are needed, as of programs.
-    const bool hasWaves = batch.collectives != nullptr && batch.choice.blocksPerLane == 1;
+    const bool hasWaves = batch.collectives != nullptr && !batch.choice.isApart;
     TUTTI_TRY(enterRoom({.blocks = launch.blocks,
                          .leastBlocks = hasWaves ? 1 : launch.blocks,
                          .perMultiprocessor = fits,

@@ -34,6 +34,8 @@ inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a bloc
 inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
 inline constexpr int32_t kGpuPulledSlots = 3;  // of a ring of a pulled transfer (GpuTransfer)
 inline constexpr int32_t kGpuLaneBlocks = 3;   // of a lane whose parts are apart
+inline constexpr int32_t kGpuBulkLanes = 4;    // whose parts share a block, where its copy engine
+                                               // moves (kernels' bulk.cuh)
 inline constexpr int32_t kGpuMaxCalls = 16;    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
@@ -265,6 +267,8 @@ struct GpuLaunch {
   GpuView view;
   int32_t callCount;
   int32_t reachCount;
+  int32_t isBulk;  // of long calls of more than two ranks (kernels' bulk.cuh)
+  int32_t padding;
   GpuCall calls[kGpuMaxCalls];
   GpuReach reaches[kGpuMaxReaches];
 };

@@ -20,11 +20,15 @@
 //   does workedChunks, which the worker alone reads and writes.
 #pragma once
 
+#include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/slots.cuh"
 
 namespace tutti::kernels::cuda {
 
 inline constexpr int kParts = wire::kGpuLaneBlocks;  // sender, worker, collector
+inline constexpr int kThreadLanes = 2;               // of a block whose threads move
+inline constexpr int kApartThreads = kThreadLanes * kPumpThreads;
+static_assert(kBulkLanes * kBulkThreads <= kApartThreads && kBulkLanes % kThreadLanes == 0);
 
 // How far the sender is, for the worker of the same lane in another block.
 class GridProgress {
@@ -107,13 +111,14 @@ __device__ __forceinline__ bool isSameCallEverywhere(const SlotCall& call, int l
   if (((call.roles.receives | call.roles.collects) >> lane & 1) == 0) return true;
   Awaited awaited = call.awaited(lane);
   awaited.number = awaited.epoch;
-  return awaitSameCall(call.view, awaited, loadRelaxed(entryOf(call.view, awaited.epoch, lane)));
+  return awaitSameCall(call.view, awaited, loadRelaxed(entryOf(call.view, awaited.epoch, lane, call.lane)));
 }
 
 // Of each part, by its opener and its closer.
 struct Keeper {
   SlotStep (&tables)[2];
   Pump& pump;
+  PumpBarrier barrier;
   int lane;
   bool isOpener;
 };
@@ -129,8 +134,8 @@ __device__ __forceinline__ bool keepSender(SlotCall& call, const Keeper& keeper)
     if (steps == 0 && lane == 0) progress.raise(call.chunks);
     return close(sender, keeper.pump, steps);
   }
-  announce(call.view, call.call, call.epoch, lane);
-  if (!open(sender, keeper.tables, keeper.pump, 1, steps)) return false;
+  announce(call.view, call.call, call.epoch, lane, call.lane);
+  if (!open(sender, keeper.tables, keeper.pump, keeper.barrier, steps)) return false;
   call.roles.collects = collects;
   if (!isSameCallEverywhere(call, lane)) return false;
   if (lane == 0) controlOf(call.view, call.view.rank)->epoch[call.lane] = call.epoch;
@@ -143,7 +148,7 @@ __device__ __forceinline__ bool keepWorker(const SlotCall& call, const Keeper& k
   WorkerKeeper<kFolds, GridProgress> worker(call, progress, keeper.lane);
   const int64_t steps = call.workerSteps();
   if (!keeper.isOpener) return close(worker, keeper.pump, steps);
-  if (!open(worker, keeper.tables, keeper.pump, 1, steps)) return false;
+  if (!open(worker, keeper.tables, keeper.pump, keeper.barrier, steps)) return false;
   if (keeper.lane == 0) progress.saveWorked(call);
   return true;
 }
@@ -152,42 +157,104 @@ __device__ __forceinline__ bool keepCollector(const SlotCall& call, const Keeper
   CollectorKeeper collector(call, keeper.lane);
   const int64_t steps = call.roles.collects != 0 ? call.chunks : 0;
   if (!keeper.isOpener) return close(collector, keeper.pump, steps);
-  return open(collector, keeper.tables, keeper.pump, 1, steps);
+  return open(collector, keeper.tables, keeper.pump, keeper.barrier, steps);
 }
 
-// Which lane and part of it a block has.
+// Which part of which lane a group of a block's threads has.
 struct ApartPlace {
   int part;
   int lane;
+  bool isBulk;
+  int group;   // of the block's
+  int thread;  // of the group's
+
+  // Of all groups of such a block alike.
+  __device__ __forceinline__ int threads() const { return isBulk ? kBulkThreads : kPumpThreads; }
+  __device__ __forceinline__ int movers() const { return isBulk ? kBulkMovers : kMovers; }
+  __device__ __forceinline__ PumpBarrier pumpBarrier() const {
+    return {1 + 2 * group, movers() + kOpeners};
+  }
+  // Whether it holds for all threads of the group, which all have come.
+  __device__ __forceinline__ bool isAll(bool value) const {
+    uint32_t result;
+    asm volatile(
+        "{\n .reg .pred p, q;\n setp.ne.u32 p, %1, 0;\n barrier.red.and.pred q, %2, %3, p;\n"
+        " selp.u32 %0, 1, 0, q;\n}"
+        : "=r"(result)
+        : "r"(value ? 1U : 0U), "r"(2 + 2 * group), "r"(threads())
+        : "memory");
+    return result != 0;
+  }
 };
 
-// False, to all threads, when the communicator is over.
+// The grid: all senders, all workers, all collectors. Lanes beyond a call's have nothing to do.
+template <bool kFolds>
+__device__ __forceinline__ ApartPlace placeOf(bool isBulk) {
+  const auto block = static_cast<int>(blockIdx.x);
+  const auto blocks = static_cast<int>(gridDim.x);
+  const auto thread = static_cast<int>(threadIdx.x);
+  // Folds are made by threads, in a group for each of half as many lanes.
+  const int workers = kFolds && isBulk ? kBulkLanes / kThreadLanes : 1;
+  const int ofPart = max(blocks / (kParts - 1 + workers), 1);  // also of a launch of nothing
+  int part = 0;
+  int first = 0;
+  if (block >= ofPart * (1 + workers)) {
+    part = 2;
+    first = ofPart * (1 + workers);
+  } else if (block >= ofPart) {
+    part = 1;
+    first = ofPart;
+  }
+  if (isBulk && !(kFolds && part == 1)) {
+    const int group = thread / kBulkThreads;
+    return {part, (block - first) * kBulkLanes + group, true, group, thread % kBulkThreads};
+  }
+  const int group = thread / kPumpThreads;
+  return {part, (block - first) * kThreadLanes + group, false, group, thread % kPumpThreads};
+}
+
+// What the threads of a group share.
+template <int kMost>
+struct ApartShared {
+  SlotStep tables[2];
+  Pump pump;
+  uint64_t loaded[kMost - 1];
+};
+
+// False, to all threads of the group, when the communicator is over.
 template <int kMost, typename Policy>
 __device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall& call,
-                                             const ApartPlace& place, SlotStep (&tables)[2],
-                                             Pump& pump) {
+                                             const ApartPlace& place, ApartShared<kMost>& shared,
+                                             BulkMovers<kMost - 1>& bulk) {
   const int part = place.part;
   const GpuControl* own = controlOf(view, view.rank);
   const uint32_t dead = loadRelaxed(&own->dead);
   const uint64_t epoch = part == 0 ? loadRelaxed(&own->epoch[place.lane]) + 1 : 0;
   const Sharing none{};
   SlotCall slots(view, call, epoch, none, place.lane);
-  auto* words = reinterpret_cast<uint32_t*>(tables);
-  for (uint32_t i = threadIdx.x; i < sizeof(tables) / 4; i += blockDim.x) words[i] = 0;
-  if (threadIdx.x == 0) clearPump(pump);
-  if (__syncthreads_or(dead != 0 ? 1 : 0) != 0) return false;
-  const int keeper = static_cast<int>(threadIdx.x) - kMovers;
-  const Keeper itsKeeper{tables, pump, static_cast<int>(threadIdx.x) % 32, keeper < kOpeners};
+  auto* words = reinterpret_cast<uint32_t*>(shared.tables);
+  for (uint32_t i = place.thread; i < sizeof(shared.tables) / 4; i += place.threads()) words[i] = 0;
+  if (place.thread == 0) clearPump(shared.pump, place.isBulk ? 1 : kMoverWarps);
+  if (!place.isAll(dead == 0)) return false;
+  const int keeper = place.thread - place.movers();
+  const PumpBarrier barrier = place.pumpBarrier();
+  const Keeper itsKeeper{shared.tables, shared.pump, barrier, place.thread % 32, keeper < kOpeners};
   bool isFine = true;
   if (keeper < 0) {
-    const Movers<kMost, Policy> movers(call, view, threadIdx.x);
-    if (part == 1) {
-      move([&](const SlotStep& table) { movers.work(table); }, tables, pump, 1,
-           slots.workerSteps());
+    const bool isNeeded = part == 0 ? slots.sends() : slots.roles.collects != 0;
+    const int64_t steps = part == 1 ? slots.workerSteps() : isNeeded ? slots.chunks : 0;
+    if (place.isBulk) {
+      tutti::kernels::cuda::move([&](const SlotStep& table) { bulk.move(table); }, shared.tables,
+                                 shared.pump, barrier, steps);
     } else {
-      const bool isNeeded = part == 0 ? slots.sends() : slots.roles.collects != 0;
-      move([&](const SlotStep& table) { movers.send(table); }, tables, pump, 1,
-           isNeeded ? slots.chunks : 0);
+      const Movers<kMost, Policy> movers(call, view, place.thread);
+      if (part == 1) {
+        move([&](const SlotStep& table) { movers.work(table); }, shared.tables, shared.pump,
+             barrier, steps);
+      } else {
+        move([&](const SlotStep& table) { movers.send(table); }, shared.tables, shared.pump,
+             barrier, steps);
+      }
     }
   } else if (part == 0) {
     isFine = keepSender(slots, itsKeeper);
@@ -196,28 +263,32 @@ __device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall&
   } else {
     isFine = keepCollector(slots, itsKeeper);
   }
-  return __syncthreads_and(isFine ? 1 : 0) != 0;
+  return place.isAll(isFine);
 }
 
 template <int kMost, typename Policy>
 __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
-  __shared__ SlotStep tables[2];
-  __shared__ Pump pump;
-  const int lanes = max(static_cast<int>(gridDim.x) / kParts, 1);  // also of a launch of nothing
-  const ApartPlace place{static_cast<int>(blockIdx.x) / lanes,
-                         static_cast<int>(blockIdx.x) % lanes};
+  extern __shared__ __align__(128) std::byte buffers[];  // of a launch by bulk
+  __shared__ ApartShared<kMost> shared[kBulkLanes];
+  const ApartPlace place = placeOf<Policy::kFolds>(launch.isBulk != 0);
+  if (place.group >= (place.isBulk ? kBulkLanes : kThreadLanes)) return;
+  ApartShared<kMost>& own = shared[place.group];
+  const auto stride = static_cast<uint32_t>(wire::gpuSlotBytes(launch.view.rankCount));
+  const int lane = place.thread % 32;
+  BulkMovers<kMost - 1> bulk(buffers + place.group * (kMost - 1) * stride, stride, own.loaded, lane);
+  if (place.isBulk && place.thread < kMost - 1) BulkCopier::prepare(&own.loaded[lane]);
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
     if (place.lane >= call.blocks) continue;
-    if (i > 0) __syncthreads();
-    if (!runApartCall<kMost, Policy>(launch.view, call, place, tables, pump)) return;
+    if (i > 0) place.isAll(true);
+    if (!runApartCall<kMost, Policy>(launch.view, call, place, own, bulk)) return;
   }
 }
 
-#define TUTTI_APART_KERNEL(name, most, policy)                                        \
-  extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 2) \
-      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \
-    tutti::kernels::cuda::runApartCalls<most, policy>(launch);                        \
+#define TUTTI_APART_KERNEL(name, most, policy)                                         \
+  extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kApartThreads, 1) \
+      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {              \
+    tutti::kernels::cuda::runApartCalls<most, policy>(launch);                         \
   }
 
 }  // namespace tutti::kernels::cuda

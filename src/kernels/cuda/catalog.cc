@@ -12,16 +12,13 @@ using enum Collective;
 using wire::GpuAlgorithm;
 using wire::GpuPull;
 
+constexpr int32_t kThreadLanes = 2;        // kernels/cuda/apart.cuh
 constexpr int32_t kTransferThreads = 256;  // of a transfer's
 constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
 // Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
 // One on each multiprocessor; an A100 has 108.
 constexpr int32_t kResidentBlocks = 104;
 constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
-// Of long collectives of more than two ranks: two on each multiprocessor
-// (kernels/cuda/apart.cuh).
-constexpr int32_t kResidentApartBlocks = 2 * kResidentBlocks;
-constexpr int32_t kApartThreads = 256;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 constexpr int32_t kEarlyBlocks = 16;
@@ -122,6 +119,9 @@ size_t longestMessage(const GpuRequest& request, size_t blockBytes) {
   const size_t most = std::min(wire::gpuSlotBytes(request.rankCount), passes * kPass);
   return most / kPass * kPass;
 }
+
+// For how many ranks a kernel of more than two is made.
+int32_t rankMost(int32_t rankCount) { return rankCount <= 4 ? 4 : wire::kGpuMaxRanks; }
 
 // Of two ranks by blocks that send and receive, of more in parts apart.
 const char* slotKernel(bool fold, int32_t rankCount) {
@@ -268,12 +268,28 @@ void shapeWide(const GpuRequest& request, GpuChoice& choice) {
   choice.chunkBytes = static_cast<uint32_t>(rows * wire::kGpuRowPayload);
 }
 
-// Lanes of a call through slots: of two ranks each is a block, of more wire::kGpuLaneBlocks.
+// Of a lane's parts (kernels/cuda/apart.cuh): blocks for as many lanes as share the senders' blocks.
+struct ApartShape {
+  int32_t lanes;
+  int32_t blocks;
+};
+ApartShape apartShape(bool folds, bool isBulk) {
+  if (!isBulk) return {.lanes = kThreadLanes, .blocks = 3};
+  return {.lanes = wire::kGpuBulkLanes,
+          .blocks = 2 + (folds ? wire::kGpuBulkLanes / kThreadLanes : 1)};
+}
+
+// Lanes of a call through slots: of two ranks each is a block, of more gridOf() says. Where ranks
+// share a GPU their blocks have to fit by either way.
 int32_t laneLimit(const GpuRequest& request) {
   if (request.rankCount <= 2) return blockLimit(request);
-  const int32_t resident = kResidentApartBlocks / sharersOf(request);
-  const int32_t asked = request.maxBlocks < wire::kGpuMaxBlocks ? request.maxBlocks : resident;
-  return std::clamp(std::min(resident, asked) / wire::kGpuLaneBlocks, 1, wire::kGpuMaxBlocks);
+  const int32_t resident = kResidentBlocks / sharersOf(request);
+  const int32_t blocks = request.maxBlocks < wire::kGpuMaxBlocks
+                             ? std::min(resident, request.maxBlocks)
+                             : resident;
+  const bool isBulk = request.hasBulk && request.ranksPerDevice == 1;
+  const ApartShape shape = apartShape(folds(request.collective), isBulk);
+  return std::clamp(blocks / shape.blocks * shape.lanes, 1, wire::kGpuMaxBlocks);
 }
 
 void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
@@ -281,8 +297,6 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
   const size_t part = divideUp(messageBytes(request), parts);
   constexpr size_t kLeast = 4_KiB;  // of a lane: less is not worth another
   GpuRequest lanes = request;
-  if (request.rankCount > 2)
-    lanes.minBlocks = (request.minBlocks + wire::kGpuLaneBlocks - 1) / wire::kGpuLaneBlocks;
   choice.blocks = blocksFor(lanes, divideUp(part, kLeast), divideUp(part, 16), laneLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
   choice.chunkBytes =
@@ -317,10 +331,7 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   if (way == Way::kSlots) {
     choice.kernel = slotKernel(fold, request.rankCount);
     shapeSlots(request, choice);
-    if (request.rankCount > 2) {
-      choice.threads = kApartThreads;
-      choice.blocksPerLane = wire::kGpuLaneBlocks;
-    }
+    choice.isApart = request.rankCount > 2;
     return choice;
   }
   if (way == Way::kWide) {
@@ -402,6 +413,23 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
   return list;
 }
 
+GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk) {
+  if (!choice.isApart) return {.blocks = blocks, .sharedBytes = 0};
+  const ApartShape shape = apartShape(choice.image != kMoveImage, isBulk);
+  const auto messages = static_cast<uint32_t>(wire::kGpuBulkLanes * (rankMost(rankCount) - 1));
+  return {.blocks = (blocks + shape.lanes - 1) / shape.lanes * shape.blocks,
+          .sharedBytes =
+              isBulk ? messages * static_cast<uint32_t>(wire::gpuSlotBytes(rankCount)) : 0};
+}
+
+bool mayGoByBulk(const GpuRequest& request, const void* input, const void* output) {
+  const auto isAligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  const bool hasBlocks = request.collective != kAllReduce && request.collective != kReduce &&
+                         request.collective != kBroadcast;
+  return request.hasBulk && request.op != ReduceOp::kPreMulSum && isAligned(input) &&
+         isAligned(output) && (!hasBlocks || messageBytes(request) % 16 == 0);
+}
+
 int32_t blocksBeside(const GpuChoice& choice, const GpuRequest& request) {
   return choice.protocol == "lines" ? std::min(kEarlyBlocks, blockLimit(request)) : 0;
 }
@@ -424,8 +452,7 @@ std::optional<GpuChoice> choiceThatShares(const GpuRequest& request, const GpuCh
   if (kernel == nullptr) return std::nullopt;
   GpuChoice sharing = choice;
   sharing.kernel = kernel;
-  sharing.threads = kCollectiveThreads;
-  sharing.blocksPerLane = 1;
+  sharing.isApart = false;
   return sharing;
 }
 

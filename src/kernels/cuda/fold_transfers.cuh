@@ -105,7 +105,7 @@ __device__ __forceinline__ void runFoldTransfer(const wire::GpuTransfers& transf
     FoldKeeper<kSends> keeper(call, thread % 32);
     if (thread >= kMovers + kOpeners) {
       close(keeper, pump, call.chunks);
-    } else if (open(keeper, tables, pump, 1, call.chunks)) {
+    } else if (open(keeper, tables, pump, PumpBarrier{1}, call.chunks)) {
       keeper.finish();
     }
     return;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void runFoldTransfer(const wire::GpuTransfers& transf
           movers.work(table);
         }
       },
-      tables, pump, 1, call.chunks);
+      tables, pump, PumpBarrier{1}, call.chunks);
 }
 
 // REQUIRES: two ranks; transfers long enough for slots.

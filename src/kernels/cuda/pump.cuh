@@ -23,20 +23,29 @@ inline constexpr int kPumpThreads = kMovers + kKeepers;
 struct Pump {
   // Steps that the movers' warps are through with, of all together.
   unsigned moved;
+  unsigned warps;  // that move
   bool isOver;    // the opener gave up, or had no need of movers
   bool isPlaced;  // of a send: the bytes go to the receiver's buffer (transfers.cuh)
 };
 inline constexpr unsigned kMoverWarps = kMovers / 32;
 
 // Before a call's first step, by one thread; a barrier of the block follows.
-__device__ __forceinline__ void clearPump(Pump& pump) { pump = {}; }
+__device__ __forceinline__ void clearPump(Pump& pump, unsigned warps = kMoverWarps) {
+  pump = {};
+  pump.warps = warps;
+}
 
 // Of the movers and the opener of one pump; barrier 0 is that of the whole block. Unaligned
 // (bar.sync would be barrier.sync.aligned): they meet at it from different instructions, and the
 // opener's lanes each when its own peer has come.
-__device__ __forceinline__ void pumpBarrier(int number) {
-  asm volatile("barrier.sync %0, %1;" ::"r"(number), "n"(kMovers + kOpeners) : "memory");
-}
+struct PumpBarrier {
+  int number;
+  int threads = kMovers + kOpeners;
+
+  __device__ __forceinline__ void meet() const {
+    asm volatile("barrier.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+  }
+};
 
 // By a mover's warp behind its loads and stores of a step; and by the closer, whose fences then
 // cover them. Of the block's scope: fences on both sides of an atomic that the closer reads.
@@ -48,7 +57,7 @@ __device__ __forceinline__ void raiseMoved(Pump& pump) {
 }
 // All lanes; false when that ended without.
 __device__ __forceinline__ bool awaitMoved(Pump& pump, int64_t steps) {
-  const unsigned wanted = kMoverWarps * static_cast<unsigned>(steps);
+  const unsigned wanted = pump.warps * static_cast<unsigned>(steps);
   for (;;) {
     const bool isThere = *static_cast<volatile unsigned*>(&pump.moved) >= wanted;
     if (__all_sync(0xffffffff, isThere) != 0) break;
@@ -64,7 +73,7 @@ __device__ __forceinline__ bool awaitMoved(Pump& pump, int64_t steps) {
 // into the table what the movers do in it and tells whether that went well. False when the
 // communicator is over. A Table is in shared memory and has a field isFine.
 template <typename Part, typename Table>
-__device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump, int barrier,
+__device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump, PumpBarrier barrier,
                                      int64_t steps) {
   bool isFine = true;
   for (int64_t step = 0; step < steps && isFine; ++step) {
@@ -74,7 +83,7 @@ __device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump,
       table.isFine = isFine;
       if (!isFine) *static_cast<volatile bool*>(&pump.isOver) = true;
     }
-    pumpBarrier(barrier);
+    barrier.meet();
   }
   return isFine;
 }
@@ -97,9 +106,9 @@ __device__ __forceinline__ bool close(Part& part, Pump& pump, int64_t steps) {
 // The movers' side: `part(table)` does a step's work.
 template <typename Part, typename Table>
 __device__ __forceinline__ void move(const Part& part, const Table (&tables)[2], Pump& pump,
-                                     int barrier, int64_t steps) {
+                                     PumpBarrier barrier, int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
-    pumpBarrier(barrier);
+    barrier.meet();
     const Table& table = tables[step & 1];
     if (!table.isFine) return;
     part(table);

@@ -50,6 +50,7 @@ struct Awaited {
   uint32_t signature;
   Collective collective;
   uint64_t epoch;  // the block's collective at hand; sends and receives have none
+  int block = static_cast<int>(blockIdx.x);  // or lane (apart.cuh)
 };
 
 // First one in writes; the communicator is over, so nobody clears it. View: GpuView, or that of a
@@ -61,7 +62,7 @@ __device__ __noinline__ void report(const View& view, const Awaited& awaited, Gp
   if (atomicExch(&own->dead, 1u) != 0) return;
   volatile wire::GpuError* error = view.error;
   error->peer = awaited.peer;
-  error->block = blockIdx.x;
+  error->block = awaited.block;
   error->collective = static_cast<uint32_t>(awaited.collective);
   error->number = awaited.number;
   error->ours = awaited.signature;
@@ -108,7 +109,7 @@ class Patience {
   static __device__ bool seesOtherCall(const GpuView& view, const Awaited& awaited) {
     if (awaited.epoch == 0) return false;
     const GpuControl* own = controlOf(view, view.rank);
-    const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][blockIdx.x][awaited.peer]);
+    const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][awaited.block][awaited.peer]);
     const uint32_t theirs = signatureIn(seen);
     if (static_cast<uint32_t>(seen) != static_cast<uint32_t>(awaited.epoch)) return false;
     if (theirs == awaited.signature) return false;
@@ -240,19 +241,20 @@ __device__ __forceinline__ void awaitStream() {
 // Nothing simpler: a broadcast's root hears nothing back from the data itself.
 // `shares`: sharing.cuh.
 __device__ inline void announce(const GpuView& view, const GpuCall& call, uint64_t epoch, int peer,
-                                bool shares = false) {
+                                int block, bool shares = false) {
   if (peer >= view.rankCount || peer == view.rank) return;
-  storeRelaxed(&controlOf(view, peer)->entered[epoch & 1][blockIdx.x][view.rank],
+  storeRelaxed(&controlOf(view, peer)->entered[epoch & 1][block][view.rank],
                stamped(call.signature | (shares ? wire::kGpuShares : 0), epoch));
 }
 
-const __device__ __forceinline__ uint64_t* entryOf(const GpuView& view, uint64_t epoch, int peer) {
-  return &controlOf(view, view.rank)->entered[epoch & 1][blockIdx.x][peer];
+const __device__ __forceinline__ uint64_t* entryOf(const GpuView& view, uint64_t epoch, int peer,
+                                                         int block) {
+  return &controlOf(view, view.rank)->entered[epoch & 1][block][peer];
 }
 
 // Waits until `peer` has begun `epoch` or a later one; `seen` is what its word held a while ago.
 __device__ inline bool awaitEntry(const GpuView& view, const Awaited& awaited, uint64_t seen) {
-  const uint64_t* word = entryOf(view, awaited.number, awaited.peer);
+  const uint64_t* word = entryOf(view, awaited.number, awaited.peer, awaited.block);
   Patience patience;
   while (!hasReached(static_cast<uint32_t>(seen), static_cast<uint32_t>(awaited.number))) {
     if (patience.isOver(view, awaited)) return false;
@@ -264,7 +266,7 @@ __device__ inline bool awaitEntry(const GpuView& view, const Awaited& awaited, u
 // The same, and `peer` must run the same call, where its word still tells.
 __device__ inline bool awaitSameCall(const GpuView& view, const Awaited& awaited, uint64_t seen) {
   if (!awaitEntry(view, awaited, seen)) return false;
-  seen = loadRelaxed(entryOf(view, awaited.number, awaited.peer));
+  seen = loadRelaxed(entryOf(view, awaited.number, awaited.peer, awaited.block));
   const uint32_t theirs = signatureIn(seen);
   const bool isThis = static_cast<uint32_t>(seen) == static_cast<uint32_t>(awaited.number);
   if (!isThis || theirs == awaited.signature) return true;

@@ -65,7 +65,7 @@ __device__ __noinline__ bool awaitAddress(const GpuView& view, const wire::GpuLi
 // both are there, and a load behind another takes as long as the first.
 __device__ __noinline__ bool awaitSharer(const GpuView& view, const Awaited& awaited,
                                          bool& doesShare, std::byte*& output) {
-  const uint64_t* word = entryOf(view, awaited.epoch, awaited.peer);
+  const uint64_t* word = entryOf(view, awaited.epoch, awaited.peer, awaited.block);
   const GpuControl* own = controlOf(view, view.rank);
   const wire::GpuLine& line = own->outputs[awaited.epoch & 1][blockIdx.x][awaited.peer];
   const auto flag = static_cast<uint32_t>(awaited.epoch);
@@ -104,7 +104,7 @@ __device__ __noinline__ bool agree(const wire::GpuLaunch& launch, const GpuCall&
     storeAddress(controlOf(view, lane)->outputs[epoch & 1][blockIdx.x][view.rank],
                  reach->output[lane], epoch);
   }
-  announce(view, call, epoch, lane, shares);
+  announce(view, call, epoch, lane, static_cast<int>(blockIdx.x), shares);
   if (!shares) {
     if (lane == 0) sharing.isDirect = false;
     return true;

@@ -125,7 +125,7 @@ struct SlotCall {
   __device__ __forceinline__ int64_t workerSteps() const { return roles.works ? chunks : 0; }
 
   __device__ __forceinline__ Awaited awaited(int peer) const {
-    return {peer, 0, call.signature, call.collective, epoch};
+    return {peer, 0, call.signature, call.collective, epoch, lane};
   }
   // Where a step's table has that peer.
   __device__ __forceinline__ int place(int peer) const {
@@ -531,10 +531,10 @@ __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shar
     const Movers<kMost, Policy> movers(slots.call, slots.view,
                                        static_cast<uint32_t>(thread % kMovers));
     if (thread < kMovers) {
-      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, shared.pumps[0], 1,
+      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, shared.pumps[0], PumpBarrier{1},
            slots.senderSteps());
     } else {
-      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, shared.pumps[1], 2,
+      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, shared.pumps[1], PumpBarrier{2},
            slots.workerSteps());
     }
     return true;
@@ -545,14 +545,14 @@ __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shar
   if (keeper < kKeepers) {
     SenderKeeper<BlockProgress> sender(slots, progress, lane);
     if (!isOpener) return close(sender, shared.pumps[0], slots.senderSteps());
-    const bool isFine = open(sender, shared.sender, shared.pumps[0], 1, slots.senderSteps());
+    const bool isFine = open(sender, shared.sender, shared.pumps[0], PumpBarrier{1}, slots.senderSteps());
     // The worker must not wait for a sender that gave up.
     if (!isFine && keeper == 0) atomicExch(&shared.sent, kAllSent);
     return isFine;
   }
   WorkerKeeper<Policy::kFolds, BlockProgress> worker(slots, progress, lane);
   if (!isOpener) return close(worker, shared.pumps[1], slots.workerSteps());
-  return open(worker, shared.worker, shared.pumps[1], 2, slots.workerSteps());
+  return open(worker, shared.worker, shared.pumps[1], PumpBarrier{2}, slots.workerSteps());
 }
 
 // False, to all threads, when the communicator is over.
@@ -572,7 +572,7 @@ __device__ __forceinline__ bool runSlotCall(const wire::GpuLaunch& launch, const
     if constexpr (kShares) {
       isFine = agree(launch, call, epoch, keeper, shared.sharing);
     } else {
-      announce(view, call, epoch, keeper);
+      announce(view, call, epoch, keeper, slots.lane);
     }
   }
   if (__syncthreads_and(isFine ? 1 : 0) == 0) return false;

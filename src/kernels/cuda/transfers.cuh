@@ -278,7 +278,7 @@ __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::Gpu
     TransferKeeper<kSends> keeper(call, pump, thread % 32, isOpener);
     if (!isOpener) {
       close(keeper, pump, steps);
-    } else if (open(keeper, tables, pump, 1, steps)) {
+    } else if (open(keeper, tables, pump, PumpBarrier{1}, steps)) {
       keeper.finish();
     } else if (__any_sync(0xffffffff, keeper.isThrough()) != 0) {
       keeper.save();  // the closer had nothing to close
@@ -286,13 +286,13 @@ __device__ __forceinline__ void runTransfer(const GpuView& view, const wire::Gpu
     }
   } else if (call.rings == 1) {
     move([](const TransferStep& table) { copy<8, 1>(table.ranges, threadIdx.x, AsIs()); }, tables,
-         pump, 1, steps);
+         pump, PumpBarrier{1}, steps);
   } else {
     move(
         [](const TransferStep& table) {
           copy<5, kTransferRings>(table.ranges, threadIdx.x, AsIs());
         },
-        tables, pump, 1, steps);
+        tables, pump, PumpBarrier{1}, steps);
   }
 }
 

@@ -12,6 +12,9 @@
 namespace tutti::tools {
 namespace {
 
+// Of a library that was built as the README has it, whatever this tool was.
+constexpr std::string_view kUsualArchitectures = "80 90";
+
 // Sends and receives are launched as transfers, and so are a few collectives of two ranks.
 kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, uint64_t bytes) {
   kernels::cuda::GpuChoice choice = kernels::cuda::transferKernelOf(request);
@@ -64,6 +67,11 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   if (!allReachEachOther(machine)) return std::nullopt;
   const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
   request.keepsLines = isSwitched;
+  request.hasBulk = std::ranges::all_of(
+      topology::nodesOf(machine, topology::NodeKind::kGpu),
+      [&](topology::NodeId gpu) {
+        return kernels::cuda::canBulk(kUsualArchitectures, machine[gpu].gpu.smVersion);
+      });
   std::optional<kernels::cuda::GpuChoice> choice =
       isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)
           ? asTransfers(request, call.bytes / blocks)
@@ -73,7 +81,7 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   return OwnGpuWay{.algorithm = choice->algorithm,
                    .protocol = choice->protocol,
                    .kernel = choice->kernel,
-                   .blocks = kernels::cuda::gridOf(*choice, choice->blocks, call.rankCount, false).blocks,
+                   .blocks = kernels::cuda::gridOf(*choice, choice->blocks, call.rankCount, request.hasBulk).blocks,
                    .threads = choice->threads,
                    .takesEngines = kernels::cuda::goesByEngines(request),
                    .us = isSwitched ? timeOf(call, count) : 0};

@@ -1,6 +1,7 @@
 #include "team.h"
 
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <thread>
 
@@ -104,10 +105,10 @@ CUfunction Member::function(int image, const char* name) {
   Loaded& loaded = loaded_[static_cast<size_t>(image)];
   if (loaded.module == nullptr) {
     const std::string& folder = team_.options().images;
-    if (folder.empty()) {
+    const std::string path = folder + "/" + std::to_string(image) + ".fatbin";
+    if (folder.empty() || !std::filesystem::exists(path)) {
       TUTTI_CU(cuModuleLoadData(&loaded.module, kernels::cuda::image(image).data()));
     } else {
-      const std::string path = folder + "/" + std::to_string(image) + ".fatbin";
       TUTTI_CU(cuModuleLoad(&loaded.module, path.c_str()));
     }
   }
@@ -118,14 +119,11 @@ CUfunction Member::function(int image, const char* name) {
     if (loaded.names[i] == nullptr) {
       TUTTI_CU(cuModuleGetFunction(&loaded.functions[i], loaded.module, name));
       loaded.names[i] = name;
-      if (std::string_view(name).find("Apart") != std::string_view::npos) {
-        GpuChoice apart{};
-        apart.image = image;
-        apart.isApart = true;
-        const auto bytes = kernels::cuda::gridOf(apart, 1, team_.ranks(), true).sharedBytes;
+      const uint32_t sharedBytes = kernels::cuda::mostSharedBytes(name, team_.ranks());
+      if (team_.options().movesByBulk && sharedBytes > 0) {
         TUTTI_CU(cuFuncSetAttribute(loaded.functions[i],
                                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                    static_cast<int>(bytes)));
+                                    static_cast<int>(sharedBytes)));
       }
       return loaded.functions[i];
     }

@@ -49,6 +49,7 @@ struct InitRecord {
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
+  int32_t gpuCapability = 0;        // 90: 9.0
   int32_t isEncrypted = 0;          // TUTTI_SECURE=encrypt
   int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
@@ -75,6 +76,7 @@ void nameAccelerator(InitRecord& own, device::Device& device) {
   if (accelerator == nullptr) return;
   own.peer.deviceIndex = device.caps().index;
   setText(own.gpuBusId, accelerator->busId());
+  own.gpuCapability = accelerator->capability();
   own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
 }
 
@@ -127,6 +129,9 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
     limits.minBlocks = std::max(limits.minBlocks, record.minBlocks);
   }
   limits.minBlocks = std::min(limits.minBlocks, limits.maxBlocks);
+  limits.hasBulk = std::ranges::all_of(records, [](const InitRecord& record) {
+    return kernels::cuda::canBulk(kernels::cuda::architectures(), record.gpuCapability);
+  });
   return limits;
 }
 
@@ -138,8 +143,7 @@ bool ownsGpu(const std::vector<InitRecord>& records, const InitRecord& own) {
   });
 }
 
-// As far as this rank sees; what all say comes with their segments. Only programs
-// use it.
+// As far as this rank sees; what all say comes with their segments.
 bool keepsLines(const device::Accelerator* accelerator, const std::vector<InitRecord>& records) {
   return accelerator != nullptr &&
          std::ranges::all_of(records, [accelerator](const InitRecord& record) {
@@ -412,7 +416,7 @@ Status Communicator::agree() {
   }
   agreement.tuner = tunerOf(process_, id_, graph_);
   addWishes(gpuLimits_, {algorithms, protocols, agreement.tuner});
-  gpuLimits_.keepsLines = gpuLimits_.hasPrograms && keepsLines(device_.accelerator(), records);
+  gpuLimits_.keepsLines = keepsLines(device_.accelerator(), records);
   TUTTI_TRY(agreeOnNetwork(offersOf(records), agreement));
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);

@@ -113,11 +113,14 @@ class Accelerator {
   virtual Status reachDevice(int32_t index) = 0;
 
   virtual uint32_t multiprocessors() const = 0;
-  // A kernel of an image, which is loaded at its first use and lives as long as the process.
-  virtual Result<const Kernel*> findKernel(std::span<const unsigned char> image,
-                                           const char* name) = 0;
-  // Blocks of so many threads that one multiprocessor holds at once, at least 1.
-  virtual Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads) = 0;
+  virtual int32_t capability() const = 0;  // compute capability: 90 is 9.0
+  // A kernel of an image, which is loaded at its first use and lives as long as the process. Its
+  // launches may have up to so many bytes of shared memory beside what it declares.
+  virtual Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name,
+                                           uint32_t sharedBytes) = 0;
+  // Blocks of so many threads and bytes that one multiprocessor holds at once, at least 1.
+  virtual Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads,
+                                                   uint32_t sharedBytes) = 0;
   // Neither allocates nor waits.
   virtual Status launch(const KernelLaunch& launch, void* stream) = 0;
   virtual Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) = 0;

@@ -156,19 +156,20 @@ class FakeAccelerator : public EmptyAccelerator {
   }
   Result<MemoryPlace> placeOf(const void*) override { return MemoryPlace::kThisDevice; }
 
-  Result<const Kernel*> findKernel(std::span<const unsigned char>, const char* name) override {
+  Result<const Kernel*> findKernel(std::span<const unsigned char>, const char* name, uint32_t) override {
     TUTTI_TRY(enter("findKernel"));
     const std::lock_guard lock(mutex_);
     return reinterpret_cast<const Kernel*>(&*kernels_.insert(name).first);
   }
   uint32_t multiprocessors() const override { return multiprocessorCount; }
+  int32_t capability() const override { return 90; }
   // By threads and registers, as the kernels' launch bounds have them.
   static uint32_t blocksPerMultiprocessor(std::string_view kernel) {
     if (kernel == "tuttiTransfers") return 3;
     if (kernel == "tuttiFoldTransfers" || kernel == "tuttiMoveProgram") return 2;
     return kernel == "tuttiProgramTransfers" ? 4 : 1;
   }
-  Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t) override {
+  Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t, uint32_t) override {
     TUTTI_TRY(enter("blocksPerMultiprocessor"));
     return blocksPerMultiprocessor(*reinterpret_cast<const std::string*>(&kernel));
   }

@@ -63,6 +63,8 @@ struct GpuGrid {
   uint32_t sharedBytes;
 };
 GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk);
+// Of any launch of the kernel among so many ranks.
+uint32_t mostSharedBytes(std::string_view kernel, int32_t rankCount);
 // Where the choice is apart. A matter of this rank alone.
 bool mayGoByBulk(const GpuRequest& request, const void* input, const void* output);
 
@@ -153,5 +155,7 @@ inline bool hasImages() { return !image(kMoveImage).empty(); }
 std::string_view architectures();
 // Whether such images run on a GPU of this compute capability (90: 9.0).
 bool doRunOn(std::string_view architectures, int32_t capability);
+// Whether what runs there was compiled with what bulk.cuh needs.
+bool canBulk(std::string_view architectures, int32_t capability);
 
 }  // namespace tutti::kernels::cuda

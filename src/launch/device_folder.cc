@@ -37,7 +37,7 @@ Status DeviceFolder::initialise() {
   for (int i = 0; i < kDataTypeCount; ++i) {
     TUTTI_TRY_ASSIGN(kernels_[static_cast<size_t>(i)],
                      accelerator_.findKernel(kernels::cuda::stepImage(),
-                                             kernels::cuda::stepKernel(static_cast<DataType>(i))));
+                                             kernels::cuda::stepKernel(static_cast<DataType>(i)), 0));
   }
   return {};
 }

@@ -105,7 +105,11 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
                      (choice->image == choice_.image && choice->kernel == choice_.kernel));
   if (!fits) TUTTI_TRY(flush(emit));
   const bool startsEarly = choice->startsEarly && (launch_.callCount == 0 || choice_.startsEarly);
-  if (launch_.callCount == 0) blocks_ = nextBlock_ = 0;
+  if (launch_.callCount == 0) {
+    blocks_ = nextBlock_ = 0;
+    launch_.isBulk = choice->isApart ? 1 : 0;
+  }
+  if (!kernels::cuda::mayGoByBulk(request, call.input, call.output)) launch_.isBulk = 0;
   choice_ = *choice;
   choice_.startsEarly = startsEarly;
   // In blocks of its own while there are some, so that it need not wait for the calls before.
@@ -163,10 +167,13 @@ Status GpuBatcher::addProgram(const Call& call, const GpuChooser::Decision& deci
 
 Status GpuBatcher::flush(const Emit& emit) {
   if (launch_.callCount == 0) return {};
+  const kernels::cuda::GpuGrid grid =
+      kernels::cuda::gridOf(choice_, blocks_, limits_.rankCount, launch_.isBulk != 0);
   const Status status = emit({.collectives = &launch_,
                               .transfers = nullptr,
                               .choice = choice_,
-                              .blocks = kernels::cuda::gridOf(choice_, blocks_, limits_.rankCount, false).blocks});
+                              .blocks = grid.blocks,
+                              .sharedBytes = grid.sharedBytes});
   launch_.callCount = launch_.reachCount = 0;
   return status.clone();
 }

@@ -47,6 +47,7 @@ struct GpuBatch {
   const EngineWork* engines = nullptr;  // before the transfers, or null
   kernels::cuda::GpuChoice choice{};    // kernel and image
   int32_t blocks = 0;
+  uint32_t sharedBytes = 0;  // of a block
 
   // Of the kernel.
   const void* argument() const {

@@ -20,6 +20,8 @@ struct Emitted {
   bool isTransfers = false;
   std::string kernel;
   int32_t blocks = 0;
+  uint32_t sharedBytes = 0;
+  bool isBulk = false;
   std::vector<wire::GpuCall> calls{};
   std::vector<wire::GpuTransfer> transfers{};
   std::vector<wire::GpuReach> reaches{};
@@ -32,11 +34,11 @@ class GpuBatchTest : public testing::Test {
  protected:
   static constexpr int32_t kRank = 1;
 
-  GpuBatcher make(int32_t rankCount = 4, bool prefersEngines = false) const {
+  GpuBatcher make(int32_t rankCount = 4, bool prefersEngines = false, bool hasBulk = false) const {
     wire::GpuView view{};
     view.rank = kRank;
     view.rankCount = rankCount;
-    return GpuBatcher(view, {.rankCount = rankCount, .prefersEngines = prefersEngines});
+    return GpuBatcher(view, {.rankCount = rankCount, .prefersEngines = prefersEngines, .hasBulk = hasBulk});
   }
   void add(Collective collective, uint64_t count, int peer = 0,
            DataType type = DataType::kFloat32) {
@@ -64,6 +66,7 @@ class GpuBatchTest : public testing::Test {
           Emitted& one = emitted.emplace_back();
           one.kernel = batch.choice.kernel;
           one.blocks = batch.blocks;
+          one.sharedBytes = batch.sharedBytes;
           one.isTransfers = batch.transfers != nullptr;
           if (batch.engines != nullptr) one.engines = *batch.engines;
           if (batch.program != nullptr) one.program = *batch.program;
@@ -73,6 +76,7 @@ class GpuBatchTest : public testing::Test {
             one.transfers.assign(batch.transfers->transfers,
                                  batch.transfers->transfers + batch.transfers->transferCount);
           } else {
+            one.isBulk = batch.collectives->isBulk != 0;
             one.calls.assign(batch.collectives->calls,
                              batch.collectives->calls + batch.collectives->callCount);
             one.reaches.assign(batch.collectives->reaches,
@@ -154,8 +158,28 @@ TEST_F(GpuBatchTest, TheGridOfLongCallsIsThatOfTheLongest) {
   const auto emitted = build(batcher);
   ASSERT_EQ(emitted.size(), 1u);
   EXPECT_EQ(emitted[0].calls[1].firstBlock, 0);
-  EXPECT_EQ(emitted[0].blocks, wire::kGpuLaneBlocks * std::max(emitted[0].calls[0].blocks,
-                                                               emitted[0].calls[1].blocks));
+  const int32_t lanes = std::max(emitted[0].calls[0].blocks, emitted[0].calls[1].blocks);
+  EXPECT_EQ(emitted[0].blocks, wire::kGpuLaneBlocks * (lanes / 2));
+  EXPECT_FALSE(emitted[0].isBulk);
+  EXPECT_EQ(emitted[0].sharedBytes, 0u);
+}
+
+TEST_F(GpuBatchTest, LongCallsGoByBulkWhereAllOfALaunchMay) {
+  const auto isBulk = [&](const void* input, Collective second) {
+    calls_.clear();
+    add(Collective::kAllReduce, uint64_t{1} << 22);
+    add(second, (uint64_t{1} << 22) + 1);
+    calls_[1].input = input;
+    GpuBatcher batcher = make(4, false, true);
+    const auto emitted = build(batcher);
+    EXPECT_EQ(emitted.size(), 1u);
+    EXPECT_EQ(emitted[0].sharedBytes, emitted[0].isBulk ? wire::gpuBulkBytes(4) : 0u);
+    EXPECT_EQ(emitted[0].blocks, emitted[0].isBulk ? 64 : 96);
+    return emitted[0].isBulk;
+  };
+  EXPECT_TRUE(isBulk(in_, Collective::kAllReduce));
+  EXPECT_FALSE(isBulk(in_ + 4, Collective::kAllReduce));
+  EXPECT_FALSE(isBulk(in_, Collective::kReduceScatter)) << "blocks of an odd length";
 }
 
 TEST_F(GpuBatchTest, EmptyCallsNeedNoKernel) {

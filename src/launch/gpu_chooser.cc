@@ -103,7 +103,8 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .maxBlocks = limits_.maxBlocks,
           .minBlocks = limits_.minBlocks,
           .prefersEngines = limits_.prefersEngines,
-          .keepsLines = limits_.keepsLines};
+          .keepsLines = limits_.keepsLines,
+          .hasBulk = limits_.hasBulk};
 }
 
 GpuChooser::Decision GpuChooser::decisionFor(const plan::CallShape& shape) {

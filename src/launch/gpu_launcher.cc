@@ -218,19 +218,26 @@ Result<GpuLauncher::Known*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoic
     if (one.name == choice.kernel || (one.name != nullptr && !std::strcmp(one.name, choice.kernel)))
       return &one;
     if (one.name != nullptr) continue;
-    TUTTI_TRY_ASSIGN(
-        const device::Kernel* kernel,
-        parts_.accelerator.findKernel(kernels::cuda::image(choice.image), choice.kernel));
-    one = {.name = choice.kernel, .kernel = kernel};
+    const uint32_t sharedBytes = parts_.options.limits.hasBulk
+                                     ? kernels::cuda::mostSharedBytes(
+                                           choice.kernel, parts_.options.limits.rankCount)
+                                     : 0;
+    TUTTI_TRY_ASSIGN(const device::Kernel* kernel,
+                     parts_.accelerator.findKernel(kernels::cuda::image(choice.image),
+                                                   choice.kernel, sharedBytes));
+    one = {.name = choice.kernel, .kernel = kernel, .sharedBytes = sharedBytes};
     return &one;
   }
   return internalError("image {} has more kernels than {}", choice.image, known.size());
 }
 
-Result<uint32_t> GpuLauncher::blocksPerMultiprocessor(Known& known, uint32_t threads) {
+// Of a kernel that is launched with shared memory and without, by the launch that needs more.
+Result<uint32_t> GpuLauncher::blocksPerMultiprocessor(Known& known,
+                                                      const device::KernelLaunch& launch) {
   if (known.perMultiprocessor == 0) {
     TUTTI_TRY_ASSIGN(known.perMultiprocessor,
-                     parts_.accelerator.blocksPerMultiprocessor(*known.kernel, threads));
+                     parts_.accelerator.blocksPerMultiprocessor(*known.kernel, launch.threads,
+                                                                known.sharedBytes));
   }
   return known.perMultiprocessor;
 }
@@ -258,10 +265,11 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
   device::KernelLaunch launch{.kernel = known->kernel,
                               .blocks = static_cast<uint32_t>(batch.blocks),
                               .threads = static_cast<uint32_t>(batch.choice.threads),
+                              .sharedBytes = batch.sharedBytes,
                               .argument = batch.argument(),
                               .startsEarly = batch.choice.startsEarly};
   if (guest_ != nullptr) {
-    TUTTI_TRY_ASSIGN(const uint32_t fits, blocksPerMultiprocessor(*known, launch.threads));
+    TUTTI_TRY_ASSIGN(const uint32_t fits, blocksPerMultiprocessor(*known, launch));
     // Blocks of collectives wait for those of the same number. Of lanes of several blocks, whose
     // parts follow each other in the grid, and of transfers, which the two sides may have in
     // different places, all are needed, as of programs.

@@ -115,7 +115,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
                   wire::GpuReach& reach);
   struct Known;
   Result<Known*> kernelFor(const kernels::cuda::GpuChoice& choice);
-  Result<uint32_t> blocksPerMultiprocessor(Known& known, uint32_t threads);
+  Result<uint32_t> blocksPerMultiprocessor(Known& known, const device::KernelLaunch& launch);
   void record(std::span<const StreamCall> calls, const device::Capture& capture);
   Status noteEnd(void* stream, const device::Capture& capture);
   void giveUp(const Status& status, void* stream, const device::Capture& capture);
@@ -140,6 +140,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   struct Known {
     const char* name = nullptr;
     const device::Kernel* kernel = nullptr;
+    uint32_t sharedBytes = 0;        // at most, of a launch
     uint32_t perMultiprocessor = 0;  // blocks that one holds; 0: not asked yet
   };
   std::array<std::array<Known, std::tuple_size_v<kernels::cuda::KernelNames>>,

@@ -144,7 +144,7 @@ class RankPlayer {
         rng_(seed),
         calls_(plan.sizes.size()),
         event_(gpu().createEvent().value()),
-        user_(gpu().findKernel({}, "user").value()) {}
+        user_(gpu().findKernel({}, "user", 0).value()) {}
   ~RankPlayer() { gpu().destroyEvent(event_); }
   RankPlayer(const RankPlayer&) = delete;
   RankPlayer& operator=(const RankPlayer&) = delete;

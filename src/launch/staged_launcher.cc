@@ -42,7 +42,7 @@ Status StagedLauncher::initialise() {
   TUTTI_TRY_ASSIGN(bridge_, StagingBridge::open(parts_.launcher, parts_.host, parts_.accelerator));
   if (parts_.ownsGpu && !kernels::cuda::stepImage().empty()) {
     TUTTI_TRY_ASSIGN(kernel_, parts_.accelerator.findKernel(kernels::cuda::stepImage(),
-                                                            kernels::cuda::kStageKernel));
+                                                            kernels::cuda::kStageKernel, 0));
   }
   return makeSlots();
 }

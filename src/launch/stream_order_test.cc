@@ -32,7 +32,7 @@ class Play {
     before_ = gpu().launches().size();  // the trials of kernels
     ended_ = before_;
     gpu().finish(ended_);
-    user_ = gpu().findKernel({}, "user").value();
+    user_ = gpu().findKernel({}, "user", 0).value();
   }
 
   void step() {

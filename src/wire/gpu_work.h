@@ -36,6 +36,7 @@ inline constexpr int32_t kGpuPulledSlots = 3;  // of a ring of a pulled transfer
 inline constexpr int32_t kGpuLaneBlocks = 3;   // of a lane whose parts are apart
 inline constexpr int32_t kGpuBulkLanes = 4;    // whose parts share a block, where its copy engine
                                                // moves (kernels' bulk.cuh)
+inline constexpr int32_t kGpuBulkParts = 3;    // of a message, each through a buffer of its own
 inline constexpr int32_t kGpuMaxCalls = 16;    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
@@ -153,6 +154,17 @@ constexpr size_t gpuSlotBytes(int32_t rankCount) {
   return gpuStagingBytes(rankCount) / slots / 256 * 256;
 }
 static_assert(gpuSlotBytes(kGpuMaxRanks) >= 4096);
+
+// Of a part of a message where a block's copy engine moves it, and of all buffers of a block.
+constexpr uint32_t gpuBulkPartBytes(int32_t rankCount) {
+  constexpr size_t kUnit = 128;
+  const size_t part = (gpuSlotBytes(rankCount) + kGpuBulkParts - 1) / kGpuBulkParts;
+  return static_cast<uint32_t>((part + kUnit - 1) / kUnit * kUnit);
+}
+constexpr uint32_t gpuBulkBytes(int32_t rankCount) {
+  return gpuBulkPartBytes(rankCount) *
+         static_cast<uint32_t>(kGpuBulkParts * kGpuBulkLanes * (rankCount - 1));
+}
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
 inline constexpr size_t kGpuTransferLineOffset = kGpuLineOffset + kGpuLineAreaBytes;

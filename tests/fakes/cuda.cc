@@ -754,6 +754,10 @@ FAKE_CUDA cuFuncGetAttribute(int* value, int, void*) {
   *value = 0;
   return kSuccess;
 }
+FAKE_CUDA cuFuncSetAttribute(void*, int, int) {
+  FAKE_CUDA_ENTER;
+  return kSuccess;
+}
 FAKE_CUDA cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) {
   FAKE_CUDA_ENTER;
   *blocks = 1;

@@ -96,6 +96,7 @@ Status CudaDevice::initialise() {
   TUTTI_TRY(driver_.check(driver_.deviceAttribute(&count, kAttributeMultiprocessors, number_),
                           "cuDeviceGetAttribute", "multiprocessors"));
   multiprocessors_ = static_cast<uint32_t>(std::max(count, 1));
+  capability_ = facts.capability;
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
                           fmt::format("device {} ({})", caps_.index, name_)));
   const OwnCallsScope scope(driver_, context_);
@@ -300,8 +301,8 @@ Status CudaDevice::reachDevice(int32_t index) {
 // One load for all ranks of this process on the device. Asking for an attribute makes the driver
 // load the function now, where it would otherwise do so at the first launch: loading may wait for
 // running kernels, and one of those may wait for a rank that would load.
-Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> image,
-                                             const char* name) {
+Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> image, const char* name,
+                                             uint32_t sharedBytes) {
   if (image.empty()) {
     return invalidUsage("this build holds no {} for GPUs: it was made without a CUDA compiler",
                         name);
@@ -319,15 +320,22 @@ Result<const Kernel*> CudaDevice::findKernel(std::span<const unsigned char> imag
   int localBytes = 0;
   TUTTI_TRY(driver_.check(driver_.functionAttribute(&localBytes, kFunctionLocalBytes, function),
                           "cuFuncGetAttribute", name));
+  if (sharedBytes > 0) {
+    TUTTI_TRY(driver_.check(
+        driver_.setFunctionAttribute(function, kFunctionSharedBytes, static_cast<int>(sharedBytes)),
+        "cuFuncSetAttribute", fmt::format("{} of {} bytes of shared memory", name, sharedBytes)));
+  }
   return static_cast<const Kernel*>(reinterpret_cast<Kernel*>(function));
 }
 
 // Worked out by the driver on the host, from what the function needs.
-Result<uint32_t> CudaDevice::blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads) {
+Result<uint32_t> CudaDevice::blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads,
+                                                     uint32_t sharedBytes) {
   const OwnCallsScope scope(driver_, context_);
   auto* function = reinterpret_cast<Function>(const_cast<Kernel*>(&kernel));
   int blocks = 0;
-  TUTTI_TRY(driver_.check(driver_.occupancy(&blocks, function, static_cast<int>(threads), 0),
+  TUTTI_TRY(driver_.check(
+      driver_.occupancy(&blocks, function, static_cast<int>(threads), sharedBytes),
                           "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
   return static_cast<uint32_t>(std::max(blocks, 1));
 }

@@ -48,8 +48,11 @@ class CudaDevice final : public Device, public Accelerator {
                                                      size_t bytes) override;
   Status reachDevice(int32_t index) override;
   uint32_t multiprocessors() const override { return multiprocessors_; }
-  Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads) override;
-  Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name) override;
+  int32_t capability() const override { return capability_; }
+  Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads,
+                                           uint32_t sharedBytes) override;
+  Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name,
+                                   uint32_t sharedBytes) override;
   Status launch(const KernelLaunch& launch, void* stream) override;
   Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) override;
   Status callHost(void (*function)(void*), void* argument, void* stream) override;
@@ -78,6 +81,7 @@ class CudaDevice final : public Device, public Accelerator {
   std::string name_;
   std::string busId_;
   uint32_t multiprocessors_ = 1;
+  int32_t capability_ = 0;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;
   StreamHandle ownStream_ = nullptr;  // urgent; for copies that are waited for

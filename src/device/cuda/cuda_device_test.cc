@@ -164,11 +164,16 @@ TEST_F(CudaDeviceTest, TakesHalfMadeMemoryApart) {
 TEST_F(CudaDeviceTest, LoadsAnImageOnceAndSaysWhenThereIsNone) {
   auto device = open(0);
   const unsigned char image[4] = {1, 2, 3, 4};
-  ASSERT_TRUE(device->findKernel(image, "a").ok());
-  ASSERT_TRUE(device->findKernel(image, "b").ok());
+  ASSERT_TRUE(device->findKernel(image, "a", 0).ok());
+  ASSERT_TRUE(device->findKernel(image, "b", 0).ok());
   EXPECT_EQ(callCount("cuModuleLoadData"), 1u);
   EXPECT_EQ(callCount("cuFuncGetAttribute"), 2u) << "a function is loaded when it is found";
-  const auto missing = device->findKernel({}, "tuttiFold");
+  EXPECT_EQ(callCount("cuFuncSetAttribute"), 0u);
+  ASSERT_TRUE(device->findKernel(image, "c", 184320).ok());
+  EXPECT_EQ(FakeGpus::get().sharedBytes, 184320);
+  FakeGpus::get().fails["cuFuncSetAttribute"] = 1;
+  EXPECT_FALSE(device->findKernel(image, "c", 1 << 20).ok());
+  const auto missing = device->findKernel({}, "tuttiFold", 0);
   ASSERT_FALSE(missing.ok());
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("without a CUDA compiler"));
 }
@@ -211,10 +216,10 @@ TEST_F(CudaDeviceTest, TellsHowManyBlocksItHolds) {
   auto device = open(0);
   EXPECT_EQ(device->multiprocessors(), 78u);
   const unsigned char image[] = {1};
-  const Kernel* kernel = device->findKernel(image, "kernel").value();
-  EXPECT_EQ(device->blocksPerMultiprocessor(*kernel, 256).value(), 3u);
+  const Kernel* kernel = device->findKernel(image, "kernel", 0).value();
+  EXPECT_EQ(device->blocksPerMultiprocessor(*kernel, 256, 0).value(), 3u);
   FakeGpus::get().fails["cuOccupancyMaxActiveBlocksPerMultiprocessor"] = 1;
-  EXPECT_FALSE(device->blocksPerMultiprocessor(*kernel, 256).ok());
+  EXPECT_FALSE(device->blocksPerMultiprocessor(*kernel, 256, 0).ok());
 }
 
 TEST_F(CudaDeviceTest, NamesWhatADeviceLacks) {
@@ -263,7 +268,7 @@ TEST_F(CudaDeviceTest, OnlyCallsOnTheUsersStreamsAndQuestionsAreSubjectToCapture
     EXPECT_TRUE(device->free(*memory).ok());
     EXPECT_TRUE(device->reachDevice(1).ok());
     const unsigned char image[] = {1};
-    const Kernel* kernel = device->findKernel(image, "kernel").value();
+    const Kernel* kernel = device->findKernel(image, "kernel", 0).value();
     auto stream = device->createStream();
     auto urgent = device->createUrgentStream();
     auto event = device->createEvent();

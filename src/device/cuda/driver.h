@@ -40,6 +40,7 @@ inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeVirtualMemory = 102;
 inline constexpr int kAttributePosixHandles = 103;
 inline constexpr int kFunctionLocalBytes = 3;
+inline constexpr int kFunctionSharedBytes = 8;  // the most that a launch may ask for
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerIsManaged = 8;
@@ -128,6 +129,7 @@ struct AccessDescription {
   X(moduleLoad, cuModuleLoadData, (Module*, const void*))                                         \
   X(moduleFunction, cuModuleGetFunction, (Function*, Module, const char*))                        \
   X(functionAttribute, cuFuncGetAttribute, (int*, int, Function))                                 \
+  X(setFunctionAttribute, cuFuncSetAttribute, (Function, int, int))                               \
   X(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, (int*, Function, int, size_t))        \
   X(launchKernel, cuLaunchKernelEx, (const LaunchShape*, Function, void**, void**))               \
   X(hostAlloc, cuMemHostAlloc, (void**, size_t, unsigned))                                        \

@@ -24,6 +24,7 @@ struct FakeLaunch {
   StreamHandle stream = nullptr;
   unsigned blocks = 0;
   unsigned threads = 0;
+  unsigned sharedBytes = 0;
   bool startsEarly = false;
   std::vector<unsigned char> argument{};
 };
@@ -43,6 +44,7 @@ struct FakeGpus {
   std::set<void*> pinned;
   int multiprocessors = 132;
   int blocksPerMultiprocessor = 1;
+  int sharedBytes = 0;  // the last that a function was allowed
   bool isBusy = false;  // events are not reached
   int captureStatus = kCaptureNone;
   unsigned long long captureId = 0;
@@ -286,6 +288,10 @@ inline void fakeStreams(Driver& driver) {
     *value = 0;
     return fakeResult("cuFuncGetAttribute");
   };
+  driver.setFunctionAttribute = [](Function, int attribute, int value) {
+    if (attribute == kFunctionSharedBytes) FakeGpus::get().sharedBytes = value;
+    return fakeResult("cuFuncSetAttribute");
+  };
   driver.occupancy = [](int* blocks, Function, int, size_t) {
     *blocks = FakeGpus::get().blocksPerMultiprocessor;
     return fakeResult("cuOccupancyMaxActiveBlocksPerMultiprocessor");
@@ -299,6 +305,7 @@ inline void fakeStreams(Driver& driver) {
                                .stream = shape->stream,
                                .blocks = shape->gridX,
                                .threads = shape->blockX,
+                               .sharedBytes = shape->sharedBytes,
                                .startsEarly = shape->attributeCount != 0,
                                .argument = {argument, argument + gpus.argumentBytes}});
     }
@@ -334,6 +341,7 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     gpus.isBusy = false;
     gpus.multiprocessors = 132;
     gpus.blocksPerMultiprocessor = 1;
+    gpus.sharedBytes = 0;
     gpus.captureStatus = kCaptureNone;
     gpus.strictCalls.clear();
     gpus.argumentBytes = 0;

@@ -121,7 +121,26 @@ struct Keeper {
   PumpBarrier barrier;
   int lane;
   bool isOpener;
+  bool isBulk;
 };
+
+// The opener's side where the block's copy engine moves.
+template <typename Part>
+struct ForEngines {
+  Part& part;
+  const bool isBulk;
+
+  __device__ __forceinline__ bool prepare(int64_t step, SlotStep& table) {
+    const bool isFine = part.prepare(step, table);
+    if (isBulk) fenceForEngines();
+    return isFine;
+  }
+};
+template <typename Part>
+__device__ __forceinline__ bool openApart(Part& part, const Keeper& keeper, int64_t steps) {
+  ForEngines<Part> forEngines{part, keeper.isBulk};
+  return open(forEngines, keeper.tables, keeper.pump, keeper.barrier, steps);
+}
 
 __device__ __forceinline__ bool keepSender(SlotCall& call, const Keeper& keeper) {
   const int lane = keeper.lane;
@@ -135,7 +154,7 @@ __device__ __forceinline__ bool keepSender(SlotCall& call, const Keeper& keeper)
     return close(sender, keeper.pump, steps);
   }
   announce(call.view, call.call, call.epoch, lane, call.lane);
-  if (!open(sender, keeper.tables, keeper.pump, keeper.barrier, steps)) return false;
+  if (!openApart(sender, keeper, steps)) return false;
   call.roles.collects = collects;
   if (!isSameCallEverywhere(call, lane)) return false;
   if (lane == 0) controlOf(call.view, call.view.rank)->epoch[call.lane] = call.epoch;
@@ -148,7 +167,7 @@ __device__ __forceinline__ bool keepWorker(const SlotCall& call, const Keeper& k
   WorkerKeeper<kFolds, GridProgress> worker(call, progress, keeper.lane);
   const int64_t steps = call.workerSteps();
   if (!keeper.isOpener) return close(worker, keeper.pump, steps);
-  if (!open(worker, keeper.tables, keeper.pump, keeper.barrier, steps)) return false;
+  if (!openApart(worker, keeper, steps)) return false;
   if (keeper.lane == 0) progress.saveWorked(call);
   return true;
 }
@@ -157,7 +176,7 @@ __device__ __forceinline__ bool keepCollector(const SlotCall& call, const Keeper
   CollectorKeeper collector(call, keeper.lane);
   const int64_t steps = call.roles.collects != 0 ? call.chunks : 0;
   if (!keeper.isOpener) return close(collector, keeper.pump, steps);
-  return open(collector, keeper.tables, keeper.pump, keeper.barrier, steps);
+  return openApart(collector, keeper, steps);
 }
 
 // Which part of which lane a group of a block's threads has.
@@ -218,7 +237,7 @@ template <int kMost>
 struct ApartShared {
   SlotStep tables[2];
   Pump pump;
-  uint64_t loaded[kMost - 1];
+  uint64_t loaded[(kMost - 1) * kBulkParts];
 };
 
 // False, to all threads of the group, when the communicator is over.
@@ -238,14 +257,14 @@ __device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall&
   if (!place.isAll(dead == 0)) return false;
   const int keeper = place.thread - place.movers();
   const PumpBarrier barrier = place.pumpBarrier();
-  const Keeper itsKeeper{shared.tables, shared.pump, barrier, place.thread % 32, keeper < kOpeners};
+  const Keeper itsKeeper{shared.tables, shared.pump, barrier, place.thread % 32, keeper < kOpeners,
+                         place.isBulk};
   bool isFine = true;
   if (keeper < 0) {
     const bool isNeeded = part == 0 ? slots.sends() : slots.roles.collects != 0;
     const int64_t steps = part == 1 ? slots.workerSteps() : isNeeded ? slots.chunks : 0;
     if (place.isBulk) {
-      tutti::kernels::cuda::move([&](const SlotStep& table) { bulk.move(table); }, shared.tables,
-                                 shared.pump, barrier, steps);
+      bulk.run(shared.tables, shared.pump, barrier, steps);
     } else {
       const Movers<kMost, Policy> movers(call, view, place.thread);
       if (part == 1) {
@@ -273,10 +292,10 @@ __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
   const ApartPlace place = placeOf<Policy::kFolds>(launch.isBulk != 0);
   if (place.group >= (place.isBulk ? kBulkLanes : kThreadLanes)) return;
   ApartShared<kMost>& own = shared[place.group];
-  const auto stride = static_cast<uint32_t>(wire::gpuSlotBytes(launch.view.rankCount));
-  const int lane = place.thread % 32;
-  BulkMovers<kMost - 1> bulk(buffers + place.group * (kMost - 1) * stride, stride, own.loaded, lane);
-  if (place.isBulk && place.thread < kMost - 1) BulkCopier::prepare(&own.loaded[lane]);
+  const int ranks = launch.view.rankCount;
+  BulkMovers<kMost - 1> bulk(buffers + place.group * (wire::gpuBulkBytes(ranks) / kBulkLanes),
+                             wire::gpuBulkPartBytes(ranks), own.loaded, place.thread % 32);
+  if (place.isBulk && place.thread < kBulkMovers) bulk.prepare();
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
     if (place.lane >= call.blocks) continue;

@@ -120,9 +120,6 @@ size_t longestMessage(const GpuRequest& request, size_t blockBytes) {
   return most / kPass * kPass;
 }
 
-// For how many ranks a kernel of more than two is made.
-int32_t rankMost(int32_t rankCount) { return rankCount <= 4 ? 4 : wire::kGpuMaxRanks; }
-
 // Of two ranks by blocks that send and receive, of more in parts apart.
 const char* slotKernel(bool fold, int32_t rankCount) {
   if (rankCount <= 2) return fold ? "tuttiFoldSlots2" : "tuttiMoveSlots2";
@@ -315,6 +312,21 @@ uint64_t leastPulled(const GpuRequest& request) {
   return transferBlocks(request) == wire::kGpuMaxBlocks ? kLeastPulled : kLeastPulledByFew;
 }
 
+// The newest of the architectures whose code runs on such a GPU; 0: none. All have machine code, and
+// the last one PTX.
+int32_t runningOn(std::string_view architectures, int32_t capability) {
+  int32_t last = 0;
+  int32_t newest = 0;
+  for (size_t at = 0; at < architectures.size();) {
+    const size_t end = std::min(architectures.find(' ', at), architectures.size());
+    last = 0;
+    for (const char digit : architectures.substr(at, end - at)) last = last * 10 + (digit - '0');
+    if (last / 10 == capability / 10 && last <= capability) newest = std::max(newest, last);
+    at = end + 1;
+  }
+  return newest == 0 && last <= capability ? last : newest;
+}
+
 }  // namespace
 
 std::optional<GpuChoice> choose(const GpuRequest& request) {
@@ -416,10 +428,14 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
 GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk) {
   if (!choice.isApart) return {.blocks = blocks, .sharedBytes = 0};
   const ApartShape shape = apartShape(choice.image != kMoveImage, isBulk);
-  const auto messages = static_cast<uint32_t>(wire::kGpuBulkLanes * (rankMost(rankCount) - 1));
   return {.blocks = (blocks + shape.lanes - 1) / shape.lanes * shape.blocks,
-          .sharedBytes =
-              isBulk ? messages * static_cast<uint32_t>(wire::gpuSlotBytes(rankCount)) : 0};
+          .sharedBytes = isBulk ? wire::gpuBulkBytes(rankCount) : 0};
+}
+
+uint32_t mostSharedBytes(std::string_view kernel, int32_t rankCount) {
+  const bool isApart =
+      rankCount > 2 && (kernel == slotKernel(true, rankCount) || kernel == slotKernel(false, rankCount));
+  return isApart ? wire::gpuBulkBytes(rankCount) : 0;
 }
 
 bool mayGoByBulk(const GpuRequest& request, const void* input, const void* output) {
@@ -522,16 +538,12 @@ GpuChoice transferKernel() {
 
 // Machine code runs on later GPUs of its generation (the tens), PTX on all later ones.
 bool doRunOn(std::string_view architectures, int32_t capability) {
-  int32_t last = 0;
-  bool isFound = false;
-  for (size_t at = 0; at < architectures.size();) {
-    const size_t end = std::min(architectures.find(' ', at), architectures.size());
-    last = 0;
-    for (const char digit : architectures.substr(at, end - at)) last = last * 10 + (digit - '0');
-    isFound = isFound || (last / 10 == capability / 10 && last <= capability);
-    at = end + 1;
-  }
-  return isFound || (last != 0 && last <= capability);
+  return runningOn(architectures, capability) != 0;
+}
+
+bool canBulk(std::string_view architectures, int32_t capability) {
+  constexpr int32_t kLeast = 90;
+  return runningOn(architectures, capability) >= kLeast;
 }
 
 KernelNames kernelNames(int32_t image, int32_t rankCount) {

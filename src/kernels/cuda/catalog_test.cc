@@ -109,26 +109,86 @@ TEST_P(GpuCatalogTest, WideLinesThatAreAskedForHaveTheirBounds) {
   EXPECT_FALSE(isWide(requestOf(Collective::kAllReduce, GetParam(), 0, 1)));
 }
 
-// All blocks of a lane wait for each other: all lanes of all ranks on a GPU have to be there, two
-// blocks on a multiprocessor.
+// All blocks of a lane wait for each other: those of all ranks on a GPU have to be there at once, one
+// on a multiprocessor, by either way.
 TEST_P(GpuCatalogTest, LanesOfAllRanksFitTheGpuTogether) {
   for (const int32_t perDevice : {1, 2, GetParam()}) {
     for (const int32_t most : {1, 5, 16, wire::kGpuMaxBlocks}) {
-      GpuRequest request = requestOf(Collective::kAllReduce, GetParam(), 1 << 26, perDevice);
-      request.maxBlocks = most;
-      const auto choice = choose(request);
-      if (GetParam() == 2 || !choice || choice->protocol != "slots") continue;
-      EXPECT_EQ(choice->threads, 256);
-      const int32_t blocks = choice->blocks * choice->blocksPerLane;
-      EXPECT_LE(blocks * perDevice, 2 * 104) << most;
-      EXPECT_LE(blocks, std::max(most == wire::kGpuMaxBlocks ? 1000 : most, 3));
-      const auto sharing = choiceThatShares(request, *choice);
-      ASSERT_TRUE(sharing.has_value());
-      EXPECT_EQ(sharing->blocks, choice->blocks) << "ranks of either kind may meet";
-      EXPECT_EQ(sharing->chunkBytes, choice->chunkBytes);
-      EXPECT_EQ(sharing->blocksPerLane, 1);
+      for (const bool hasBulk : {false, true}) {
+        GpuRequest request = requestOf(Collective::kAllReduce, GetParam(), 1 << 26, perDevice);
+        request.maxBlocks = most;
+        request.hasBulk = hasBulk;
+        const auto choice = choose(request);
+        if (GetParam() == 2 || !choice || choice->protocol != "slots") continue;
+        EXPECT_TRUE(choice->isApart);
+        EXPECT_EQ(choice->threads, 512);
+        for (const bool isBulk : {false, hasBulk}) {
+          const GpuGrid grid = gridOf(*choice, choice->blocks, GetParam(), isBulk);
+          EXPECT_LE(grid.blocks * perDevice, 104) << most;
+          EXPECT_EQ(grid.sharedBytes != 0, isBulk);
+          if (isBulk == hasBulk && most < wire::kGpuMaxBlocks) {
+            EXPECT_LE(grid.blocks, std::max(most, 4));
+          }
+        }
+        const auto sharing = choiceThatShares(request, *choice);
+        ASSERT_TRUE(sharing.has_value());
+        EXPECT_EQ(sharing->blocks, choice->blocks) << "ranks of either kind may meet";
+        EXPECT_EQ(sharing->chunkBytes, choice->chunkBytes);
+        EXPECT_FALSE(sharing->isApart);
+      }
     }
   }
+}
+
+// Where copy engines of multiprocessors move, a block has the same part of four lanes, or folds
+// those of two.
+TEST_P(GpuCatalogTest, LanesShareBlocks) {
+  if (GetParam() == 2) return;
+  GpuRequest request = requestOf(Collective::kAllReduce, GetParam(), 1 << 26, 1);
+  request.hasBulk = true;
+  const auto fold = choose(request);
+  EXPECT_EQ(fold->blocks, wire::kGpuMaxBlocks);
+  EXPECT_EQ(gridOf(*fold, 64, GetParam(), true).blocks, 16 + 32 + 16);
+  EXPECT_EQ(gridOf(*fold, 64, GetParam(), false).blocks, 3 * 32);
+  EXPECT_EQ(gridOf(*fold, 5, GetParam(), true).blocks, 2 + 4 + 2);
+  request.collective = Collective::kAllGather;
+  const auto move = choose(request);
+  EXPECT_EQ(gridOf(*move, 64, GetParam(), true).blocks, 3 * 16);
+  // With what a kernel declares by itself, of the 227 KB that a block of compute capability 9.0 may
+  // have.
+  EXPECT_LE(wire::gpuBulkBytes(GetParam()), 184u << 10);
+  EXPECT_EQ(gridOf(*move, 64, GetParam(), true).sharedBytes,
+            mostSharedBytes(move->kernel, GetParam()));
+  EXPECT_EQ(mostSharedBytes("tuttiMoveLines4", GetParam()), 0u);
+}
+
+TEST(GpuBulkTest, NeedsAlignedMessagesThatGoAsTheyAre) {
+  alignas(16) static const char buffer[32] = {};
+  GpuRequest request = requestOf(Collective::kAllReduce, 4, 1 << 20, 1);
+  EXPECT_FALSE(mayGoByBulk(request, buffer, buffer)) << "GPUs without";
+  request.hasBulk = true;
+  EXPECT_TRUE(mayGoByBulk(request, buffer, buffer));
+  EXPECT_FALSE(mayGoByBulk(request, buffer + 4, buffer));
+  EXPECT_FALSE(mayGoByBulk(request, buffer, buffer + 8));
+  request.count += 1;
+  EXPECT_TRUE(mayGoByBulk(request, buffer, buffer)) << "one vector";
+  request.collective = Collective::kReduceScatter;
+  EXPECT_FALSE(mayGoByBulk(request, buffer, buffer)) << "the second rank's part is not aligned";
+  request.count += 3;
+  EXPECT_TRUE(mayGoByBulk(request, buffer, buffer));
+  request.op = ReduceOp::kPreMulSum;
+  EXPECT_FALSE(mayGoByBulk(request, buffer, buffer));
+}
+
+TEST(GpuBulkTest, IsInCodeOfComputeCapability9) {
+  EXPECT_TRUE(canBulk("80 90", 90));
+  EXPECT_TRUE(canBulk("80 90", 100)) << "as PTX";
+  EXPECT_FALSE(canBulk("80 90", 80));
+  EXPECT_FALSE(canBulk("80 90", 86));
+  EXPECT_FALSE(canBulk("80", 90)) << "as PTX of 8.0";
+  EXPECT_FALSE(canBulk("90", 80)) << "no code at all";
+  EXPECT_FALSE(canBulk("", 90));
+  EXPECT_FALSE(canBulk("80 90", 0)) << "a CPU rank";
 }
 
 // As many as are asked for, of those that may be, and none without its part.
@@ -153,7 +213,9 @@ TEST_P(GpuCatalogTest, AtLeastSoManyBlocksAsAreAskedForHaveAPartEach) {
             (count * 4 + static_cast<uint64_t>(parts) - 1) / static_cast<uint64_t>(parts);
         const uint64_t unit = choice->protocol == "lines" ? 2 * wire::kGpuLinePayload : 16;
         if (part >= unit * 1000) {
-          EXPECT_GE(choice->blocks * choice->blocksPerLane, std::min(asked, 30) - 1) << count;
+          EXPECT_GE(gridOf(*choice, choice->blocks, GetParam(), false).blocks,
+                    std::min(asked, 30) - 1)
+              << count;
         }
         if (choice->blocks <= usual->blocks) continue;
         EXPECT_LT(static_cast<uint64_t>(choice->blocks - 1) * choice->chunkBytes, part)

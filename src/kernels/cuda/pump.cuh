@@ -24,6 +24,7 @@ struct Pump {
   // Steps that the movers' warps are through with, of all together.
   unsigned moved;
   unsigned warps;  // that move
+  unsigned opened;  // steps whose tables are ready
   bool isOver;    // the opener gave up, or had no need of movers
   bool isPlaced;  // of a send: the bytes go to the receiver's buffer (transfers.cuh)
 };
@@ -49,11 +50,11 @@ struct PumpBarrier {
 
 // By a mover's warp behind its loads and stores of a step; and by the closer, whose fences then
 // cover them. Of the block's scope: fences on both sides of an atomic that the closer reads.
-__device__ __forceinline__ void raiseMoved(Pump& pump) {
+__device__ __forceinline__ void raiseMoved(Pump& pump, unsigned steps = 1) {
   __syncwarp();
   if (threadIdx.x % 32 != 0) return;
   __threadfence_block();
-  atomicAdd(&pump.moved, 1U);
+  atomicAdd(&pump.moved, steps);
 }
 // All lanes; false when that ended without.
 __device__ __forceinline__ bool awaitMoved(Pump& pump, int64_t steps) {
@@ -81,6 +82,7 @@ __device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump,
     isFine = __all_sync(0xffffffff, part.prepare(step, table) ? 1 : 0) != 0;
     if (threadIdx.x % 32 == 0) {
       table.isFine = isFine;
+      *static_cast<volatile unsigned*>(&pump.opened) = static_cast<unsigned>(step + 1);
       if (!isFine) *static_cast<volatile bool*>(&pump.isOver) = true;
     }
     barrier.meet();

@@ -11,5 +11,6 @@ constexpr unsigned char kBytes[kImageCount + 1] = {};
 
 std::span<const unsigned char> image(int32_t which) { return {&kBytes[which], 1}; }
 std::span<const unsigned char> stepImage() { return {&kBytes[kImageCount], 1}; }
+std::string_view architectures() { return "80 90"; }
 
 }  // namespace tutti::kernels::cuda

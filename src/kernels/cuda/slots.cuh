@@ -517,8 +517,10 @@ class Movers {
 // What no step writes stays zero: no peer, no bytes.
 __device__ __forceinline__ void clearSteps(SlotShared& shared, bool sends) {
   auto* words = reinterpret_cast<uint32_t*>(&shared);
-  for (uint32_t i = threadIdx.x; i < offsetof(SlotShared, sent) / 4; i += blockDim.x) words[i] = 0;
-  if (threadIdx.x == 0) shared.sent = sends ? 0 : kAllSent;
+  for (uint32_t i = threadIdx.x; i < offsetof(SlotShared, pumps) / 4; i += blockDim.x) words[i] = 0;
+  if (threadIdx.x != 0) return;
+  for (Pump& pump : shared.pumps) clearPump(pump);
+  shared.sent = sends ? 0 : kAllSent;
 }
 
 // All threads of the block: movers of the sender, movers of the worker, then opener and closer of

@@ -152,7 +152,7 @@ void Member::warmUp() {
         wire::GpuLaunch launch;
         wire::GpuTransfers transfers;
       } work{};
-      launch(choice, {.blocks = 1, .sharedBytes = 0}, &work);
+      launch(choice, {.blocks = 1, .threads = choice.threads, .sharedBytes = 0}, &work);
     }
   }
   synchronize();
@@ -198,7 +198,7 @@ void Member::launch(std::span<const Job> jobs) {
     }
     std::vector<wire::GpuCall> calls;
     GpuChoice choice = choose(jobs[i]);
-    bool isBulk = choice.isApart;
+    bool isBulk = choice.isBulk;
     for (; i < jobs.size() && calls.size() < wire::kGpuMaxCalls; ++i) {
       const GpuChoice next = choose(jobs[i]);
       if (goesAsTransfers(jobs[i])) break;
@@ -253,7 +253,7 @@ void Member::launch(const GpuChoice& choice, const kernels::cuda::GpuGrid& grid,
   config.gridDimX = static_cast<unsigned>(grid.blocks);
   config.sharedMemBytes = grid.sharedBytes;
   config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-  config.blockDimX = static_cast<unsigned>(choice.threads);
+  config.blockDimX = static_cast<unsigned>(grid.threads);
   config.hStream = stream_;
   config.attrs = &early;
   config.numAttrs = choice.startsEarly && team_.options().startsEarly ? 1 : 0;
@@ -298,7 +298,7 @@ void Member::launchParts(const Job& job) {
   }
   GpuChoice choice = kernels::cuda::transferKernelOf(asked);
   choice.startsEarly = kernels::cuda::startsEarly(grid, asked.ranksPerDevice);
-  launch(choice, {.blocks = grid, .sharedBytes = 0}, &work);
+  launch(choice, {.blocks = grid, .threads = choice.threads, .sharedBytes = 0}, &work);
 }
 
 void Member::transfer(std::span<const Transfer> transfers) {
@@ -323,7 +323,7 @@ void Member::transfer(std::span<const Transfer> transfers) {
   }
   GpuChoice choice = kernels::cuda::transferKernel();
   choice.startsEarly = kernels::cuda::startsEarly(grid, limits.ranksPerDevice);
-  launch(choice, {.blocks = grid, .sharedBytes = 0}, &work);
+  launch(choice, {.blocks = grid, .threads = choice.threads, .sharedBytes = 0}, &work);
 }
 
 }  // namespace tutti::bench

@@ -51,21 +51,24 @@ struct GpuChoice {
   // The kernel waits for the stream by itself, so it may be put on the GPU before its turn.
   bool startsEarly;
   bool isApart = false;  // the blocks are lanes (kernels/cuda/apart.cuh): gridOf()
+  bool isBulk = false;   // so many lanes as copy engines of multiprocessors have room for
 };
 
 // Empty where no kernel fits: more than kGpuMaxRanks ranks.
 std::optional<GpuChoice> choose(const GpuRequest& request);
 
-// A launch of calls that have so many blocks at most. By bulk (kernels/cuda/bulk.cuh): where
-// mayGoByBulk() holds for all of them.
+// A launch of calls that have so many blocks at most. By bulk (kernels/cuda/bulk.cuh): where the
+// choice is, and mayGoByBulk() holds for all of them; else such a call takes half as many blocks
+// again.
 struct GpuGrid {
   int32_t blocks;
-  uint32_t sharedBytes;
+  int32_t threads;       // of a block
+  uint32_t sharedBytes;  // the same
 };
 GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk);
 // Of any launch of the kernel among so many ranks.
 uint32_t mostSharedBytes(std::string_view kernel, int32_t rankCount);
-// Where the choice is apart. A matter of this rank alone.
+// A matter of this rank alone.
 bool mayGoByBulk(const GpuRequest& request, const void* input, const void* output);
 
 // Blocks that calls of a launch may take side by side; 0 where they follow each other. The same for
@@ -138,7 +141,7 @@ inline constexpr int32_t kImageCount = 2 * kProgramImages;
 
 // The kernels of an image that a communicator of so many ranks may run: all names that choose(),
 // transferKernel() and gpu_program.h give. Null at the end where there are fewer.
-using KernelNames = std::array<const char*, 6>;
+using KernelNames = std::array<const char*, 7>;
 KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.

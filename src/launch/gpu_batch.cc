@@ -107,7 +107,7 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   const bool startsEarly = choice->startsEarly && (launch_.callCount == 0 || choice_.startsEarly);
   if (launch_.callCount == 0) {
     blocks_ = nextBlock_ = 0;
-    launch_.isBulk = choice->isApart ? 1 : 0;
+    launch_.isBulk = choice->isBulk ? 1 : 0;
   }
   if (!kernels::cuda::mayGoByBulk(request, call.input, call.output)) launch_.isBulk = 0;
   choice_ = *choice;
@@ -169,9 +169,11 @@ Status GpuBatcher::flush(const Emit& emit) {
   if (launch_.callCount == 0) return {};
   const kernels::cuda::GpuGrid grid =
       kernels::cuda::gridOf(choice_, blocks_, limits_.rankCount, launch_.isBulk != 0);
+  kernels::cuda::GpuChoice choice = choice_;
+  choice.threads = grid.threads;
   const Status status = emit({.collectives = &launch_,
                               .transfers = nullptr,
-                              .choice = choice_,
+                              .choice = choice,
                               .blocks = grid.blocks,
                               .sharedBytes = grid.sharedBytes});
   launch_.callCount = launch_.reachCount = 0;

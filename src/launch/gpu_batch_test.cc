@@ -20,6 +20,7 @@ struct Emitted {
   bool isTransfers = false;
   std::string kernel;
   int32_t blocks = 0;
+  int32_t threads = 0;
   uint32_t sharedBytes = 0;
   bool isBulk = false;
   std::vector<wire::GpuCall> calls{};
@@ -38,7 +39,10 @@ class GpuBatchTest : public testing::Test {
     wire::GpuView view{};
     view.rank = kRank;
     view.rankCount = rankCount;
-    return GpuBatcher(view, {.rankCount = rankCount, .prefersEngines = prefersEngines, .hasBulk = hasBulk});
+    return GpuBatcher(view, {.rankCount = rankCount,
+                             .maxBlocks = hasBulk ? 32 : wire::kGpuMaxBlocks,
+                             .prefersEngines = prefersEngines,
+                             .hasBulk = hasBulk});
   }
   void add(Collective collective, uint64_t count, int peer = 0,
            DataType type = DataType::kFloat32) {
@@ -66,6 +70,7 @@ class GpuBatchTest : public testing::Test {
           Emitted& one = emitted.emplace_back();
           one.kernel = batch.choice.kernel;
           one.blocks = batch.blocks;
+          one.threads = batch.choice.threads;
           one.sharedBytes = batch.sharedBytes;
           one.isTransfers = batch.transfers != nullptr;
           if (batch.engines != nullptr) one.engines = *batch.engines;
@@ -159,7 +164,8 @@ TEST_F(GpuBatchTest, TheGridOfLongCallsIsThatOfTheLongest) {
   ASSERT_EQ(emitted.size(), 1u);
   EXPECT_EQ(emitted[0].calls[1].firstBlock, 0);
   const int32_t lanes = std::max(emitted[0].calls[0].blocks, emitted[0].calls[1].blocks);
-  EXPECT_EQ(emitted[0].blocks, wire::kGpuLaneBlocks * (lanes / 2));
+  EXPECT_EQ(emitted[0].blocks, wire::kGpuLaneParts * lanes);
+  EXPECT_EQ(emitted[0].threads, 256);
   EXPECT_FALSE(emitted[0].isBulk);
   EXPECT_EQ(emitted[0].sharedBytes, 0u);
 }
@@ -174,7 +180,8 @@ TEST_F(GpuBatchTest, LongCallsGoByBulkWhereAllOfALaunchMay) {
     const auto emitted = build(batcher);
     EXPECT_EQ(emitted.size(), 1u);
     EXPECT_EQ(emitted[0].sharedBytes, emitted[0].isBulk ? wire::gpuBulkBytes(4) : 0u);
-    EXPECT_EQ(emitted[0].blocks, emitted[0].isBulk ? 64 : 96);
+    EXPECT_EQ(emitted[0].blocks, emitted[0].isBulk ? 32 : 48);
+    EXPECT_EQ(emitted[0].threads, 512);
     return emitted[0].isBulk;
   };
   EXPECT_TRUE(isBulk(in_, Collective::kAllReduce));

@@ -225,19 +225,22 @@ Result<GpuLauncher::Known*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoic
     TUTTI_TRY_ASSIGN(const device::Kernel* kernel,
                      parts_.accelerator.findKernel(kernels::cuda::image(choice.image),
                                                    choice.kernel, sharedBytes));
-    one = {.name = choice.kernel, .kernel = kernel, .sharedBytes = sharedBytes};
+    one = {.name = choice.kernel, .kernel = kernel};
     return &one;
   }
   return internalError("image {} has more kernels than {}", choice.image, known.size());
 }
 
-// Of a kernel that is launched with shared memory and without, by the launch that needs more.
+// Nearly all launches of a kernel have the shape of the last one.
 Result<uint32_t> GpuLauncher::blocksPerMultiprocessor(Known& known,
                                                       const device::KernelLaunch& launch) {
-  if (known.perMultiprocessor == 0) {
+  if (known.perMultiprocessor == 0 || known.threads != launch.threads ||
+      known.sharedBytes != launch.sharedBytes) {
     TUTTI_TRY_ASSIGN(known.perMultiprocessor,
                      parts_.accelerator.blocksPerMultiprocessor(*known.kernel, launch.threads,
-                                                                known.sharedBytes));
+                                                                launch.sharedBytes));
+    known.threads = launch.threads;
+    known.sharedBytes = launch.sharedBytes;
   }
   return known.perMultiprocessor;
 }

@@ -140,8 +140,9 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   struct Known {
     const char* name = nullptr;
     const device::Kernel* kernel = nullptr;
-    uint32_t sharedBytes = 0;        // at most, of a launch
     uint32_t perMultiprocessor = 0;  // blocks that one holds; 0: not asked yet
+    uint32_t threads = 0;            // of the launch for which that was asked, as the next
+    uint32_t sharedBytes = 0;
   };
   std::array<std::array<Known, std::tuple_size_v<kernels::cuda::KernelNames>>,
              kernels::cuda::kImageCount>

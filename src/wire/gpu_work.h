@@ -33,10 +33,10 @@ inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in c
 inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
 inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
 inline constexpr int32_t kGpuPulledSlots = 3;  // of a ring of a pulled transfer (GpuTransfer)
-inline constexpr int32_t kGpuLaneBlocks = 3;   // of a lane whose parts are apart
-inline constexpr int32_t kGpuBulkLanes = 4;    // whose parts share a block, where its copy engine
-                                               // moves (kernels' bulk.cuh)
-inline constexpr int32_t kGpuBulkParts = 3;    // of a message, each through a buffer of its own
+inline constexpr int32_t kGpuLaneParts = 3;    // of a lane whose parts are apart
+inline constexpr int32_t kGpuBulkLanes = 4;    // that share blocks, where copy engines of
+                                               // multiprocessors move (kernels' bulk.cuh)
+inline constexpr int32_t kGpuFoldLanes = 2;    // of those, where a block folds
 inline constexpr int32_t kGpuMaxCalls = 16;    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
@@ -155,15 +155,10 @@ constexpr size_t gpuSlotBytes(int32_t rankCount) {
 }
 static_assert(gpuSlotBytes(kGpuMaxRanks) >= 4096);
 
-// Of a part of a message where a block's copy engine moves it, and of all buffers of a block.
-constexpr uint32_t gpuBulkPartBytes(int32_t rankCount) {
-  constexpr size_t kUnit = 128;
-  const size_t part = (gpuSlotBytes(rankCount) + kGpuBulkParts - 1) / kGpuBulkParts;
-  return static_cast<uint32_t>((part + kUnit - 1) / kUnit * kUnit);
-}
+// Buffers of a block whose copy engine moves: a message for each peer of each of its lanes.
 constexpr uint32_t gpuBulkBytes(int32_t rankCount) {
-  return gpuBulkPartBytes(rankCount) *
-         static_cast<uint32_t>(kGpuBulkParts * kGpuBulkLanes * (rankCount - 1));
+  return static_cast<uint32_t>(gpuSlotBytes(rankCount)) *
+         static_cast<uint32_t>(kGpuBulkLanes * (rankCount - 1));
 }
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
@@ -279,7 +274,8 @@ struct GpuLaunch {
   GpuView view;
   int32_t callCount;
   int32_t reachCount;
-  int32_t isBulk;  // of long calls of more than two ranks (kernels' bulk.cuh)
+  int32_t isBulk;  // of kernels with parts apart: copy engines move (kernels' bulk.cuh), since all
+                   // buffers of all calls are aligned and go as they are
   int32_t padding;
   GpuCall calls[kGpuMaxCalls];
   GpuReach reaches[kGpuMaxReaches];

@@ -4,15 +4,17 @@
 // output. A multiprocessor whose stores to peers wait for the link then holds up no loads of
 // another part.
 //
-// The grid has kParts blocks a lane, first all senders, then all workers, then all collectors. The
-// messages of a lane are those of slots.cuh's block of that number, so ranks that run those kernels
-// (what shares its output, sharing.cuh) may meet ranks that run these.
+// The grid has first all senders, then all workers, then all collectors. A group of a block's
+// threads has a part of a lane: where threads move (pump.cuh) one a block, or two; where copy
+// engines do (bulk.cuh) four, but two that fold. The messages of a lane are those of slots.cuh's
+// block of that number, so ranks that run those kernels (what shares its output, sharing.cuh), and
+// ranks that move either way, may meet.
 //
 // No deadlock: of a chunk the worker needs what the senders send, and the collectors need what the
 // workers pass on; a sender needs credit that workers give, a worker credit that collectors give,
 // both for chunks before. The three wait for nothing else of each other but, in place, the worker
 // for its own sender, whose last wait is for peers that begin the call. All blocks of a launch have
-// to be on the GPU at once (GpuChoice::blocksPerLane).
+// to be on the GPU at once.
 //
 // readChunks[lane]: raised by the sender's closer when its movers' loads have returned, polled by
 //   the opener of the worker of the same launch, which has a barrier between that and its movers'
@@ -25,10 +27,10 @@
 
 namespace tutti::kernels::cuda {
 
-inline constexpr int kParts = wire::kGpuLaneBlocks;  // sender, worker, collector
-inline constexpr int kThreadLanes = 2;               // of a block whose threads move
-inline constexpr int kApartThreads = kThreadLanes * kPumpThreads;
-static_assert(kBulkLanes * kBulkThreads <= kApartThreads && kBulkLanes % kThreadLanes == 0);
+inline constexpr int kParts = wire::kGpuLaneParts;  // sender, worker, collector
+inline constexpr int kApartThreads = wire::kGpuFoldLanes * kPumpThreads;  // of a block, at most
+static_assert(kBulkLanes * kBulkThreads <= kApartThreads);
+static_assert(kBulkLanes % wire::kGpuFoldLanes == 0);
 
 // How far the sender is, for the worker of the same lane in another block.
 class GridProgress {
@@ -126,20 +128,20 @@ struct Keeper {
 
 // The opener's side where the block's copy engine moves.
 template <typename Part>
-struct ForEngines {
+struct ForEngine {
   Part& part;
   const bool isBulk;
 
   __device__ __forceinline__ bool prepare(int64_t step, SlotStep& table) {
     const bool isFine = part.prepare(step, table);
-    if (isBulk) fenceForEngines();
+    if (isBulk) fenceForEngine();
     return isFine;
   }
 };
 template <typename Part>
 __device__ __forceinline__ bool openApart(Part& part, const Keeper& keeper, int64_t steps) {
-  ForEngines<Part> forEngines{part, keeper.isBulk};
-  return open(forEngines, keeper.tables, keeper.pump, keeper.barrier, steps);
+  ForEngine<Part> forEngine{part, keeper.isBulk};
+  return open(forEngine, keeper.tables, keeper.pump, keeper.barrier, steps);
 }
 
 __device__ __forceinline__ bool keepSender(SlotCall& call, const Keeper& keeper) {
@@ -207,13 +209,14 @@ struct ApartPlace {
 };
 
 // The grid: all senders, all workers, all collectors. Lanes beyond a call's have nothing to do.
-template <bool kFolds>
-__device__ __forceinline__ ApartPlace placeOf(bool isBulk) {
+template <bool kFolds, bool kHasBulk>
+__device__ __forceinline__ ApartPlace placeOf(const wire::GpuLaunch& launch) {
+  const bool isBulk = kHasBulk && launch.isBulk != 0;
   const auto block = static_cast<int>(blockIdx.x);
   const auto blocks = static_cast<int>(gridDim.x);
   const auto thread = static_cast<int>(threadIdx.x);
-  // Folds are made by threads, in a group for each of half as many lanes.
-  const int workers = kFolds && isBulk ? kBulkLanes / kThreadLanes : 1;
+  // Folds are made by threads in any case, so a block has fewer of them.
+  const int workers = kFolds && isBulk ? kBulkLanes / wire::kGpuFoldLanes : 1;
   const int ofPart = max(blocks / (kParts - 1 + workers), 1);  // also of a launch of nothing
   int part = 0;
   int first = 0;
@@ -229,7 +232,8 @@ __device__ __forceinline__ ApartPlace placeOf(bool isBulk) {
     return {part, (block - first) * kBulkLanes + group, true, group, thread % kBulkThreads};
   }
   const int group = thread / kPumpThreads;
-  return {part, (block - first) * kThreadLanes + group, false, group, thread % kPumpThreads};
+  constexpr int kGroups = kHasBulk ? wire::kGpuFoldLanes : 1;
+  return {part, (block - first) * kGroups + group, false, group, thread % kPumpThreads};
 }
 
 // What the threads of a group share.
@@ -237,7 +241,7 @@ template <int kMost>
 struct ApartShared {
   SlotStep tables[2];
   Pump pump;
-  uint64_t loaded[(kMost - 1) * kBulkParts];
+  uint64_t loaded[kMost - 1];  // of BulkMovers
 };
 
 // False, to all threads of the group, when the communicator is over.
@@ -285,16 +289,17 @@ __device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall&
   return place.isAll(isFine);
 }
 
-template <int kMost, typename Policy>
+// kHasBulk: for launches with isBulk, too.
+template <int kMost, typename Policy, bool kHasBulk>
 __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
   extern __shared__ __align__(128) std::byte buffers[];  // of a launch by bulk
-  __shared__ ApartShared<kMost> shared[kBulkLanes];
-  const ApartPlace place = placeOf<Policy::kFolds>(launch.isBulk != 0);
-  if (place.group >= (place.isBulk ? kBulkLanes : kThreadLanes)) return;
+  __shared__ ApartShared<kMost> shared[kHasBulk ? kBulkLanes : 1];
+  const ApartPlace place = placeOf<Policy::kFolds, kHasBulk>(launch);
+  if (place.group >= kBulkLanes) return;
   ApartShared<kMost>& own = shared[place.group];
   const int ranks = launch.view.rankCount;
   BulkMovers<kMost - 1> bulk(buffers + place.group * (wire::gpuBulkBytes(ranks) / kBulkLanes),
-                             wire::gpuBulkPartBytes(ranks), own.loaded, place.thread % 32);
+                             ranks, own.loaded, place.thread % 32);
   if (place.isBulk && place.thread < kBulkMovers) bulk.prepare();
   for (int i = 0; i < launch.callCount; ++i) {
     const GpuCall& call = launch.calls[i];
@@ -304,10 +309,16 @@ __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
   }
 }
 
-#define TUTTI_APART_KERNEL(name, most, policy)                                         \
+#define TUTTI_APART_KERNEL(name, most, policy)                                        \
+  extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 2) \
+      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \
+    tutti::kernels::cuda::runApartCalls<most, policy, false>(launch);                 \
+  }
+
+#define TUTTI_BULK_KERNEL(name, most, policy)                                         \
   extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kApartThreads, 1) \
-      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {              \
-    tutti::kernels::cuda::runApartCalls<most, policy>(launch);                         \
+      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \
+    tutti::kernels::cuda::runApartCalls<most, policy, true>(launch);                  \
   }
 
 }  // namespace tutti::kernels::cuda

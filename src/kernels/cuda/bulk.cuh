@@ -1,11 +1,11 @@
 // How one warp moves messages: by the copy engine of its multiprocessor (cp.async.bulk), through
-// shared memory. A thread for each message of a step: it starts the load, waits for it, starts the
-// stores, and waits until they are where they belong. Bytes under way then take shared memory
-// instead of registers and threads, so that a multiprocessor carries several lanes' parts at once.
+// shared memory. A thread for each message of a step: it starts the load, waits for it and starts
+// the stores. What is under way takes shared memory instead of registers and threads, so that a
+// multiprocessor carries several lanes' parts at once.
 //
-// Of the generic proxy's writes the loads here see those that came before the barrier with the
-// opener, who acquired the message's mark: a proxy fence stands between. A store that has completed
-// is visible to its thread as any other, so the closer's fence and mark may follow.
+// A peer's stores reached this GPU before its mark, which the opener has acquired; its fence stands
+// between that and the engine's loads here. A store of the engine's that has completed is to its
+// thread as one of its own, so the closer's fence and mark may follow.
 //
 // Addresses are multiples of 16 bytes (GpuLaunch::isBulk); what is left of a message at the end of
 // a vector goes by plain stores.
@@ -17,228 +17,176 @@ namespace tutti::kernels::cuda {
 
 inline constexpr int kBulkLanes = wire::kGpuBulkLanes;  // of a block
 inline constexpr int kBulkMovers = 32;
-inline constexpr int kBulkParts = wire::kGpuBulkParts;  // of a message
 inline constexpr int kBulkThreads = kBulkMovers + kKeepers;  // of a lane's part
 
 __device__ __forceinline__ uint32_t sharedAddress(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// One thread's bytes: parts of messages, each through the next of kBulkParts buffers. While one part
-// is stored the next is loaded.
+// Between what this thread has acquired and the loads of its block's engine behind a barrier.
+__device__ __forceinline__ void fenceForEngine() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
+
+// One thread's: a buffer in shared memory, and the barrier that says that a load has come.
 class BulkCopier {
  public:
-  // `buffers`: kBulkParts of `stride` bytes, and as many barriers that say that a load has come.
-  __device__ BulkCopier(std::byte* buffers, uint32_t stride, uint64_t* loaded)
-      : buffers_(buffers), stride_(stride), loaded_(loaded) {}
+  __device__ BulkCopier(std::byte* buffer, uint64_t* loaded) : buffer_(buffer), loaded_(loaded) {}
 
+#if __CUDA_ARCH__ >= 900
   // Once in a launch; a barrier of all that use it follows.
   __device__ __forceinline__ void prepare() const {
-#if __CUDA_ARCH__ >= 900
-    for (int i = 0; i < kBulkParts; ++i) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(loaded_ + i))
-                   : "memory");
-    }
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(loaded_)) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
   }
 
-  // The stores of the part before begin, and this part's load: a multiple of 16 bytes. What is no
-  // part has a turn, too.
-  template <typename To>
-  __device__ __forceinline__ void push(const std::byte* from, uint32_t bytes, const To& to, To& last) {
-    awaitRead<kBulkParts - 2>();
-    if (bytes != 0) load(from, bytes);
-    drain(last);
-    last = to;
-    bytes_ = bytes;
-    pending_ = next_;
-    next_ = next_ + 1 == kBulkParts ? 0 : next_ + 1;
-  }
-  template <typename To>
-  __device__ __forceinline__ void drain(const To& last) {
-    if (bytes_ != 0) {
-      awaitLoad();
-      last.each([&](std::byte* to) { store(to); });
-    }
-    bytes_ = 0;
-    commit();
-  }
-  // All turns but so many are where they belong.
-  template <int kTurns>
-  static __device__ __forceinline__ void awaitStored() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kTurns) : "memory");
-#endif
-  }
-
- private:
-#if __CUDA_ARCH__ >= 900
-  template <int kTurns>
-  static __device__ __forceinline__ void awaitRead() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kTurns) : "memory");
-  }
-  static __device__ __forceinline__ void commit() {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-  }
-  __device__ __forceinline__ void load(const std::byte* from, uint32_t bytes) const {
-    const uint32_t loaded = sharedAddress(loaded_ + next_);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(loaded), "r"(bytes)
+  // Into the buffer, once what was stored from there has been read.
+  __device__ __forceinline__ void load(const std::byte* from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     sharedAddress(loaded_)),
+                 "r"(bytes)
                  : "memory");
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-        ::"r"(sharedAddress(buffers_ + next_ * stride_)),
-        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(loaded)
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(sharedAddress(buffer_)),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(sharedAddress(loaded_))
         : "memory");
-  }
-  __device__ __forceinline__ void awaitLoad() {
     uint32_t isThere = 0;
     while (isThere == 0) {
       asm volatile(
           "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
           " selp.u32 %0, 1, 0, p;\n}"
           : "=r"(isThere)
-          : "r"(sharedAddress(loaded_ + pending_)), "r"(phases_ >> pending_ & 1)
+          : "r"(sharedAddress(loaded_)), "r"(phase_)
           : "memory");
     }
-    phases_ ^= 1U << pending_;
+    phase_ ^= 1;
   }
-  __device__ __forceinline__ void store(std::byte* to) const {
+
+  // What was loaded last.
+  __device__ __forceinline__ void store(std::byte* to, uint32_t bytes) const {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
                      __cvta_generic_to_global(to)),
-                 "r"(sharedAddress(buffers_ + pending_ * stride_)), "r"(bytes_)
+                 "r"(sharedAddress(buffer_)), "r"(bytes)
                  : "memory");
   }
-#else  // never run (GpuRequest::hasBulk)
-  template <int kTurns>
-  static __device__ __forceinline__ void awaitRead() {}
+
+  // The thread's stores since the last time are a group.
+  static __device__ __forceinline__ void commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }
+  // All groups but the last so many have come where they go.
+  template <int kGroups>
+  static __device__ __forceinline__ void awaitStored() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
+  }
+#else  // never run (canBulk() in catalog.cc)
+  __device__ __forceinline__ void prepare() const {}
+  __device__ __forceinline__ void load(const std::byte*, uint32_t) {}
+  __device__ __forceinline__ void store(std::byte*, uint32_t) const {}
   static __device__ __forceinline__ void commit() {}
-  __device__ __forceinline__ void load(const std::byte*, uint32_t) const {}
-  __device__ __forceinline__ void awaitLoad() {}
-  __device__ __forceinline__ void store(std::byte*) const {}
+  template <int kGroups>
+  static __device__ __forceinline__ void awaitStored() {}
 #endif
 
-  std::byte* buffers_;
-  uint32_t stride_;
+ private:
+  std::byte* buffer_;
   uint64_t* loaded_;
-  uint32_t phases_ = 0;  // a bit a buffer
-  uint32_t bytes_ = 0;   // that are being loaded, into buffer pending_
-  int pending_ = 0;
-  int next_ = 0;
+  uint32_t phase_ = 0;
 };
 
 // A warp's threads, the first kPeers of which move: each the message of one place of the table.
 template <int kPeers>
 class BulkMovers {
  public:
-  // `buffers`: of the lane, BulkCopier's of each thread.
-  __device__ BulkMovers(std::byte* buffers, uint32_t stride, uint64_t* loaded, int lane)
-      : lane_(lane),
-        copier_(buffers + lane * kBulkParts * stride, stride, loaded + lane * kBulkParts),
-        stride_(stride) {}
+  // `buffers`: a slot's bytes for each peer.
+  __device__ BulkMovers(std::byte* buffers, int rankCount, uint64_t* loaded, int lane)
+      : lane_(lane), copier_(buffers + lane * wire::gpuSlotBytes(rankCount), loaded + lane) {}
 
   __device__ __forceinline__ void prepare() const {
     if (lane_ < kPeers) copier_.prepare();
   }
 
-  // All of the warp. A step's last stores begin with the next step, but nothing is kept from the
-  // closer while there is no next one.
+  // All of the warp. A step's stores are under way while the next one's loads are, but nothing is
+  // kept from the closer while there is no next one.
   template <typename Step>
-  __device__ __forceinline__ void run(const Step (&tables)[2], Pump& pump, PumpBarrier barrier,
-                                      int64_t steps) {
+  __device__ __forceinline__ void run(const Step (&tables)[2], Pump& pump,
+                                      const PumpBarrier& barrier, int64_t steps) {
     bool isPending = false;
     for (int64_t step = 0; step < steps; ++step) {
-      const unsigned opened = *static_cast<volatile unsigned*>(&pump.opened);
-      const bool isThere = opened > static_cast<unsigned>(step);
-      if (isPending && __all_sync(0xffffffff, isThere ? 1 : 0) == 0) {
-        finish(pump);
+      if (isPending && !isOpen(pump, step)) {
+        BulkCopier::awaitStored<0>();
+        raiseMoved(pump);
         isPending = false;
       }
       barrier.meet();
       const Step& table = tables[step & 1];
       if (!table.isFine) break;
       if (lane_ < kPeers) move(table);
+      BulkCopier::commit();
       if (isPending) {
-        BulkCopier::awaitStored<kBulkParts - 1>();
+        BulkCopier::awaitStored<1>();
         raiseMoved(pump);
       }
       isPending = true;
     }
-    if (isPending) finish(pump);
+    BulkCopier::awaitStored<0>();
+    if (isPending) raiseMoved(pump);
   }
 
  private:
-  // Where a part goes.
-  struct To {
-    std::byte* to = nullptr;
-    std::byte* slots[kPeers] = {};
-    template <typename Store>
-    __device__ __forceinline__ void each(const Store& store) const {
-      if (to != nullptr) store(to);
-#pragma unroll
-      for (int j = 0; j < kPeers; ++j) {
-        if (slots[j] != nullptr) store(slots[j]);
-      }
-    }
-  };
-
-  __device__ __forceinline__ void finish(Pump& pump) {
-    copier_.drain(last_);
-    BulkCopier::awaitStored<0>();
-    raiseMoved(pump);
+  // For all threads of the warp alike.
+  static __device__ __forceinline__ bool isOpen(const Pump& pump, int64_t step) {
+    const unsigned opened = *static_cast<const volatile unsigned*>(&pump.opened);
+    return __all_sync(0xffffffff, opened > static_cast<unsigned>(step) ? 1 : 0) != 0;
   }
 
-  // kBulkParts turns of each that there is in the step, for all threads.
   template <typename Step>
   __device__ __forceinline__ void move(const Step& step) {
-    if (step.same.bytes != 0) spread(step.same, lane_ == 0);
+    if (step.same.bytes != 0 && lane_ == 0) spread(step.same);
     if (step.hasEach) copy(step.each[lane_]);
     if (step.hasOwn) copy(step.own[lane_]);
     if (step.hasCollects) copy(step.collects[lane_]);
   }
 
   template <int kAll>
-  __device__ __forceinline__ void spread(const Spread<kAll>& range, bool isMine) {
-    const uint32_t whole = isMine ? range.bytes & ~15U : 0;
-#pragma unroll 1
-    for (uint32_t at = 0; at < kBulkParts * stride_; at += stride_) {
-      To to;
-      to.to = range.to == nullptr ? nullptr : range.to + at;
+  __device__ __forceinline__ void spread(const Spread<kAll>& range) {
+    const uint32_t whole = range.bytes & ~15U;
+    if (whole != 0) {
+      copier_.load(range.from, whole);
 #pragma unroll
       for (int j = 0; j < kPeers; ++j) {
-        auto* slot = reinterpret_cast<std::byte*>(range.slots[j]);
-        to.slots[j] = slot == nullptr ? nullptr : slot + at;
+        if (range.slots[j] != nullptr)
+          copier_.store(reinterpret_cast<std::byte*>(range.slots[j]), whole);
       }
-      copier_.push(range.from + at, at < whole ? min(whole - at, stride_) : 0, to, last_);
+      if (range.to != nullptr) copier_.store(range.to, whole);
     }
-    const uint32_t rest = isMine ? range.bytes - whole : 0;
-    if (rest == 0) return;
-    const uint4 value = loadAny<uint4>(range.from + whole, static_cast<int>(rest));
+    if (whole == range.bytes) return;
+    const auto rest = static_cast<int>(range.bytes - whole);
+    const uint4 value = loadAny<uint4>(range.from + whole, rest);
 #pragma unroll
     for (int j = 0; j < kPeers; ++j) {
       if (range.slots[j] != nullptr) range.slots[j][whole / sizeof(uint4)] = value;
     }
-    if (range.to != nullptr) storeAny(range.to + whole, value, static_cast<int>(rest));
+    if (range.to != nullptr) storeAny(range.to + whole, value, rest);
   }
 
   __device__ __forceinline__ void copy(const Range& range) {
     const uint32_t whole = range.bytes & ~15U;
-#pragma unroll 1
-    for (uint32_t at = 0; at < kBulkParts * stride_; at += stride_) {
-      To to;
-      to.to = range.to + at;
-      copier_.push(range.from + at, at < whole ? min(whole - at, stride_) : 0, to, last_);
+    if (whole != 0) {
+      copier_.load(range.from, whole);
+      copier_.store(range.to, whole);
     }
-    const uint32_t rest = range.bytes - whole;
-    if (rest == 0) return;
-    storeAny(range.to + whole, loadAny<uint4>(range.from + whole, static_cast<int>(rest)),
-             static_cast<int>(rest));
+    if (whole == range.bytes) return;
+    const auto rest = static_cast<int>(range.bytes - whole);
+    storeAny(range.to + whole, loadAny<uint4>(range.from + whole, rest), rest);
   }
 
   const int lane_;
   BulkCopier copier_;
-  const uint32_t stride_;
-  To last_;
 };
 
 }  // namespace tutti::kernels::cuda

@@ -109,8 +109,8 @@ TEST_P(GpuCatalogTest, WideLinesThatAreAskedForHaveTheirBounds) {
   EXPECT_FALSE(isWide(requestOf(Collective::kAllReduce, GetParam(), 0, 1)));
 }
 
-// All blocks of a lane wait for each other: those of all ranks on a GPU have to be there at once, one
-// on a multiprocessor, by either way.
+// All blocks of a lane wait for each other: those of all ranks on a GPU have to be there at once, by
+// either way; two of 256 threads on a multiprocessor, one of 512.
 TEST_P(GpuCatalogTest, LanesOfAllRanksFitTheGpuTogether) {
   for (const int32_t perDevice : {1, 2, GetParam()}) {
     for (const int32_t most : {1, 5, 16, wire::kGpuMaxBlocks}) {
@@ -121,13 +121,14 @@ TEST_P(GpuCatalogTest, LanesOfAllRanksFitTheGpuTogether) {
         const auto choice = choose(request);
         if (GetParam() == 2 || !choice || choice->protocol != "slots") continue;
         EXPECT_TRUE(choice->isApart);
-        EXPECT_EQ(choice->threads, 512);
-        for (const bool isBulk : {false, hasBulk}) {
-          const GpuGrid grid = gridOf(*choice, choice->blocks, GetParam(), isBulk);
-          EXPECT_LE(grid.blocks * perDevice, 104) << most;
-          EXPECT_EQ(grid.sharedBytes != 0, isBulk);
-          if (isBulk == hasBulk && most < wire::kGpuMaxBlocks) {
-            EXPECT_LE(grid.blocks, std::max(most, 4));
+        EXPECT_EQ(choice->isBulk, hasBulk && most < wire::kGpuMaxBlocks);
+        for (const bool goesByBulk : {false, choice->isBulk}) {
+          const GpuGrid grid = gridOf(*choice, choice->blocks, GetParam(), goesByBulk);
+          EXPECT_EQ(grid.threads, choice->isBulk ? 512 : 256);
+          EXPECT_LE(grid.blocks * perDevice, choice->isBulk ? 104 : 208) << most;
+          EXPECT_EQ(grid.sharedBytes != 0, goesByBulk);
+          if (goesByBulk == choice->isBulk && most < wire::kGpuMaxBlocks) {
+            EXPECT_LE(grid.blocks, std::max(most, choice->isBulk ? 4 : 3));
           }
         }
         const auto sharing = choiceThatShares(request, *choice);
@@ -146,20 +147,23 @@ TEST_P(GpuCatalogTest, LanesShareBlocks) {
   if (GetParam() == 2) return;
   GpuRequest request = requestOf(Collective::kAllReduce, GetParam(), 1 << 26, 1);
   request.hasBulk = true;
+  EXPECT_EQ(gridOf(*choose(request), 64, GetParam(), false).blocks, 3 * 64) << "nothing is asked";
+  request.maxBlocks = 32;
   const auto fold = choose(request);
-  EXPECT_EQ(fold->blocks, wire::kGpuMaxBlocks);
-  EXPECT_EQ(gridOf(*fold, 64, GetParam(), true).blocks, 16 + 32 + 16);
-  EXPECT_EQ(gridOf(*fold, 64, GetParam(), false).blocks, 3 * 32);
+  EXPECT_EQ(fold->blocks, 32);
+  EXPECT_EQ(gridOf(*fold, 32, GetParam(), true).blocks, 8 + 16 + 8);
+  EXPECT_EQ(gridOf(*fold, 32, GetParam(), false).blocks, 3 * 16);
   EXPECT_EQ(gridOf(*fold, 5, GetParam(), true).blocks, 2 + 4 + 2);
   request.collective = Collective::kAllGather;
   const auto move = choose(request);
-  EXPECT_EQ(gridOf(*move, 64, GetParam(), true).blocks, 3 * 16);
+  EXPECT_EQ(move->blocks, 40);
+  EXPECT_EQ(gridOf(*move, 40, GetParam(), true).blocks, 3 * 10);
   // With what a kernel declares by itself, of the 227 KB that a block of compute capability 9.0 may
   // have.
   EXPECT_LE(wire::gpuBulkBytes(GetParam()), 184u << 10);
-  EXPECT_EQ(gridOf(*move, 64, GetParam(), true).sharedBytes,
+  EXPECT_EQ(gridOf(*move, 40, GetParam(), true).sharedBytes,
             mostSharedBytes(move->kernel, GetParam()));
-  EXPECT_EQ(mostSharedBytes("tuttiMoveLines4", GetParam()), 0u);
+  EXPECT_EQ(mostSharedBytes("tuttiMoveApart4", GetParam()), 0u);
 }
 
 TEST(GpuBulkTest, NeedsAlignedMessagesThatGoAsTheyAre) {

@@ -62,7 +62,9 @@ class Arrivals {
       if ((peers & bit(p)) == 0) continue;
       Patience patience;
       while (lines_[p].y != flag || lines_[p].w != flag) {
-        if (patience.isOver(view, {p, epoch, call.signature, call.collective, epoch})) return false;
+        if (patience.isOver(view, {p, epoch, call.signature, call.collective,
+                                   static_cast<uint32_t>(epoch), static_cast<int>(blockIdx.x)}))
+          return false;
         lines_[p] = loadLine(linesOf(view, epoch, view.rank, p) + line);
       }
     }
@@ -93,7 +95,12 @@ class LineSession {
   };
 
   __device__ __forceinline__ Awaited awaited(int peer, uint64_t number) const {
-    return {peer, number, call_.signature, call_.collective, epoch_};
+    return {peer,
+            number,
+            call_.signature,
+            call_.collective,
+            static_cast<uint32_t>(epoch_),
+            static_cast<int>(blockIdx.x)};
   }
   __device__ __forceinline__ bool writesTo(int peer) const {
     return peer < view_.rankCount && (written_ & bit(peer)) != 0;

@@ -44,13 +44,6 @@ __device__ __forceinline__ void storeRelaxed(uint32_t* to, uint32_t value) {
 
 __device__ __forceinline__ void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-// What this thread has acquired, to copy engines of its block behind a barrier (bulk.cuh).
-__device__ __forceinline__ void fenceForEngines() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-#endif
-}
-
 // A line: each half (payload, flag) is one 8-byte store to the memory system, whatever becomes of
 // the 16 bytes.
 __device__ __forceinline__ void storeLine(uint4* to, const uint4& line) {

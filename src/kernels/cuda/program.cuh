@@ -186,7 +186,8 @@ class ProgramRun {
             .number = number,
             .signature = call_.signature,
             .collective = call_.collective,
-            .epoch = 0};
+            .epoch = 0,
+            .block = static_cast<int>(blockIdx.x)};
   }
 
   __device__ bool runStep(const Step& step) {

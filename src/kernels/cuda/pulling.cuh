@@ -35,7 +35,8 @@ class Pulling {
   __device__ bool end(const GpuView& view, Awaited awaited, int block) const {
     if (epoch_ == 0) return true;
     if (kSends) {
-      awaited.number = awaited.epoch = epoch_;
+      awaited.number = epoch_;
+      awaited.epoch = static_cast<uint32_t>(epoch_);
       if (!awaitSameCall(view, awaited, 0)) return false;
       fenceSystem();
       if (!isDrained(view, awaited, block)) return false;

@@ -50,11 +50,11 @@ struct PumpBarrier {
 
 // By a mover's warp behind its loads and stores of a step; and by the closer, whose fences then
 // cover them. Of the block's scope: fences on both sides of an atomic that the closer reads.
-__device__ __forceinline__ void raiseMoved(Pump& pump, unsigned steps = 1) {
+__device__ __forceinline__ void raiseMoved(Pump& pump) {
   __syncwarp();
   if (threadIdx.x % 32 != 0) return;
   __threadfence_block();
-  atomicAdd(&pump.moved, steps);
+  atomicAdd(&pump.moved, 1U);
 }
 // All lanes; false when that ended without.
 __device__ __forceinline__ bool awaitMoved(Pump& pump, int64_t steps) {

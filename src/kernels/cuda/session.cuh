@@ -49,8 +49,8 @@ struct Awaited {
   uint64_t number;
   uint32_t signature;
   Collective collective;
-  uint64_t epoch;  // the block's collective at hand; sends and receives have none
-  int block = static_cast<int>(blockIdx.x);  // or lane (apart.cuh)
+  uint32_t epoch;  // the block's collective at hand, modulo 2^32; sends and receives have none
+  int block;       // of `entered`: the own one's number, or lane (apart.cuh)
 };
 
 // First one in writes; the communicator is over, so nobody clears it. View: GpuView, or that of a
@@ -111,7 +111,7 @@ class Patience {
     const GpuControl* own = controlOf(view, view.rank);
     const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][awaited.block][awaited.peer]);
     const uint32_t theirs = signatureIn(seen);
-    if (static_cast<uint32_t>(seen) != static_cast<uint32_t>(awaited.epoch)) return false;
+    if (static_cast<uint32_t>(seen) != awaited.epoch) return false;
     if (theirs == awaited.signature) return false;
     report(view, awaited, GpuFault::kMismatch, theirs);
     return true;

@@ -68,7 +68,7 @@ __device__ __noinline__ bool awaitSharer(const GpuView& view, const Awaited& awa
   const uint64_t* word = entryOf(view, awaited.epoch, awaited.peer, awaited.block);
   const GpuControl* own = controlOf(view, view.rank);
   const wire::GpuLine& line = own->outputs[awaited.epoch & 1][blockIdx.x][awaited.peer];
-  const auto flag = static_cast<uint32_t>(awaited.epoch);
+  const uint32_t flag = awaited.epoch;
   Patience patience;
   for (;;) {
     const uint64_t seen = loadRelaxed(word);
@@ -110,7 +110,9 @@ __device__ __noinline__ bool agree(const wire::GpuLaunch& launch, const GpuCall&
     return true;
   }
 
-  const Awaited awaited{lane, epoch, call.signature, call.collective, epoch};
+  const auto block = static_cast<int>(blockIdx.x);
+  const Awaited awaited{lane,  epoch, call.signature, call.collective, static_cast<uint32_t>(epoch),
+                        block};
   bool isFine = true;
   bool doesShare = true;
   if (isPeer) isFine = awaitSharer(view, awaited, doesShare, sharing.outputs[lane]);
@@ -127,13 +129,14 @@ __device__ __noinline__ bool finish(const GpuView& view, const Awaited& call, ui
   fenceSystem();
   if ((written >> lane & 1) != 0) {
     storeRelaxed(&controlOf(view, lane)->finished[blockIdx.x][view.rank],
-                 static_cast<uint32_t>(call.epoch));
+                 call.epoch);
   }
   if ((writers >> lane & 1) == 0) return true;
   const uint64_t* word = &controlOf(view, view.rank)->finished[blockIdx.x][lane];
   Patience patience;
-  while (!hasReached(static_cast<uint32_t>(loadAcquire(word)), static_cast<uint32_t>(call.epoch))) {
-    if (patience.isOver(view, {lane, call.epoch, call.signature, call.collective, call.epoch}))
+  while (!hasReached(static_cast<uint32_t>(loadAcquire(word)), call.epoch)) {
+    if (patience.isOver(view, {lane, call.epoch, call.signature, call.collective, call.epoch,
+                               call.block}))
       return false;
   }
   return true;

@@ -125,7 +125,7 @@ struct SlotCall {
   __device__ __forceinline__ int64_t workerSteps() const { return roles.works ? chunks : 0; }
 
   __device__ __forceinline__ Awaited awaited(int peer) const {
-    return {peer, 0, call.signature, call.collective, epoch, lane};
+    return {peer, 0, call.signature, call.collective, static_cast<uint32_t>(epoch), lane};
   }
   // Where a step's table has that peer.
   __device__ __forceinline__ int place(int peer) const {

@@ -88,7 +88,7 @@ class LineTransfer {
   static constexpr uint32_t kStride = kBatch * kThreads;
 
   __device__ __forceinline__ Awaited awaited(Collective as) const {
-    return {peer_, number_, signature_, as, 0};
+    return {peer_, number_, signature_, as, 0, static_cast<int>(blockIdx.x)};
   }
   __device__ __forceinline__ uint64_t& markAt(int rank, int from) const {
     return controlOf(view_, rank)->mark[ring_][from][slotNumber(view_, ring_, number_)];

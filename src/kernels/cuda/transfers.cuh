@@ -103,7 +103,7 @@ class TransferKeeper {
         lane_(lane),
         steps_(call.messages(0)),
         awaited_{call.transfer.peer, 0, call.transfer.signature,
-                 kSends ? Collective::kSend : Collective::kRecv, 0},
+                 kSends ? Collective::kSend : Collective::kRecv, 0, static_cast<int>(blockIdx.x)},
         through_(call.view, call.transfer, call.block),
         pulling_(call.isPulled) {
     if (!kSends && isOpener && call.transfer.tellsPlace && steps_ > 0) tellPlace();

@@ -165,7 +165,8 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
                                  .rankCount = ranks,
                                  .maxBlocks = most,
                                  .minBlocks = fewest,
-                                 .prefersEngines = (settings.integer("NCCL_CTA_POLICY") & 2) != 0},
+                                 .prefersEngines = (settings.integer("NCCL_CTA_POLICY") & 2) != 0,
+                                 .savesBlocks = (settings.integer("NCCL_CTA_POLICY") & 1) != 0},
                                 explanation.plan.topology);
   }
   if (explanation.plan.graphs.nodeCount > 1)

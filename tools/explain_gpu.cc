@@ -64,12 +64,12 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   if (call.maxBlocks > 0) request.maxBlocks = std::min(call.maxBlocks, request.maxBlocks);
   request.minBlocks = std::max(call.minBlocks, 1);
   request.prefersEngines = call.prefersEngines;
+  request.savesBlocks = call.savesBlocks;
   if (!allReachEachOther(machine)) return std::nullopt;
   const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
   request.keepsLines = isSwitched;
   request.hasBulk = std::ranges::all_of(
-      topology::nodesOf(machine, topology::NodeKind::kGpu),
-      [&](topology::NodeId gpu) {
+      topology::nodesOf(machine, topology::NodeKind::kGpu), [&](topology::NodeId gpu) {
         return kernels::cuda::canBulk(kUsualArchitectures, machine[gpu].gpu.smVersion);
       });
   std::optional<kernels::cuda::GpuChoice> choice =
@@ -78,13 +78,15 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
           : kernels::cuda::choose(request);
   if (call.rankCount > wire::kGpuMaxRanks) return asProgram(request);
   if (!choice) return std::nullopt;
-  return OwnGpuWay{.algorithm = choice->algorithm,
-                   .protocol = choice->protocol,
-                   .kernel = choice->kernel,
-                   .blocks = kernels::cuda::gridOf(*choice, choice->blocks, call.rankCount, request.hasBulk).blocks,
-                   .threads = choice->threads,
-                   .takesEngines = kernels::cuda::goesByEngines(request),
-                   .us = isSwitched ? timeOf(call, count) : 0};
+  return OwnGpuWay{
+      .algorithm = choice->algorithm,
+      .protocol = choice->protocol,
+      .kernel = choice->kernel,
+      .blocks =
+          kernels::cuda::gridOf(*choice, choice->blocks, call.rankCount, choice->isBulk).blocks,
+      .threads = choice->threads,
+      .takesEngines = kernels::cuda::goesByEngines(request),
+      .us = isSwitched ? timeOf(call, count) : 0};
 }
 
 }  // namespace tutti::tools

@@ -28,7 +28,8 @@ struct GpuCall {
   int32_t rankCount = 1;
   int32_t maxBlocks = 0;        // NCCL_MAX_CTAS; 0: as the library's own
   int32_t minBlocks = 0;        // NCCL_MIN_CTAS; the same
-  bool prefersEngines = false;  // NCCL_CTA_POLICY
+  bool prefersEngines = false;  // NCCL_CTA_POLICY, as the next
+  bool savesBlocks = false;
 };
 
 // None where no kernel takes so many ranks, or they do not reach each other's memory. Times are

@@ -77,7 +77,11 @@ Status prepareEnvironment(const LaunchOptions& options, int rankCount) {
   }
   const Lookup lookup = processEnvironment();
   prepend(lookup, "LD_LIBRARY_PATH", *folder);
-  if (options.preloads) prepend(lookup, "LD_PRELOAD", fmt::format("{}/{}", *folder, kLibraryName));
+  if (!options.preloads) return {};
+  prepend(lookup, "LD_PRELOAD", fmt::format("{}/{}", *folder, kLibraryName));
+  // What is made for NCCL mostly computes while it communicates.
+  constexpr int kKeep = 0;
+  ::setenv("NCCL_CTA_POLICY", "1", kKeep);
   return {};
 }
 

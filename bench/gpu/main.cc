@@ -5,7 +5,7 @@
 //                           [--nccl path/to/libnccl.so.2] [--json file] [--blocks 64] [--chunk 64K]
 //                           [--line-bytes 65536] [--stage-bytes 131072] [--no-early]
 //                           [--wide-bytes 4194304] [--transfer-bytes 8388608] [--lanes 64]
-//                           [--images folder with 0.fatbin, 1.fatbin, …]
+//                           [--no-bulk] [--images folder with 0.fatbin, 1.fatbin, …]
 //   gpu_kernels_bench steps [--sizes 4K,64K,256K,1M,4M]   those of the host's executor on a GPU
 //   The first two with [--shared]: outputs are written directly, as if they were registered.
 #include <cstring>

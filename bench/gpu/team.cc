@@ -203,7 +203,8 @@ void Member::launch(std::span<const Job> jobs) {
       const GpuChoice next = choose(jobs[i]);
       if (goesAsTransfers(jobs[i])) break;
       if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
-      isBulk = isBulk && kernels::cuda::mayGoByBulk(request(jobs[i]), jobs[i].input, jobs[i].output);
+      isBulk =
+          isBulk && kernels::cuda::mayGoByBulk(request(jobs[i]), jobs[i].input, jobs[i].output);
       choice.threads = std::max(choice.threads, next.threads);
       choice.startsEarly = choice.startsEarly && next.startsEarly;
       wire::GpuCall call = kernels::cuda::makeCall(request(jobs[i]), next);
@@ -222,8 +223,7 @@ void Member::launch(std::span<const Job> jobs) {
   }
 }
 
-void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> calls,
-                    bool isBulk) {
+void Member::launch(const GpuChoice& choice, std::span<const wire::GpuCall> calls, bool isBulk) {
   wire::GpuLaunch launch{};
   launch.view = view_;
   launch.callCount = static_cast<int32_t>(calls.size());

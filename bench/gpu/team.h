@@ -32,7 +32,7 @@ struct TeamOptions {
   int64_t wideBytes = -1;      // up to here by wide lines; -1: the catalog's
   int64_t transferBytes = -1;  // 2 ranks: from here on as transfers; -1: the catalog's
   bool startsEarly = true;
-  bool movesByBulk = true;  // where a call may
+  bool movesByBulk = true;     // where a call may
   uint32_t chunkBytes = 0;     // of slots, at most; 0: the catalog's
   bool sharesBuffers = false;  // as if all had registered theirs
   std::string images;          // a folder with images to use instead of those built in
@@ -93,7 +93,8 @@ class Member {
   // Collectives that take the same kernel go into one launch.
   void launch(std::span<const Job> jobs);
   void launch(const Job& job) { launch(std::span(&job, 1)); }
-  void launch(const kernels::cuda::GpuChoice& choice, std::span<const wire::GpuCall> calls, bool isBulk);
+  void launch(const kernels::cuda::GpuChoice& choice, std::span<const wire::GpuCall> calls,
+              bool isBulk);
   struct Transfer {
     bool isSend;
     int peer;
@@ -111,7 +112,8 @@ class Member {
   CUfunction function(int image, const char* name);
   std::optional<kernels::cuda::GpuChoice> sharingChoice(const Job& job) const;
   kernels::cuda::GpuChoice choose(const Job& job) const;
-  void launch(const kernels::cuda::GpuChoice& choice, const kernels::cuda::GpuGrid& grid, void* argument);
+  void launch(const kernels::cuda::GpuChoice& choice, const kernels::cuda::GpuGrid& grid,
+              void* argument);
   void launchParts(const Job& job);
   bool goesAsTransfers(const Job& job) const;
 

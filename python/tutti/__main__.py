@@ -16,7 +16,8 @@ def with_interpreter(arguments: list[str]) -> list[str]:
     """For `doctor`: names this interpreter. For `run`: puts it before a script, and -- before the program.
 
     Where the program is Python's, the library is preloaded, too: PyTorch's wheels have a library path of their own (RPATH),
-    which goes before LD_LIBRARY_PATH and leads to NVIDIA's libnccl.so.2; CuPy loads that by its place.
+    which goes before LD_LIBRARY_PATH and leads to NVIDIA's libnccl.so.2; CuPy loads that by its place. Unless NCCL_CTA_POLICY
+    is set it then is 1: long calls of GPU ranks leave multiprocessors to what computes beside them.
     """
     if arguments[:1] == ["doctor"] and "--python" not in arguments:
         return [*arguments, "--python", sys.executable]

@@ -118,6 +118,8 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const int64_t policies = policy.source != "default" ? policy.integer : config.CTAPolicy;
   result.prefersEngines =
       policies != NCCL_CONFIG_UNDEF_INT && (policies & NCCL_CTA_POLICY_ZERO) != 0;
+  result.savesBlocks =
+      policies != NCCL_CONFIG_UNDEF_INT && (policies & NCCL_CTA_POLICY_EFFICIENCY) != 0;
   return result;
 }
 

@@ -127,8 +127,9 @@ constexpr SettingInfo kTable[] = {
 
     // Moving data
     {"NCCL_MAX_CTAS", kInteger, "", "0", "0..2147483647",
-     "Most thread blocks a GPU kernel uses for a collective (three at least for long ones of more "
-     "than two ranks), or for each send and receive; 0: as the communicator's config says, or as "
+     "Most thread blocks a GPU kernel uses for a collective (four at least for long ones of more "
+     "than two ranks, and for those half as many again where buffers are not aligned to 16 bytes), "
+     "or for each send and receive; 0: as the communicator's config says, or as "
      "many as pay. The smallest of all ranks counts."},
     {"NCCL_MAX_NCHANNELS", kInteger, "", "0", "0..2147483647",
      "Old name of NCCL_MAX_CTAS, which counts where both are set."},
@@ -139,8 +140,11 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_MIN_NCHANNELS", kInteger, "", "0", "0..2147483647",
      "Old name of NCCL_MIN_CTAS, which counts where both are set."},
     {"NCCL_CTA_POLICY", kInteger, "", "0", "0..3",
-     "2 or 3, on all ranks: all-gathers and all-to-alls of two GPU ranks whose outputs are in "
-     "symmetric windows go by copy engines at all lengths; instead of the config's CTAPolicy"},
+     "On all ranks. 1 or 3: long calls of more than two GPU ranks take 32 thread blocks instead of "
+     "up to 192, for some of their speed, so that kernels beside them have multiprocessors "
+     "(compute "
+     "capability 9.0). 2 or 3: all-gathers and all-to-alls of two GPU ranks whose outputs are in "
+     "symmetric windows go by copy engines at all lengths. Instead of the config's CTAPolicy"},
     {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",
      "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
     {"NCCL_GRAPH_REGISTER", kInteger, "", "0", "0..1",

@@ -44,6 +44,7 @@ struct InitRecord {
   int32_t maxBlocks = 0;
   int32_t minBlocks = 0;
   int32_t prefersEngines = 0;
+  int32_t savesBlocks = 0;
   Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
   uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
@@ -64,6 +65,7 @@ void noteWishes(InitRecord& own, const Config& config, const Settings& settings)
   own.maxBlocks = config.maxBlocks;
   own.minBlocks = config.minBlocks;
   own.prefersEngines = config.prefersEngines ? 1 : 0;
+  own.savesBlocks = config.savesBlocks ? 1 : 0;
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
   own.wantsMachine = wantsMachine(settings);
@@ -122,6 +124,8 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
   limits.prefersEngines = std::ranges::all_of(
       records, [](const InitRecord& record) { return record.prefersEngines != 0; });
+  limits.savesBlocks = std::ranges::all_of(
+      records, [](const InitRecord& record) { return record.savesBlocks != 0; });
   for (const InitRecord& record : records) {
     const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
     limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));

@@ -30,7 +30,9 @@ class EmptyAccelerator : public Accelerator {
   Status reachDevice(int32_t) override { return none(); }
   uint32_t multiprocessors() const override { return 132; }
   int32_t capability() const override { return 80; }
-  Result<uint32_t> blocksPerMultiprocessor(const Kernel&, uint32_t, uint32_t) override { return none(); }
+  Result<uint32_t> blocksPerMultiprocessor(const Kernel&, uint32_t, uint32_t) override {
+    return none();
+  }
   Result<const Kernel*> findKernel(std::span<const unsigned char>, const char*, uint32_t) override {
     return none();
   }

@@ -156,7 +156,8 @@ class FakeAccelerator : public EmptyAccelerator {
   }
   Result<MemoryPlace> placeOf(const void*) override { return MemoryPlace::kThisDevice; }
 
-  Result<const Kernel*> findKernel(std::span<const unsigned char>, const char* name, uint32_t) override {
+  Result<const Kernel*> findKernel(std::span<const unsigned char>, const char* name,
+                                   uint32_t) override {
     TUTTI_TRY(enter("findKernel"));
     const std::lock_guard lock(mutex_);
     return reinterpret_cast<const Kernel*>(&*kernels_.insert(name).first);

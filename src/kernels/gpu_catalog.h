@@ -28,6 +28,7 @@ struct GpuRequest {
                                             // each has something to do
   bool prefersEngines = false;              // to its thread blocks, at any length
   bool keepsLines = false;                  // device::Accelerator::keepsLinesTo() all of all ranks
+  bool savesBlocks = false;                 // so that others have multiprocessors meanwhile
   bool hasBulk = false;                     // all ranks' GPUs have what bulk.cuh needs
   int64_t lineBytes = -1;                   // up to here by lines; -1: as measured (catalog.cc)
   int64_t stageBytes = -1;                  // beyond here by lines in two stages; -1: the same

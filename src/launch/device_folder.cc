@@ -35,9 +35,10 @@ Status DeviceFolder::initialise() {
   TUTTI_TRY_ASSIGN(bounce_, accelerator_.makeWords(kBounceBytes));
   if (!canFold()) return {};
   for (int i = 0; i < kDataTypeCount; ++i) {
-    TUTTI_TRY_ASSIGN(kernels_[static_cast<size_t>(i)],
-                     accelerator_.findKernel(kernels::cuda::stepImage(),
-                                             kernels::cuda::stepKernel(static_cast<DataType>(i)), 0));
+    TUTTI_TRY_ASSIGN(
+        kernels_[static_cast<size_t>(i)],
+        accelerator_.findKernel(kernels::cuda::stepImage(),
+                                kernels::cuda::stepKernel(static_cast<DataType>(i)), 0));
   }
   return {};
 }

@@ -37,7 +37,8 @@ class FakeGpu final : public device::EmptyAccelerator {
   Result<std::unique_ptr<device::SharedWords>> makeWords(size_t bytes) override {
     return std::unique_ptr<device::SharedWords>(std::make_unique<Words>(bytes));
   }
-  Result<const device::Kernel*> findKernel(std::span<const unsigned char>, const char*, uint32_t) override {
+  Result<const device::Kernel*> findKernel(std::span<const unsigned char>, const char*,
+                                           uint32_t) override {
     return reinterpret_cast<const device::Kernel*>(this);
   }
   Result<device::MemoryPlace> placeOf(const void* address) override {

@@ -104,6 +104,7 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .minBlocks = limits_.minBlocks,
           .prefersEngines = limits_.prefersEngines,
           .keepsLines = limits_.keepsLines,
+          .savesBlocks = limits_.savesBlocks,
           .hasBulk = limits_.hasBulk};
 }
 

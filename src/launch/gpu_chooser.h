@@ -26,10 +26,11 @@ struct GpuLimits {
   int32_t maxBlocks = wire::kGpuMaxBlocks;
   int32_t minBlocks = 1;
   bool prefersEngines = false;  // CTA policy zero
+  bool savesBlocks = false;     // CTA policy efficiency
   bool hasPrograms = false;     // needsPrograms(): their rings are in the segments
   bool keepsLines = false;      // kernels::cuda::GpuRequest's, as the next
   bool hasBulk = false;
-  std::string algorithms{};     // NCCL_ALGO, NCCL_PROTO; what leaves no kernel is ignored
+  std::string algorithms{};  // NCCL_ALGO, NCCL_PROTO; what leaves no kernel is ignored
   std::string protocols{};
   std::shared_ptr<plan::Tuner> tuner{};  // shared by all that choose; null: none
 };

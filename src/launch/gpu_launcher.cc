@@ -218,10 +218,10 @@ Result<GpuLauncher::Known*> GpuLauncher::kernelFor(const kernels::cuda::GpuChoic
     if (one.name == choice.kernel || (one.name != nullptr && !std::strcmp(one.name, choice.kernel)))
       return &one;
     if (one.name != nullptr) continue;
-    const uint32_t sharedBytes = parts_.options.limits.hasBulk
-                                     ? kernels::cuda::mostSharedBytes(
-                                           choice.kernel, parts_.options.limits.rankCount)
-                                     : 0;
+    const uint32_t sharedBytes =
+        parts_.options.limits.hasBulk
+            ? kernels::cuda::mostSharedBytes(choice.kernel, parts_.options.limits.rankCount)
+            : 0;
     TUTTI_TRY_ASSIGN(const device::Kernel* kernel,
                      parts_.accelerator.findKernel(kernels::cuda::image(choice.image),
                                                    choice.kernel, sharedBytes));

@@ -59,6 +59,12 @@ class Run(unittest.TestCase):
             self.skipTest("a sanitized library cannot be preloaded into a plain program")
         result = run("-n", "1", "--preload", "--", "sh", "-c", 'echo "$LD_PRELOAD"')
         self.assertIn(f"{library}/libnccl.so.2", result.stdout)
+        for given, policy in ((None, "1"), ("0", "0")):
+            env = {name: value for name, value in os.environ.items() if name != "NCCL_CTA_POLICY"}
+            if given is not None:
+                env["NCCL_CTA_POLICY"] = given
+            result = run("-n", "1", "--preload", "--", "sh", "-c", 'echo "$NCCL_CTA_POLICY"', env=env)
+            self.assertEqual(result.stdout, f"[0] {policy}\n")
 
     def test_lines_of_ranks_never_mix(self):
         script = 'i=0; while [ $i -lt 500 ]; do printf "a%s" $RANK; printf "b%s\\n" $RANK; i=$((i+1)); done'

@@ -334,9 +334,9 @@ Result<uint32_t> CudaDevice::blocksPerMultiprocessor(const Kernel& kernel, uint3
   const OwnCallsScope scope(driver_, context_);
   auto* function = reinterpret_cast<Function>(const_cast<Kernel*>(&kernel));
   int blocks = 0;
-  TUTTI_TRY(driver_.check(
-      driver_.occupancy(&blocks, function, static_cast<int>(threads), sharedBytes),
-                          "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+  TUTTI_TRY(
+      driver_.check(driver_.occupancy(&blocks, function, static_cast<int>(threads), sharedBytes),
+                    "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
   return static_cast<uint32_t>(std::max(blocks, 1));
 }
 

@@ -276,6 +276,9 @@ inline void fakeStreams(Driver& driver) {
     return result == kSuccess && FakeGpus::get().isBusy ? kNotReady : result;
   };
   driver.eventSynchronize = [](EventHandle) { return fakeResult("cuEventSynchronize"); };
+}
+
+inline void fakeKernels(Driver& driver) {
   driver.moduleLoad = [](Module* module, const void*) {
     *module = fakeHandle<Module>();
     return fakeResult("cuModuleLoadData");
@@ -398,6 +401,7 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
   fakeMappings(driver);
   fakeCopiesAndHostMemory(driver);
   fakeStreams(driver);
+  fakeKernels(driver);
   return driver;
 }
 

@@ -113,7 +113,8 @@ __device__ __forceinline__ bool isSameCallEverywhere(const SlotCall& call, int l
   if (((call.roles.receives | call.roles.collects) >> lane & 1) == 0) return true;
   Awaited awaited = call.awaited(lane);
   awaited.number = awaited.epoch;
-  return awaitSameCall(call.view, awaited, loadRelaxed(entryOf(call.view, awaited.epoch, lane, call.lane)));
+  return awaitSameCall(call.view, awaited,
+                       loadRelaxed(entryOf(call.view, awaited.epoch, lane, call.lane)));
 }
 
 // Of each part, by its opener and its closer.
@@ -155,7 +156,7 @@ __device__ __forceinline__ bool keepSender(SlotCall& call, const Keeper& keeper)
     if (steps == 0 && lane == 0) progress.raise(call.chunks);
     return close(sender, keeper.pump, steps);
   }
-  announce(call.view, call.call, call.epoch, lane, call.lane);
+  announce(call.view, call.call, lane, {call.epoch, call.lane});
   if (!openApart(sender, keeper, steps)) return false;
   call.roles.collects = collects;
   if (!isSameCallEverywhere(call, lane)) return false;
@@ -261,8 +262,8 @@ __device__ __forceinline__ bool runApartCall(const GpuView& view, const GpuCall&
   if (!place.isAll(dead == 0)) return false;
   const int keeper = place.thread - place.movers();
   const PumpBarrier barrier = place.pumpBarrier();
-  const Keeper itsKeeper{shared.tables, shared.pump, barrier, place.thread % 32, keeper < kOpeners,
-                         place.isBulk};
+  const Keeper itsKeeper{shared.tables,     shared.pump,       barrier,
+                         place.thread % 32, keeper < kOpeners, place.isBulk};
   bool isFine = true;
   if (keeper < 0) {
     const bool isNeeded = part == 0 ? slots.sends() : slots.roles.collects != 0;
@@ -315,10 +316,10 @@ __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
     tutti::kernels::cuda::runApartCalls<most, policy, false>(launch);                 \
   }
 
-#define TUTTI_BULK_KERNEL(name, most, policy)                                         \
+#define TUTTI_BULK_KERNEL(name, most, policy)                                          \
   extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kApartThreads, 1) \
-      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \
-    tutti::kernels::cuda::runApartCalls<most, policy, true>(launch);                  \
+      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {              \
+    tutti::kernels::cuda::runApartCalls<most, policy, true>(launch);                   \
   }
 
 }  // namespace tutti::kernels::cuda

@@ -45,10 +45,10 @@ class BulkCopier {
   // Into the buffer, once what was stored from there has been read.
   __device__ __forceinline__ void load(const std::byte* from, uint32_t bytes) {
     asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group.read 0;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     sharedAddress(loaded_)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(loaded_)),
+        "r"(bytes)
+        : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
             "r"(sharedAddress(buffer_)),

@@ -109,8 +109,8 @@ TEST_P(GpuCatalogTest, WideLinesThatAreAskedForHaveTheirBounds) {
   EXPECT_FALSE(isWide(requestOf(Collective::kAllReduce, GetParam(), 0, 1)));
 }
 
-// All blocks of a lane wait for each other: those of all ranks on a GPU have to be there at once, by
-// either way; two of 256 threads on a multiprocessor, one of 512.
+// All blocks of a lane wait for each other: those of all ranks on a GPU have to be there at once,
+// by either way; two of 256 threads on a multiprocessor, one of 512.
 TEST_P(GpuCatalogTest, LanesOfAllRanksFitTheGpuTogether) {
   for (const int32_t perDevice : {1, 2, GetParam()}) {
     for (const int32_t most : {1, 5, 16, wire::kGpuMaxBlocks}) {
@@ -148,6 +148,13 @@ TEST_P(GpuCatalogTest, LanesShareBlocks) {
   GpuRequest request = requestOf(Collective::kAllReduce, GetParam(), 1 << 26, 1);
   request.hasBulk = true;
   EXPECT_EQ(gridOf(*choose(request), 64, GetParam(), false).blocks, 3 * 64) << "nothing is asked";
+  request.savesBlocks = true;
+  EXPECT_EQ(gridOf(*choose(request), 32, GetParam(), true).blocks, 32);
+  EXPECT_EQ(choose(request)->blocks, 32);
+  request.hasBulk = false;
+  EXPECT_FALSE(choose(request)->isBulk) << "by threads, fewer blocks would only be slower";
+  request.hasBulk = true;
+  request.savesBlocks = false;
   request.maxBlocks = 32;
   const auto fold = choose(request);
   EXPECT_EQ(fold->blocks, 32);

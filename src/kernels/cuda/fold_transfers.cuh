@@ -20,8 +20,12 @@ class FoldKeeper {
   __device__ FoldKeeper(const TransferCall& call, int lane)
       : call_(call),
         lane_(lane),
-        awaited_{call.transfer.peer, 0, call.transfer.signature,
-                 kSends ? Collective::kSend : Collective::kRecv, 0, static_cast<int>(blockIdx.x)},
+        awaited_{call.transfer.peer,
+                 0,
+                 call.transfer.signature,
+                 kSends ? Collective::kSend : Collective::kRecv,
+                 0,
+                 static_cast<int>(blockIdx.x)},
         through_(call.view, call.transfer, call.block),
         pulling_(call.isPulled) {
     if (lane != 0) return;

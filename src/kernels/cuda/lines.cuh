@@ -124,7 +124,8 @@ class LineSession {
     epoch_ = entry.epoch;
     bool isFine = entry.dead == 0;
     if (epoch_ % kClearEvery < 2) clearLines(view_, epoch_);
-    if (isFine) announce(view_, call_, epoch_, static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x));
+    if (isFine)
+      announce(view_, call_, static_cast<int>(threadIdx.x), {epoch_, static_cast<int>(blockIdx.x)});
     const int peer = static_cast<int>(threadIdx.x);
     if (isFine && writesTo(peer)) {
       const uint64_t before = epoch_ - 1;
@@ -142,7 +143,9 @@ class LineSession {
     return peer < view_.rankCount && ((roles_.receives | roles_.collects) & bit(peer)) != 0;
   }
   __device__ __forceinline__ uint64_t loadChecked() const {
-    return checks() ? loadRelaxed(entryOf(view_, epoch_, static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x))) : 0;
+    return checks() ? loadRelaxed(entryOf(view_, epoch_, static_cast<int>(threadIdx.x),
+                                          static_cast<int>(blockIdx.x)))
+                    : 0;
   }
   __device__ __forceinline__ bool isSameCall(uint64_t seen) const {
     if (!checks() || seen == stamped(call_.signature, epoch_)) return true;

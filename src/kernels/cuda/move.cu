@@ -3,8 +3,8 @@
 // Each for 2, 4 and 8 ranks at most, where a name has such a number: tuttiMoveLines2 … and
 // tuttiMoveSlots2 execute the schedules AllGather/direct, AlltoAll/pairwise, Broadcast/direct,
 // Gather/direct and Scatter/direct; tuttiMoveWide2 …, tuttiMoveApart4 …, tuttiMoveBulk4 … and
-// tuttiMoveSharing4 … // these and Broadcast/twoshot, which tuttiMoveTwoStages4 … executes; tuttiTransfers Send/direct and
-// Recv/direct.
+// tuttiMoveSharing4 … // these and Broadcast/twoshot, which tuttiMoveTwoStages4 … executes;
+// tuttiTransfers Send/direct and Recv/direct.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/policies.cuh"
 #include "kernels/cuda/transfers.cuh"

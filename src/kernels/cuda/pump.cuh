@@ -23,10 +23,10 @@ inline constexpr int kPumpThreads = kMovers + kKeepers;
 struct Pump {
   // Steps that the movers' warps are through with, of all together.
   unsigned moved;
-  unsigned warps;  // that move
+  unsigned warps;   // that move
   unsigned opened;  // steps whose tables are ready
-  bool isOver;    // the opener gave up, or had no need of movers
-  bool isPlaced;  // of a send: the bytes go to the receiver's buffer (transfers.cuh)
+  bool isOver;      // the opener gave up, or had no need of movers
+  bool isPlaced;    // of a send: the bytes go to the receiver's buffer (transfers.cuh)
 };
 inline constexpr unsigned kMoverWarps = kMovers / 32;
 
@@ -74,8 +74,8 @@ __device__ __forceinline__ bool awaitMoved(Pump& pump, int64_t steps) {
 // into the table what the movers do in it and tells whether that went well. False when the
 // communicator is over. A Table is in shared memory and has a field isFine.
 template <typename Part, typename Table>
-__device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump, PumpBarrier barrier,
-                                     int64_t steps) {
+__device__ __forceinline__ bool open(Part& part, Table (&tables)[2], Pump& pump,
+                                     PumpBarrier barrier, int64_t steps) {
   bool isFine = true;
   for (int64_t step = 0; step < steps && isFine; ++step) {
     Table& table = tables[step & 1];

@@ -109,7 +109,8 @@ class Patience {
   static __device__ bool seesOtherCall(const GpuView& view, const Awaited& awaited) {
     if (awaited.epoch == 0) return false;
     const GpuControl* own = controlOf(view, view.rank);
-    const uint64_t seen = loadRelaxed(&own->entered[awaited.epoch & 1][awaited.block][awaited.peer]);
+    const uint64_t seen =
+        loadRelaxed(&own->entered[awaited.epoch & 1][awaited.block][awaited.peer]);
     const uint32_t theirs = signatureIn(seen);
     if (static_cast<uint32_t>(seen) != awaited.epoch) return false;
     if (theirs == awaited.signature) return false;
@@ -240,15 +241,20 @@ __device__ __forceinline__ void awaitStream() {
 // 32 bits of e, compared modulo 2^32: at most two values apart. The signature rides along.
 // Nothing simpler: a broadcast's root hears nothing back from the data itself.
 // `shares`: sharing.cuh.
-__device__ inline void announce(const GpuView& view, const GpuCall& call, uint64_t epoch, int peer,
-                                int block, bool shares = false) {
+struct Announcement {
+  uint64_t epoch;
+  int block;  // or lane
+  bool shares = false;
+};
+__device__ inline void announce(const GpuView& view, const GpuCall& call, int peer,
+                                const Announcement& what) {
   if (peer >= view.rankCount || peer == view.rank) return;
-  storeRelaxed(&controlOf(view, peer)->entered[epoch & 1][block][view.rank],
-               stamped(call.signature | (shares ? wire::kGpuShares : 0), epoch));
+  storeRelaxed(&controlOf(view, peer)->entered[what.epoch & 1][what.block][view.rank],
+               stamped(call.signature | (what.shares ? wire::kGpuShares : 0), what.epoch));
 }
 
 const __device__ __forceinline__ uint64_t* entryOf(const GpuView& view, uint64_t epoch, int peer,
-                                                         int block) {
+                                                   int block) {
   return &controlOf(view, view.rank)->entered[epoch & 1][block][peer];
 }
 

@@ -104,14 +104,14 @@ __device__ __noinline__ bool agree(const wire::GpuLaunch& launch, const GpuCall&
     storeAddress(controlOf(view, lane)->outputs[epoch & 1][blockIdx.x][view.rank],
                  reach->output[lane], epoch);
   }
-  announce(view, call, epoch, lane, static_cast<int>(blockIdx.x), shares);
+  announce(view, call, lane, {epoch, static_cast<int>(blockIdx.x), shares});
   if (!shares) {
     if (lane == 0) sharing.isDirect = false;
     return true;
   }
 
   const auto block = static_cast<int>(blockIdx.x);
-  const Awaited awaited{lane,  epoch, call.signature, call.collective, static_cast<uint32_t>(epoch),
+  const Awaited awaited{lane, epoch, call.signature, call.collective, static_cast<uint32_t>(epoch),
                         block};
   bool isFine = true;
   bool doesShare = true;
@@ -128,15 +128,14 @@ __device__ __noinline__ bool finish(const GpuView& view, const Awaited& call, ui
                                     uint32_t writers, int lane) {
   fenceSystem();
   if ((written >> lane & 1) != 0) {
-    storeRelaxed(&controlOf(view, lane)->finished[blockIdx.x][view.rank],
-                 call.epoch);
+    storeRelaxed(&controlOf(view, lane)->finished[blockIdx.x][view.rank], call.epoch);
   }
   if ((writers >> lane & 1) == 0) return true;
   const uint64_t* word = &controlOf(view, view.rank)->finished[blockIdx.x][lane];
   Patience patience;
   while (!hasReached(static_cast<uint32_t>(loadAcquire(word)), call.epoch)) {
-    if (patience.isOver(view, {lane, call.epoch, call.signature, call.collective, call.epoch,
-                               call.block}))
+    if (patience.isOver(
+            view, {lane, call.epoch, call.signature, call.collective, call.epoch, call.block}))
       return false;
   }
   return true;

@@ -533,11 +533,11 @@ __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shar
     const Movers<kMost, Policy> movers(slots.call, slots.view,
                                        static_cast<uint32_t>(thread % kMovers));
     if (thread < kMovers) {
-      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, shared.pumps[0], PumpBarrier{1},
-           slots.senderSteps());
+      move([&](const SlotStep& table) { movers.send(table); }, shared.sender, shared.pumps[0],
+           PumpBarrier{1}, slots.senderSteps());
     } else {
-      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, shared.pumps[1], PumpBarrier{2},
-           slots.workerSteps());
+      move([&](const SlotStep& table) { movers.work(table); }, shared.worker, shared.pumps[1],
+           PumpBarrier{2}, slots.workerSteps());
     }
     return true;
   }
@@ -547,7 +547,8 @@ __device__ __forceinline__ bool runPumps(const SlotCall& slots, SlotShared& shar
   if (keeper < kKeepers) {
     SenderKeeper<BlockProgress> sender(slots, progress, lane);
     if (!isOpener) return close(sender, shared.pumps[0], slots.senderSteps());
-    const bool isFine = open(sender, shared.sender, shared.pumps[0], PumpBarrier{1}, slots.senderSteps());
+    const bool isFine =
+        open(sender, shared.sender, shared.pumps[0], PumpBarrier{1}, slots.senderSteps());
     // The worker must not wait for a sender that gave up.
     if (!isFine && keeper == 0) atomicExch(&shared.sent, kAllSent);
     return isFine;
@@ -574,7 +575,7 @@ __device__ __forceinline__ bool runSlotCall(const wire::GpuLaunch& launch, const
     if constexpr (kShares) {
       isFine = agree(launch, call, epoch, keeper, shared.sharing);
     } else {
-      announce(view, call, epoch, keeper, slots.lane);
+      announce(view, call, keeper, {epoch, slots.lane});
     }
   }
   if (__syncthreads_and(isFine ? 1 : 0) == 0) return false;

@@ -102,8 +102,12 @@ class TransferKeeper {
         pump_(pump),
         lane_(lane),
         steps_(call.messages(0)),
-        awaited_{call.transfer.peer, 0, call.transfer.signature,
-                 kSends ? Collective::kSend : Collective::kRecv, 0, static_cast<int>(blockIdx.x)},
+        awaited_{call.transfer.peer,
+                 0,
+                 call.transfer.signature,
+                 kSends ? Collective::kSend : Collective::kRecv,
+                 0,
+                 static_cast<int>(blockIdx.x)},
         through_(call.view, call.transfer, call.block),
         pulling_(call.isPulled) {
     if (!kSends && isOpener && call.transfer.tellsPlace && steps_ > 0) tellPlace();

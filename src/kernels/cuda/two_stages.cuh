@@ -31,7 +31,7 @@ class TwoStageCall : LineSession {
     if (__syncthreads_or(isFine ? 0 : 1) != 0) return false;
     const uint64_t second = epoch_ + 1;
     if (second % kClearEvery < 2) clearLines(view_, second);
-    announce(view_, call_, second, static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x));
+    announce(view_, call_, static_cast<int>(threadIdx.x), {second, static_cast<int>(blockIdx.x)});
     return collect(second);
   }
 
@@ -132,7 +132,8 @@ class TwoStageCall : LineSession {
   __device__ __noinline__ bool awaitForwards() const {
     for (int p = 0; p < view_.rankCount; ++p) {
       if ((roles_.forwards & bit(p)) == 0) continue;
-      if (!awaitEntry(view_, awaited(p, epoch_), loadRelaxed(entryOf(view_, epoch_, p, static_cast<int>(blockIdx.x))))) {
+      if (!awaitEntry(view_, awaited(p, epoch_),
+                      loadRelaxed(entryOf(view_, epoch_, p, static_cast<int>(blockIdx.x))))) {
         return false;
       }
     }

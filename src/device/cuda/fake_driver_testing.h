@@ -344,7 +344,6 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
     gpus.isBusy = false;
     gpus.multiprocessors = 132;
     gpus.blocksPerMultiprocessor = 1;
-    gpus.sharedBytes = 0;
     gpus.captureStatus = kCaptureNone;
     gpus.strictCalls.clear();
     gpus.argumentBytes = 0;

@@ -130,9 +130,11 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
     text += fmt::format("{:<13}  {} to {} (NCCL_MIN_CTAS, NCCL_MAX_CTAS)\n", "blocks",
                         limits.minBlocks, limits.maxBlocks);
   }
-  if (limits.savesBlocks && limits.hasBulk)
-    text += fmt::format(
-        "{:<13}  32 at most in long calls of more than two ranks (NCCL_CTA_POLICY)\n", "blocks");
+  if (limits.savesBlocks && limits.hasBulk) {
+    text +=
+        fmt::format("{:<13}  {} at most in long calls of more than two ranks (NCCL_CTA_POLICY)\n",
+                    "blocks", kernels::cuda::kSavingBlocks);
+  }
   if (limits.prefersEngines)
     text += fmt::format("{:<13}  into windows of two ranks (NCCL_CTA_POLICY)\n", "copy engines");
   for (int i = 0; i < kCollectiveCount; ++i) {

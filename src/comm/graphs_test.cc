@@ -129,6 +129,11 @@ TEST(Choices, OfGpuRanksTellHowManyBlocksWereAskedFor) {
                   .rankCount = 2, .maxBlocks = 9, .minBlocks = 4, .prefersEngines = true}),
               AllOf(HasSubstr("blocks         4 to 9 (NCCL_MIN_CTAS, NCCL_MAX_CTAS)\n"),
                     HasSubstr("copy engines   into windows of two ranks (NCCL_CTA_POLICY)\n")));
+  EXPECT_THAT(
+      describeChoices(
+          launch::GpuBatcher::Limits{.rankCount = 4, .savesBlocks = true, .hasBulk = true}),
+      HasSubstr(
+          "blocks         32 at most in long calls of more than two ranks (NCCL_CTA_POLICY)\n"));
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct GpuRequest {
   int64_t transferBytes = -1;               // from here on as transfers; -1: the same
 };
 
+inline constexpr int32_t kSavingBlocks = 32;  // most of a launch, where GpuRequest::savesBlocks
 inline constexpr int32_t kCollectiveThreads = 512;  // of a block of a collective
 
 struct GpuChoice {

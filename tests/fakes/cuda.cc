@@ -330,9 +330,15 @@ FAKE_CUDA cuDeviceGetByPCIBusId(int* device, const char* id) {
   *device = std::strcmp(id, "0000:01:00.0") == 0 ? 0 : 1;
   return kSuccess;
 }
-FAKE_CUDA cuDeviceGetP2PAttribute(int* value, int, int, int) {
+// As over NVLink, where FAKE_CUDA=shares.
+static bool doesShare() {
+  const char* mode = std::getenv("FAKE_CUDA");
+  return mode != nullptr && std::strcmp(mode, "shares") == 0;
+}
+FAKE_CUDA cuDeviceGetP2PAttribute(int* value, int attribute, int, int) {
   FAKE_CUDA_ENTER;
-  *value = 0;
+  constexpr int kHasAtomics = 3;
+  *value = attribute == kHasAtomics && doesShare() ? 1 : 0;
   return kSuccess;
 }
 FAKE_CUDA cuDeviceCanAccessPeer(int* can, int, int) {
@@ -507,8 +513,7 @@ FAKE_CUDA cuMemSetAccess(Pointer, size_t, const void*, size_t) {
 FAKE_CUDA cuMemExportToShareableHandle(void* fd, unsigned long long handle, int,
                                        unsigned long long) {
   FAKE_CUDA_ENTER;
-  const char* mode = std::getenv("FAKE_CUDA");
-  if (mode == nullptr || std::strcmp(mode, "shares") != 0) return kNotSupported;
+  if (!doesShare()) return kNotSupported;
   *static_cast<int*>(fd) = ::dup(static_cast<int>(handle));
   return kSuccess;
 }

@@ -297,7 +297,6 @@ ApartShape apartShape(bool folds, bool isBulk, bool goesByBulk) {
 //
 // Training steps of 840 million parameters beside them: DDP 97 ms with NCCL, 101 by threads, 97 by
 // engines in 32 blocks.
-constexpr int32_t kSavingBlocks = 32;
 bool goesInBulk(const GpuRequest& request) {
   return request.hasBulk && request.rankCount > 2 &&
          (request.savesBlocks || request.maxBlocks < wire::kGpuMaxBlocks);

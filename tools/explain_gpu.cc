@@ -15,6 +15,11 @@ namespace {
 // Of a library that was built as the README has it, whatever this tool was.
 constexpr std::string_view kUsualArchitectures = "80 90";
 
+// That a block may have: of compute capability 12.0 less than of 9.0 and 10.0.
+constexpr uint32_t sharedBytesOf(int32_t capability) {
+  return capability >= 90 && capability < 120 ? 227 << 10 : 99 << 10;
+}
+
 // Sends and receives are launched as transfers, and so are a few collectives of two ranks.
 kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, uint64_t bytes) {
   kernels::cuda::GpuChoice choice = kernels::cuda::transferKernelOf(request);
@@ -70,7 +75,8 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   request.keepsLines = isSwitched;
   request.hasBulk = std::ranges::all_of(
       topology::nodesOf(machine, topology::NodeKind::kGpu), [&](topology::NodeId gpu) {
-        return kernels::cuda::canBulk(kUsualArchitectures, machine[gpu].gpu.smVersion);
+        return kernels::cuda::canBulk(kUsualArchitectures, machine[gpu].gpu.smVersion,
+                                      sharedBytesOf(machine[gpu].gpu.smVersion));
       });
   std::optional<kernels::cuda::GpuChoice> choice =
       isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)

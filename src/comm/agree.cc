@@ -50,7 +50,7 @@ struct InitRecord {
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
-  int32_t gpuCapability = 0;        // 90: 9.0
+  int32_t hasBulk = 0;              // kernels::cuda::canBulk()
   int32_t isEncrypted = 0;          // TUTTI_SECURE=encrypt
   int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
@@ -78,7 +78,10 @@ void nameAccelerator(InitRecord& own, device::Device& device) {
   if (accelerator == nullptr) return;
   own.peer.deviceIndex = device.caps().index;
   setText(own.gpuBusId, accelerator->busId());
-  own.gpuCapability = accelerator->capability();
+  own.hasBulk = kernels::cuda::canBulk(kernels::cuda::architectures(), accelerator->capability(),
+                                       accelerator->sharedBytesPerBlock())
+                    ? 1
+                    : 0;
   own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
 }
 
@@ -133,9 +136,8 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
     limits.minBlocks = std::max(limits.minBlocks, record.minBlocks);
   }
   limits.minBlocks = std::min(limits.minBlocks, limits.maxBlocks);
-  limits.hasBulk = std::ranges::all_of(records, [](const InitRecord& record) {
-    return kernels::cuda::canBulk(kernels::cuda::architectures(), record.gpuCapability);
-  });
+  limits.hasBulk =
+      std::ranges::all_of(records, [](const InitRecord& record) { return record.hasBulk != 0; });
   return limits;
 }
 

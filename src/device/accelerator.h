@@ -113,7 +113,8 @@ class Accelerator {
   virtual Status reachDevice(int32_t index) = 0;
 
   virtual uint32_t multiprocessors() const = 0;
-  virtual int32_t capability() const = 0;  // compute capability: 90 is 9.0
+  virtual int32_t capability() const = 0;            // compute capability: 90 is 9.0
+  virtual uint32_t sharedBytesPerBlock() const = 0;  // shared memory, at most
   // A kernel of an image, which is loaded at its first use and lives as long as the process. Its
   // launches may have up to so many bytes of shared memory beside what it declares.
   virtual Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name,

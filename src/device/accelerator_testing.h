@@ -30,6 +30,7 @@ class EmptyAccelerator : public Accelerator {
   Status reachDevice(int32_t) override { return none(); }
   uint32_t multiprocessors() const override { return 132; }
   int32_t capability() const override { return 80; }
+  uint32_t sharedBytesPerBlock() const override { return 163 << 10; }
   Result<uint32_t> blocksPerMultiprocessor(const Kernel&, uint32_t, uint32_t) override {
     return none();
   }

@@ -164,6 +164,7 @@ class FakeAccelerator : public EmptyAccelerator {
   }
   uint32_t multiprocessors() const override { return multiprocessorCount; }
   int32_t capability() const override { return 90; }
+  uint32_t sharedBytesPerBlock() const override { return 227 << 10; }
   // By threads and registers, as the kernels' launch bounds have them.
   static uint32_t blocksPerMultiprocessor(std::string_view kernel) {
     if (kernel == "tuttiTransfers") return 3;

@@ -160,7 +160,8 @@ inline bool hasImages() { return !image(kMoveImage).empty(); }
 std::string_view architectures();
 // Whether such images run on a GPU of this compute capability (90: 9.0).
 bool doRunOn(std::string_view architectures, int32_t capability);
-// Whether what runs there was compiled with what bulk.cuh needs.
-bool canBulk(std::string_view architectures, int32_t capability);
+// Whether what runs there was compiled with what bulk.cuh needs, and a block may have as much
+// shared memory.
+bool canBulk(std::string_view architectures, int32_t capability, uint32_t sharedBytesPerBlock);
 
 }  // namespace tutti::kernels::cuda

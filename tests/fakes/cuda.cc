@@ -314,10 +314,11 @@ FAKE_CUDA cuDeviceGetName(char* name, int bytes, int) {
 }
 FAKE_CUDA cuDeviceGetAttribute(int* value, int attribute, int) {
   FAKE_CUDA_ENTER;
-  constexpr int kMultiprocessors = 16, kComputeMajor = 75;
+  constexpr int kMultiprocessors = 16, kComputeMajor = 75, kSharedBytes = 97;
   const char* major = std::getenv("FAKE_CUDA_MAJOR");
   *value = attribute == kComputeMajor && major != nullptr ? std::atoi(major) : 1;
   if (attribute == kMultiprocessors) *value = 132;
+  if (attribute == kSharedBytes) *value = 227 << 10;
   return kSuccess;
 }
 FAKE_CUDA cuDeviceGetPCIBusId(char* id, int bytes, int device) {

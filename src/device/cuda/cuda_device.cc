@@ -97,6 +97,10 @@ Status CudaDevice::initialise() {
                           "cuDeviceGetAttribute", "multiprocessors"));
   multiprocessors_ = static_cast<uint32_t>(std::max(count, 1));
   capability_ = facts.capability;
+  int sharedBytes = 0;
+  TUTTI_TRY(driver_.check(driver_.deviceAttribute(&sharedBytes, kAttributeSharedBytes, number_),
+                          "cuDeviceGetAttribute", "shared memory of a block"));
+  sharedBytesPerBlock_ = static_cast<uint32_t>(std::max(sharedBytes, 0));
   TUTTI_TRY(driver_.check(driver_.primaryRetain(&context_, number_), "cuDevicePrimaryCtxRetain",
                           fmt::format("device {} ({})", caps_.index, name_)));
   const OwnCallsScope scope(driver_, context_);

@@ -49,6 +49,7 @@ class CudaDevice final : public Device, public Accelerator {
   Status reachDevice(int32_t index) override;
   uint32_t multiprocessors() const override { return multiprocessors_; }
   int32_t capability() const override { return capability_; }
+  uint32_t sharedBytesPerBlock() const override { return sharedBytesPerBlock_; }
   Result<uint32_t> blocksPerMultiprocessor(const Kernel& kernel, uint32_t threads,
                                            uint32_t sharedBytes) override;
   Result<const Kernel*> findKernel(std::span<const unsigned char> image, const char* name,
@@ -82,6 +83,7 @@ class CudaDevice final : public Device, public Accelerator {
   std::string busId_;
   uint32_t multiprocessors_ = 1;
   int32_t capability_ = 0;
+  uint32_t sharedBytesPerBlock_ = 0;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;
   StreamHandle ownStream_ = nullptr;  // urgent; for copies that are waited for

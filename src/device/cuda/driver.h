@@ -37,6 +37,7 @@ inline constexpr DriverResult kPeerAccessIsOn = 704;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
+inline constexpr int kAttributeSharedBytes = 97;  // of a block that asks for them
 inline constexpr int kAttributeVirtualMemory = 102;
 inline constexpr int kAttributePosixHandles = 103;
 inline constexpr int kFunctionLocalBytes = 3;

@@ -577,9 +577,13 @@ bool doRunOn(std::string_view architectures, int32_t capability) {
   return runningOn(architectures, capability) != 0;
 }
 
-bool canBulk(std::string_view architectures, int32_t capability) {
+bool canBulk(std::string_view architectures, int32_t capability, uint32_t sharedBytesPerBlock) {
   constexpr int32_t kLeast = 90;
-  return runningOn(architectures, capability) >= kLeast;
+  constexpr uint32_t kOfKernel = 16_KiB;  // what one declares by itself, and more
+  uint32_t most = 0;
+  for (int32_t ranks = 3; ranks <= wire::kGpuMaxRanks; ++ranks)
+    most = std::max(most, wire::gpuBulkBytes(ranks));
+  return runningOn(architectures, capability) >= kLeast && sharedBytesPerBlock >= most + kOfKernel;
 }
 
 KernelNames kernelNames(int32_t image, int32_t rankCount) {

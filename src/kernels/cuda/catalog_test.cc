@@ -192,14 +192,15 @@ TEST(GpuBulkTest, NeedsAlignedMessagesThatGoAsTheyAre) {
 }
 
 TEST(GpuBulkTest, IsInCodeOfComputeCapability9) {
-  EXPECT_TRUE(canBulk("80 90", 90));
-  EXPECT_TRUE(canBulk("80 90", 100)) << "as PTX";
-  EXPECT_FALSE(canBulk("80 90", 80));
-  EXPECT_FALSE(canBulk("80 90", 86));
-  EXPECT_FALSE(canBulk("80", 90)) << "as PTX of 8.0";
-  EXPECT_FALSE(canBulk("90", 80)) << "no code at all";
-  EXPECT_FALSE(canBulk("", 90));
-  EXPECT_FALSE(canBulk("80 90", 0)) << "a CPU rank";
+  EXPECT_TRUE(canBulk("80 90", 90, 227 << 10));
+  EXPECT_TRUE(canBulk("80 90", 100, 227 << 10)) << "as PTX";
+  EXPECT_FALSE(canBulk("80 90", 80, 227 << 10));
+  EXPECT_FALSE(canBulk("80 90", 86, 227 << 10));
+  EXPECT_FALSE(canBulk("80", 90, 227 << 10)) << "as PTX of 8.0";
+  EXPECT_FALSE(canBulk("90", 80, 227 << 10)) << "no code at all";
+  EXPECT_FALSE(canBulk("", 90, 227 << 10));
+  EXPECT_FALSE(canBulk("80 90", 0, 227 << 10)) << "a CPU rank";
+  EXPECT_FALSE(canBulk("80 90", 120, 99 << 10)) << "too little shared memory";
 }
 
 // As many as are asked for, of those that may be, and none without its part.

@@ -32,7 +32,7 @@ part_torch() {
   TORCH_NCCL_USE_COMM_NONBLOCKING=1 torch_calls ", nonblocking" &
   wait
   LD_PRELOAD=$library step "PyTorch, ranks that die or do not come" 170 python3 "$here/tests/gpu/torch_faults_check.py"
-  step "PyTorch, times of steps" 240 python3 "$here/tests/gpu/torch_steps_check.py" --lib "$library" --ranks "$gpus"
+  step "PyTorch, times of steps" 240 python3 "$here/tests/gpu/torch_steps_check.py" --lib "$library" --ranks "$gpus" --own NCCL_CTA_POLICY=1
 }
 
 part_cupy() {

@@ -1,7 +1,6 @@
 #include "team.h"
 
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 #include <thread>
 
@@ -105,10 +104,10 @@ CUfunction Member::function(int image, const char* name) {
   Loaded& loaded = loaded_[static_cast<size_t>(image)];
   if (loaded.module == nullptr) {
     const std::string& folder = team_.options().images;
-    const std::string path = folder + "/" + std::to_string(image) + ".fatbin";
-    if (folder.empty() || !std::filesystem::exists(path)) {
+    if (folder.empty()) {
       TUTTI_CU(cuModuleLoadData(&loaded.module, kernels::cuda::image(image).data()));
     } else {
+      const std::string path = folder + "/" + std::to_string(image) + ".fatbin";
       TUTTI_CU(cuModuleLoad(&loaded.module, path.c_str()));
     }
   }

@@ -116,10 +116,10 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   result.minBlocks = blocksOf(blocks.fewest, config.minCTAs, result.minBlocks);
   const SettingValue& policy = settings.get("NCCL_CTA_POLICY");
   const int64_t policies = policy.source != "default" ? policy.integer : config.CTAPolicy;
-  result.prefersEngines =
-      policies != NCCL_CONFIG_UNDEF_INT && (policies & NCCL_CTA_POLICY_ZERO) != 0;
-  result.savesBlocks =
-      policies != NCCL_CONFIG_UNDEF_INT && (policies & NCCL_CTA_POLICY_EFFICIENCY) != 0;
+  if (policies != NCCL_CONFIG_UNDEF_INT) {
+    result.prefersEngines = (policies & NCCL_CTA_POLICY_ZERO) != 0;
+    result.savesBlocks = (policies & NCCL_CTA_POLICY_EFFICIENCY) != 0;
+  }
   return result;
 }
 

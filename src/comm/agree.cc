@@ -149,9 +149,12 @@ bool ownsGpu(const std::vector<InitRecord>& records, const InitRecord& own) {
   });
 }
 
-// As far as this rank sees; what all say comes with their segments.
-bool keepsLines(const device::Accelerator* accelerator, const std::vector<InitRecord>& records) {
-  return accelerator != nullptr &&
+// As far as this rank sees; what all say comes with their segments. Asked where wide lines are
+// used.
+bool keepsLines(const launch::GpuLimits& limits, const device::Accelerator* accelerator,
+                const std::vector<InitRecord>& records) {
+  const bool hasWideLines = limits.hasPrograms || limits.rankCount <= wire::kGpuRowRanks;
+  return hasWideLines && accelerator != nullptr &&
          std::ranges::all_of(records, [accelerator](const InitRecord& record) {
            return accelerator->keepsLinesTo(textOf(record.gpuBusId));
          });
@@ -422,7 +425,7 @@ Status Communicator::agree() {
   }
   agreement.tuner = tunerOf(process_, id_, graph_);
   addWishes(gpuLimits_, {algorithms, protocols, agreement.tuner});
-  gpuLimits_.keepsLines = keepsLines(device_.accelerator(), records);
+  gpuLimits_.keepsLines = keepsLines(gpuLimits_, device_.accelerator(), records);
   TUTTI_TRY(agreeOnNetwork(offersOf(records), agreement));
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);

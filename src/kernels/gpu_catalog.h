@@ -68,6 +68,8 @@ struct GpuGrid {
   uint32_t sharedBytes;  // the same
 };
 GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk);
+// Whether long calls are shaped for that.
+bool goesInBulk(const GpuRequest& request);
 // Of any launch of the kernel among so many ranks.
 uint32_t mostSharedBytes(std::string_view kernel, int32_t rankCount);
 // A matter of this rank alone.

@@ -37,7 +37,12 @@ inline constexpr int32_t kGpuLaneParts = 3;    // of a lane whose parts are apar
 inline constexpr int32_t kGpuBulkLanes = 4;    // that share blocks, where copy engines of
                                                // multiprocessors move (kernels' bulk.cuh)
 inline constexpr int32_t kGpuFoldLanes = 2;    // of those, where a block folds
-inline constexpr int32_t kGpuMaxCalls = 16;    // collectives in one launch
+// Blocks of workers, for each of senders and each of collectors: folds are made by threads in any
+// case.
+constexpr int32_t gpuWorkerBlocks(bool folds, bool isBulk) {
+  return folds && isBulk ? kGpuBulkLanes / kGpuFoldLanes : 1;
+}
+inline constexpr int32_t kGpuMaxCalls = 16;                    // collectives in one launch
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
                                                 // life

@@ -216,8 +216,7 @@ __device__ __forceinline__ ApartPlace placeOf(const wire::GpuLaunch& launch) {
   const auto block = static_cast<int>(blockIdx.x);
   const auto blocks = static_cast<int>(gridDim.x);
   const auto thread = static_cast<int>(threadIdx.x);
-  // Folds are made by threads in any case, so a block has fewer of them.
-  const int workers = kFolds && isBulk ? kBulkLanes / wire::kGpuFoldLanes : 1;
+  const int workers = wire::gpuWorkerBlocks(kFolds, isBulk);
   const int ofPart = max(blocks / (kParts - 1 + workers), 1);  // also of a launch of nothing
   int part = 0;
   int first = 0;

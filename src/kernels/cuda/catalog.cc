@@ -279,27 +279,10 @@ struct ApartShape {
 };
 // `isBulk`: of the choice; `goesByBulk`: the launch does.
 ApartShape apartShape(bool folds, bool isBulk, bool goesByBulk) {
-  if (!isBulk) return {.lanes = 1, .blocks = wire::kGpuLaneParts, .threads = kPumpThreads};
-  constexpr int32_t kThreads = kCollectiveThreads;
-  if (!goesByBulk)
-    return {.lanes = wire::kGpuFoldLanes, .blocks = wire::kGpuLaneParts, .threads = kThreads};
-  const int32_t workers = folds ? wire::kGpuBulkLanes / wire::kGpuFoldLanes : 1;
-  return {.lanes = wire::kGpuBulkLanes,
-          .blocks = wire::kGpuLaneParts - 1 + workers,
-          .threads = kThreads};
-}
-
-// Long calls of more than two ranks take some 192 blocks of threads. Where fewer are asked for copy
-// engines do as much in a third as many. Eager µs of 64 MB on 4 × H200 (2026-11-27), NCCL in 24
-// blocks, by threads in 192, by engines of 64 lanes, of 32: all-reduce 328, 315, 333 in 64, 337 in
-// 32; all-gather 192, 166, 177 in 32, 228 in 16; reduce-scatter 188, 166, 177 in 48, 213 in 24;
-// broadcast 223, 210, 227 in 48, 404 in 24. By threads in 72 all-gather 212, broadcast 269.
-//
-// Training steps of 840 million parameters beside them: DDP 97 ms with NCCL, 101 by threads, 97 by
-// engines in 32 blocks.
-bool goesInBulk(const GpuRequest& request) {
-  return request.hasBulk && request.rankCount > 2 &&
-         (request.savesBlocks || request.maxBlocks < wire::kGpuMaxBlocks);
+  const int32_t byThreads = isBulk ? wire::kGpuFoldLanes : 1;
+  return {.lanes = goesByBulk ? wire::kGpuBulkLanes : byThreads,
+          .blocks = wire::kGpuLaneParts - 1 + wire::gpuWorkerBlocks(folds, goesByBulk),
+          .threads = isBulk ? kCollectiveThreads : kPumpThreads};
 }
 
 // Lanes of a call through slots: of two ranks each is a block. Where ranks share a GPU their blocks
@@ -315,7 +298,7 @@ int32_t laneLimit(const GpuRequest& request) {
     const ApartShape shape = apartShape(folds(request.collective), isBulk, goesByBulk);
     return std::clamp(blocks / shape.blocks * shape.lanes, 1, wire::kGpuMaxBlocks);
   };
-  return request.ranksPerDevice > 1 ? std::min(lanesBy(true), lanesBy(false)) : lanesBy(isBulk);
+  return request.ranksPerDevice > 1 ? std::min(lanesBy(isBulk), lanesBy(false)) : lanesBy(isBulk);
 }
 
 void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
@@ -323,7 +306,7 @@ void shapeSlots(const GpuRequest& request, GpuChoice& choice) {
   const size_t part = divideUp(messageBytes(request), parts);
   constexpr size_t kLeast = 4_KiB;  // of a lane: less is not worth another
   GpuRequest lanes = request;
-  if (request.rankCount > 2 && !goesInBulk(request))
+  if (choice.isApart && !choice.isBulk)
     lanes.minBlocks = (request.minBlocks + wire::kGpuLaneParts - 1) / wire::kGpuLaneParts;
   choice.blocks = blocksFor(lanes, divideUp(part, kLeast), divideUp(part, 16), laneLimit(request));
   const size_t perBlock = roundUp(divideUp(part, static_cast<size_t>(choice.blocks)), 16);
@@ -360,6 +343,19 @@ int32_t runningOn(std::string_view architectures, int32_t capability) {
 
 }  // namespace
 
+// Long calls of more than two ranks take some 192 blocks of threads. Where fewer are asked for copy
+// engines do as much in a third as many. Eager µs of 64 MB on 4 × H200 (2026-11-27), NCCL in 24
+// blocks, by threads in 192, by engines of 64 lanes, of 32: all-reduce 328, 315, 333 in 64, 337 in
+// 32; all-gather 192, 166, 177 in 32, 228 in 16; reduce-scatter 188, 166, 177 in 48, 213 in 24;
+// broadcast 223, 210, 227 in 48, 404 in 24. By threads in 72 all-gather 212, broadcast 269.
+//
+// Training steps of 840 million parameters beside them: DDP 97 ms with NCCL, 101 by threads, 97 by
+// engines in 32 blocks.
+bool goesInBulk(const GpuRequest& request) {
+  return request.hasBulk && request.rankCount > 2 &&
+         (request.savesBlocks || request.maxBlocks < wire::kGpuMaxBlocks);
+}
+
 std::optional<GpuChoice> choose(const GpuRequest& request) {
   if (request.rankCount < 1 || request.rankCount > wire::kGpuMaxRanks) return std::nullopt;
   if (request.collective == kSend || request.collective == kRecv) return std::nullopt;
@@ -372,12 +368,12 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   const bool fold = folds(request.collective);
   choice.image = fold ? static_cast<int32_t>(request.type) : kMoveImage;
   if (way == Way::kSlots) {
+    choice.isApart = request.rankCount > 2;
     choice.isBulk = goesInBulk(request);
+    if (choice.isApart && !choice.isBulk) choice.threads = kPumpThreads;
     choice.kernel =
         choice.isBulk ? bulkKernel(fold, request.rankCount) : slotKernel(fold, request.rankCount);
     shapeSlots(request, choice);
-    choice.isApart = request.rankCount > 2;
-    if (choice.isApart && !choice.isBulk) choice.threads = kPumpThreads;
     return choice;
   }
   if (way == Way::kWide) {

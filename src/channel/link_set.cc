@@ -330,6 +330,9 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   if (transport.caps().mapsSegments) {
     link.ledger_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
     link.port_.ledger = link.ledger_.get();
+    link.targets_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
+    link.port_.targets = link.targets_.get();
+    link.port_.mapper = link.end_->mapper();
   }
   return Progress::kDone;
 }

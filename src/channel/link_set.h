@@ -64,7 +64,9 @@ class Link {
   std::optional<Rank> carrier_;
   std::string_view transportName_;
   std::unique_ptr<transport::LinkEnd> end_;
-  std::unique_ptr<wire::SegmentLedger> ledger_;  // of an outgoing link that shares memory
+  // Of an outgoing link that shares memory: both ports' of the same names.
+  std::unique_ptr<wire::SegmentLedger> ledger_;
+  std::unique_ptr<wire::SegmentLedger> targets_;
   wire::LinkPort port_;
 };
 

@@ -125,7 +125,8 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
     const StepScratch& scratch = *binding_.scratch;
     joint_.open(*binding_.program->sources(step)[0].port,
                 static_cast<const std::byte*>(scratch.sources[0]),
-                static_cast<std::byte*>(scratch.destinations[0]), streamedCount(step, data) > 0);
+                static_cast<std::byte*>(scratch.destinations[0]), segmentOfOutput(),
+                streamedCount(step, data) > 0);
     return receiveJointly(step);
   }
   Status read;
@@ -149,11 +150,16 @@ bool Execution::isJoint(const BoundStep& step) const {
   const BoundOperand& source = binding_.program->sources(step)[0];
   if (source.place != Place::kLink) return false;
   const wire::MessageHead& message = source.port->view.message(source.port->next);
-  // What is mapped the receiver copies alone: the sender, for whom the receiver's memory is not,
-  // writes at a third of that, and is waited for in each piece. Broadcasts in place of 8, 16, 32
-  // and 64 MB took 191, 550, 2970 and 6200 us with its help, and 150, 402, 1165 and 4140 without
-  // (AMD EPYC VM, family 26, 2026-11-27).
-  return wire::isJoint(source.port->view, message) && message.kind != wire::MessageKind::kShared;
+  // What is mapped the receiver copies alone, unless the sender can map where it goes, too: by the
+  // kernel that writes at a third of the speed, and is waited for in each piece. Broadcasts in
+  // place of 8, 16, 32 and 64 MB took 191, 550, 2970 and 6200 us with such help, and 150, 402, 1165
+  // and 4140 without (AMD EPYC VM, family 26, 2026-11-27).
+  return wire::isJoint(source.port->view, message) &&
+         (message.kind != wire::MessageKind::kShared || segmentOfOutput().serial != 0);
+}
+
+wire::SharedSegment Execution::segmentOfOutput() const {
+  return binding_.shared == nullptr ? wire::SharedSegment{} : binding_.shared->output;
 }
 
 Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {

@@ -200,6 +200,7 @@ class Execution {
   Result<Attempt> runOnGpu(const BoundStep& step, StepData& data);
   Result<Attempt> receiveJointly(const BoundStep& step);
   bool isJoint(const BoundStep& step) const;
+  wire::SharedSegment segmentOfOutput() const;  // without a serial: in none
   bool helpReceivers();
   inline Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
   Attempt tryMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,

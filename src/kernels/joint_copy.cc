@@ -43,10 +43,25 @@ void copyMapped(std::byte* to, const std::byte* from, size_t bytes, bool streams
 
 uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 
+// The message's target as plain memory of this process, the sender's; null: it is none. Its segment
+// is mapped once that pays, while the receiver goes on by itself.
+std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, size_t bytes) {
+  if (port.isReceiverHere)
+    return reinterpret_cast<std::byte*>(joint.target.load(std::memory_order_relaxed));
+  if (port.mapper == nullptr || port.targets == nullptr) return nullptr;
+  const wire::Announcement segment = joint.segment;
+  if (segment.serial == 0) return nullptr;
+  const wire::SharedReference target{.serial = segment.serial, .offset = joint.offset};
+  if (std::byte* found = port.mapper->find(target, bytes)) return found;
+  if (!port.targets->isWorthAsking(segment.serial, bytes)) return nullptr;
+  port.targets->ask(segment.serial);
+  return port.mapper->map(segment) ? port.mapper->find(target, bytes) : nullptr;
+}
+
 }  // namespace
 
 void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
-                        bool streams) {
+                        const wire::SharedSegment& segment, bool streams) {
   port_ = &port;
   joint_ = &wire::jointOf(port.view, port.next);
   const wire::MessageHead& message = port.view.message(port.next);
@@ -56,6 +71,8 @@ void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::
   to_ = to;
   streams_ = streams;
   own_ = 0;
+  joint_->segment = {.serial = segment.serial, .bytes = segment.bytes, .token = segment.token};
+  joint_->offset = segment.serial == 0 ? 0 : static_cast<uint64_t>(to - segment.start);
   joint_->target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
 }
 
@@ -69,9 +86,8 @@ Status JointReceive::read(uint64_t block) {
 
 Result<Progress> JointReceive::poll() {
   while (joint_->taken.load(std::memory_order_relaxed) < blocks_.count()) {
-    const uint64_t block = joint_->taken.fetch_add(1, std::memory_order_relaxed);
-    if (block >= blocks_.count()) break;
-    TUTTI_TRY(read(block));
+    if (joint_->taken.fetch_add(1, std::memory_order_relaxed) >= blocks_.count()) break;
+    TUTTI_TRY(read(blocks_.count() - 1 - own_));
     ++own_;
   }
   if (!isAnswered()) return Progress::kIdle;
@@ -111,14 +127,18 @@ bool helpReceiver(wire::LinkPort& port, bool streams) {
   const uint64_t target = joint.target.load(std::memory_order_acquire);
   const wire::JointBlocks blocks(message.bytes);
   if (target == 0 || joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
-  const uint64_t block = joint.taken.fetch_add(1, std::memory_order_relaxed);
-  if (block >= blocks.count()) return false;
+  std::byte* mapped = findMapped(port, joint, message.bytes);
+  if (mapped == nullptr && message.kind == wire::MessageKind::kShared) return false;
+  if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
+  uint64_t answered = joint.answered.load(std::memory_order_relaxed);
+  const uint64_t block = countOf(answered);
+  auto* there = reinterpret_cast<std::byte*>(target);
   const std::byte* from = sentFrom(message) + blocks.offset(block);
-  auto* to = reinterpret_cast<std::byte*>(target) + blocks.offset(block);
-  uint64_t answered = joint.answered.load(std::memory_order_relaxed) + 1;
-  if (port.isReceiverHere) {
-    copyMapped(to, from, blocks.length(block), streams);
-  } else if (!writeProcess(port.receiverProcess, from, to, blocks.length(block))) {
+  ++answered;
+  if (mapped != nullptr) {
+    copyMapped(mapped + blocks.offset(block), from, blocks.length(block), streams);
+  } else if (!writeProcess(port.receiverProcess, from, there + blocks.offset(block),
+                           blocks.length(block))) {
     answered |= (block + 1) << 32;
     port.mayWrite = false;
   }

@@ -14,9 +14,10 @@ namespace tutti::kernels {
 class JointReceive {
  public:
   // Of the message that is there, whose content is at `from`: in the sender's process, or mapped
-  // here. From here on the sender may write to `to`. `streams`: past the caches, where it is
-  // mapped.
-  void open(const wire::LinkPort& port, const std::byte* from, std::byte* to, bool streams = false);
+  // here. From here on the sender may write to `to`, which lies in `segment` if that has a serial.
+  // `streams`: past the caches, where it is mapped.
+  void open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
+            const wire::SharedSegment& segment = {}, bool streams = false);
   bool isOpen() const { return joint_ != nullptr; }
 
   // Reads the blocks that the sender has not taken. kDone when all is there, with which this

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -18,9 +19,35 @@ namespace {
 
 constexpr size_t kBytes = 300'001;
 constexpr uint64_t kGuard = 64;
+constexpr uint64_t kSerial = 3;
 
 // How the ends of a link reach each other's memory.
 enum class Way { kKernel, kOneProcess, kMapped };
+
+// Maps one segment, which is memory of this process, where it may.
+class OneSegment final : public wire::SegmentMapper {
+ public:
+  OneSegment(uint64_t serial, std::span<std::byte> memory) : serial_(serial), memory_(memory) {}
+  bool map(const wire::Announcement& announcement) override {
+    ++asked;
+    isMapped_ = mayMap && announcement.serial == serial_ && announcement.bytes == memory_.size();
+    return isMapped_;
+  }
+  std::byte* find(const wire::SharedReference& reference, size_t bytes) const override {
+    if (!isMapped_ || reference.serial != serial_) return nullptr;
+    if (reference.offset > memory_.size() || bytes > memory_.size() - reference.offset)
+      return nullptr;
+    return memory_.data() + reference.offset;
+  }
+
+  bool mayMap = true;
+  int asked = 0;
+
+ private:
+  uint64_t serial_;
+  std::span<std::byte> memory_;
+  bool isMapped_ = false;
+};
 
 // A link whose ends are both of this process.
 class JointCopyTest : public testing::TestWithParam<Way> {
@@ -34,6 +61,8 @@ class JointCopyTest : public testing::TestWithParam<Way> {
     sender_.isReceiverHere = receiver_.isSenderHere = GetParam() == Way::kOneProcess;
     sender_.receiverProcess = receiver_.senderProcess = ::getpid();
     sender_.mayWrite = true;
+    sender_.mapper = &segments_;
+    sender_.targets = &targets_;
     SeededRng rng(1);
     for (std::byte& byte : sent_) byte = static_cast<std::byte>(rng.below(256));
   }
@@ -47,7 +76,13 @@ class JointCopyTest : public testing::TestWithParam<Way> {
     const auto address = reinterpret_cast<uint64_t>(sent_.data());
     wire::publishShared(sender_, {.serial = 1, .offset = 0, .address = address}, kBytes, 1);
   }
-  void open() { receive_.open(receiver_, sent_.data(), received_.data()); }
+  void open() {
+    const wire::SharedSegment segment{
+        .serial = kSerial, .start = received_.data(), .bytes = received_.size()};
+    const bool isMapped = GetParam() == Way::kMapped;
+    receive_.open(receiver_, sent_.data(), received_.data(),
+                  isMapped ? segment : wire::SharedSegment{});
+  }
   bool isAllThere() const {
     return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
            std::all_of(received_.begin() + kBytes, received_.end(),
@@ -62,6 +97,8 @@ class JointCopyTest : public testing::TestWithParam<Way> {
   wire::LinkPort receiver_;
   std::vector<std::byte> sent_ = std::vector<std::byte>(kBytes);
   std::vector<std::byte> received_ = std::vector<std::byte>(kBytes + kGuard, std::byte{0x5a});
+  OneSegment segments_{kSerial, received_};
+  wire::SegmentLedger targets_{kBytes};
   JointReceive receive_;
 };
 
@@ -89,7 +126,6 @@ TEST_P(JointCopyTest, TheReceiverAloneIsEnough) {
 }
 
 TEST_P(JointCopyTest, TheSenderWritesOnlyWhenAskedTo) {
-  if (GetParam() == Way::kMapped && !readsThroughKernel()) GTEST_SKIP() << kNotThroughKernel;
   publish();
   EXPECT_FALSE(helpReceiver(sender_));
   open();
@@ -118,6 +154,19 @@ TEST_P(JointCopyTest, BothAtOnce) {
   }
 }
 
+// Call by call each end has the same bytes in its caches.
+TEST_P(JointCopyTest, TheSenderBeginsInFrontAndTheReceiverBehind) {
+  publish();
+  open();
+  EXPECT_TRUE(helpReceiver(sender_));
+  const wire::JointBlocks blocks(kBytes);
+  EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + blocks.length(0), received_.begin()));
+  const auto isUntouched = [](std::byte byte) { return byte == std::byte{0x5a}; };
+  EXPECT_TRUE(std::all_of(received_.begin() + blocks.offset(1), received_.end(), isUntouched));
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_TRUE(isAllThere());
+}
+
 TEST_P(JointCopyTest, AWithdrawnReceiverIsWrittenToNoMore) {
   publish();
   open();
@@ -139,6 +188,43 @@ INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest,
                            }
                            return "";
                          });
+
+using MappedJointCopyTest = JointCopyTest;
+INSTANTIATE_TEST_SUITE_P(Memory, MappedJointCopyTest, testing::Values(Way::kMapped));
+
+// Handing it over costs as much as some copies do.
+TEST_P(MappedJointCopyTest, TheReceiversSegmentIsMappedOnceThatPays) {
+  targets_ = wire::SegmentLedger(2 * kBytes);
+  for (const bool pays : {false, true}) {
+    publish();
+    open();
+    EXPECT_EQ(helpReceiver(sender_), pays);
+    EXPECT_EQ(segments_.asked, pays ? 1 : 0);
+    EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+    EXPECT_TRUE(isAllThere());
+    wire::release(receiver_);
+  }
+}
+
+TEST_P(MappedJointCopyTest, WhatCannotBeMappedIsAskedForOnceAndLeftToTheReceiver) {
+  segments_.mayMap = false;
+  publish();
+  open();
+  EXPECT_FALSE(helpReceiver(sender_));
+  EXPECT_FALSE(helpReceiver(sender_));
+  EXPECT_EQ(segments_.asked, 1);
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_TRUE(isAllThere());
+}
+
+TEST_P(MappedJointCopyTest, ATargetThatEndsBehindItsSegmentIsNotWritten) {
+  publish();
+  open();
+  wire::jointOf(sender_.view, 0).offset = kGuard + 1;
+  EXPECT_FALSE(helpReceiver(sender_));
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_TRUE(isAllThere());
+}
 
 // A link of one process, whose receiver reads directly, with one message.
 struct ReadableLink {

@@ -81,8 +81,7 @@ Execution::Attempt Execution::tryMappedMessage(const BoundOperand& link, size_t 
   const wire::MessageHead& message = port.view.message(port.next);
   const bool isOurs = message.bytes == bytes && message.signature == binding_.signature;
   if (!isOurs || (message.flags & wire::kAnnounces) != 0 || port.mapper == nullptr ||
-      message.kind != wire::MessageKind::kShared || wire::hasSenderLeft(port) ||
-      (binding_.isJoint && wire::isJoint(port.view, message))) [[unlikely]]
+      message.kind != wire::MessageKind::kShared || wire::hasSenderLeft(port)) [[unlikely]]
     return Attempt::kUnfit;
   wire::SharedReference reference;
   std::memcpy(&reference, message.inlinePayload, sizeof reference);
@@ -113,6 +112,7 @@ Execution::Attempt Execution::tryMappedReceive(const BoundStep& step, size_t ele
   const std::byte* memory = nullptr;
   const Attempt got = tryMappedMessage(link, bytes, looks, memory);
   if (got != Attempt::kDone) return got == Attempt::kUnfit ? tryLanded(step, bytes) : got;
+  if (isJoint(step)) return Attempt::kUnfit;
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), memory, bytes);
   return endMapped(port);

@@ -1,11 +1,20 @@
 #include "kernels/remote_memory.h"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <vector>
+
+#include "base/copy_memory.h"
+#include "base/units.h"
 
 namespace tutti::kernels {
+
+using Clock = std::chrono::steady_clock;
 
 Status readProcess(int32_t processId, const void* address, void* to, size_t bytes) {
   auto* from = static_cast<const std::byte*>(address);
@@ -41,6 +50,27 @@ bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes) {
     bytes -= static_cast<size_t>(done);
   }
   return true;
+}
+
+bool doesReadFast() {
+  static const bool isFast = [] {
+    constexpr size_t kBytes = 128_KiB;
+    constexpr int kTries = 5;
+    const std::vector<std::byte> from(kBytes, std::byte{1});
+    std::vector<std::byte> to(kBytes);
+    auto reading = Clock::duration::max();
+    auto copying = Clock::duration::max();
+    for (int i = 0; i < kTries; ++i) {
+      const Clock::time_point began = Clock::now();
+      if (!readProcess(::getpid(), from.data(), to.data(), kBytes).ok()) return false;
+      const Clock::time_point between = Clock::now();
+      copyMemory(to.data(), from.data(), kBytes);
+      reading = std::min(reading, between - began);
+      copying = std::min(copying, Clock::now() - between);
+    }
+    return reading < 3 * copying;
+  }();
+  return isFast;
 }
 
 bool canReadProcess(int32_t processId, const uint64_t* address, uint64_t expected) {

@@ -16,6 +16,11 @@ Status readProcess(int32_t processId, const void* address, void* to, size_t byte
 // Any thread.
 bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes);
 
+// Whether that takes less than thrice as long as a copy of as many bytes in a cache: found out by
+// the first call, in some 100 us. On an Intel Xeon VM it takes 1.3 to 2.7 times as long, on an AMD
+// EPYC VM (family 26) 8 times. Any thread.
+bool doesReadFast();
+
 // Whether this process may read that one's memory: the word there must be `expected`. Logs nothing.
 bool canReadProcess(int32_t processId, const uint64_t* address, uint64_t expected);
 

@@ -105,6 +105,7 @@ class Operation final : public device::Task {
   Status openLinks(Run& run);
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
+  bool isExchange() const;
   bool refersByKernel(const Run& run, BoundVariant& variant);
   FormTrial::Outcome endTurn(Run& run);
   void keepRecall(Run& run, bool couldRefer);

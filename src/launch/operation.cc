@@ -345,15 +345,26 @@ void Operation::begin(Run& run) {
     binding.shared = findShared(run, binding, hasSegments);
   run.mapsOutput = binding.shared != nullptr && binding.shared->mapsOutput;
   // Where all have as much to receive, each is better off with its own: all-gather of 1 MiB by 2
-  // ranks took 1.25 times as long when both copied everything, broadcast takes half (2026-11-21).
+  // ranks took 1.25 times as long when both copied everything, broadcast takes half (2026-11-21);
+  // sends of 16 MiB both ways 1.15 to 1.2 (mapped, 2026-11-27).
   const size_t longest = longestMessage(variant.plan.layout) * sizeOf(call.shape.type);
-  binding.isJoint = !isAmongAll(call.shape.collective) && longest >= wire::kJointMinBytes;
+  binding.isJoint = longest >= wire::kJointMinBytes && !isAmongAll(call.shape.collective) &&
+                    !(call.shape.collective == Collective::kRecv && isExchange());
   binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run, *run.variant);
   if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
   if (variant.plan.networkOp)
     launcher_.parts_.links.beginReduction(call.shape.collective, call.shape.type,
                                           *variant.plan.networkOp);
   run.execution.start(binding);
+}
+
+// A group that both sends and receives.
+bool Operation::isExchange() const {
+  const auto has = [this](Collective wanted) {
+    return std::ranges::any_of(
+        runs_, [wanted](const Run& run) { return run.call.shape.collective == wanted; });
+  };
+  return runs_.size() > 1 && has(Collective::kSend) && has(Collective::kRecv);
 }
 
 // Whether this call's messages can be references that processes read, where its plan may have them.

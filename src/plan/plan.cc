@@ -30,8 +30,9 @@ int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
 }
 
 // Where the kernel copies what one rank moves to or from others, over one hop, by ranks with a CPU
-// each, messages need not fit a slot, since copies would not be the better form. Of exchanges, and
-// of sends, whose callers often receive as well, it depends on the machine, and trials tell:
+// each, and fast, messages need not fit a slot, since copies would not be the better form: where it
+// is slow, broadcasts of 256 KiB to 16 MiB take 0.4 of the time as copies (AMD EPYC VM, family 26,
+// 2026-11-27). Of exchanges, and of sends, whose callers often receive as well, trials tell:
 // references of 64 KiB to 8 MiB take 0.8 of the time of copies on an Intel Xeon VM
 // (2026-11-22), 1.25 to 2.2 on an AMD EPYC VM (2026-11-25).
 bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
@@ -39,7 +40,7 @@ bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreem
   const bool isOneSided = shape.collective == Collective::kBroadcast ||
                           shape.collective == Collective::kScatter ||
                           shape.collective == Collective::kGather;
-  return agreement.readsByKernel && !agreement.isCrowded() && isOneSided &&
+  return agreement.readsByKernel && agreement.readsFast && !agreement.isCrowded() && isOneSided &&
          chunkBytes >= kKernelLongMinBytes &&
          vectorBytes(shape, agreement.rankCount) <= kKernelLongMaxBytes &&
          hopsOf(algorithm, agreement) == 1;

@@ -319,6 +319,21 @@ TEST(Planner, PiecesFitASlot) {
   }
 }
 
+// Where it is slow a trial chooses, between messages that fit a slot.
+TEST(Planner, WhatOneRankMovesIsReadByTheKernelWhereThatIsFast) {
+  const CallShape shape{.collective = Collective::kBroadcast, .count = 256_KiB};
+  Agreement agreement = agreementOf(2);
+  agreement.readsByKernel = true;
+  for (const bool isFast : {true, false}) {
+    agreement.readsFast = isFast;
+    const Plan plan = Planner(agreement).make(shape).value();
+    EXPECT_EQ(plan.isDirect, isFast);
+    EXPECT_EQ(plan.mayRefer, !isFast);
+    const size_t pieceBytes = plan.layout.pieceElements * sizeof(float);
+    EXPECT_EQ(pieceBytes > agreement.geometry.slotBytes, isFast) << pieceBytes;
+  }
+}
+
 TEST(Planner, ASendAndItsReceiveAgree) {
   Planner planner(agreementOf(2));
   const Plan send =

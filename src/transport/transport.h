@@ -68,7 +68,7 @@ class Motor {
 class LinkEnd {
  public:
   virtual const wire::LinkView& view() const = 0;
-  // A receiving end's: maps what the sender announces. Null where no memory can be shared so.
+  // Maps what the other end announces. Null where no memory can be shared so.
   virtual wire::SegmentMapper* mapper() { return nullptr; }
   // A receiving end's: where messages may land outside of the ring. Null where they cannot.
   virtual wire::Landing* landing() { return nullptr; }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/units.h"
+#include "wire/shared_segment.h"
 
 namespace tutti::wire {
 
@@ -17,9 +18,14 @@ struct JointCopy {
   // Written by it with release, read by the sender with acquire: what the receiver did to that
   // memory before is done.
   alignas(64) std::atomic<uint64_t> target;
-  // Blocks that are taken: each end takes the next one by adding 1, so no block is copied twice.
-  // That orders nothing. Beyond the number of blocks: none is left.
+  // Blocks that are taken. Who adds 1 and finds one left has one more: the sender the next from the
+  // front, the receiver the next from the back, so that each end, call by call, meets the same
+  // bytes in its caches. That orders nothing. Beyond the number of blocks: none is left.
   std::atomic<uint64_t> taken;
+  // The segment of the receiver's that the target lies in, and where; serial 0: in none. Before the
+  // target.
+  Announcement segment;
+  uint64_t offset;
   // Low half, a futex word: the blocks that the sender took and is through with. High half: 1 + the
   // one of them that it could not write, which the receiver reads after all. Written by the sender
   // with release after the block, read by the receiver with acquire.

@@ -256,12 +256,13 @@ struct LinkPort {
   uint64_t longNext = 0;   // the long slot that is filled, or read, next
   uint64_t longKnown = 0;  // longHead, likewise
 
+  SegmentMapper* mapper = nullptr;  // of the other side's segments; null: they cannot be mapped
+
   // Receiver: where references point to. In this process they are plain memory, else that
   // process's.
   bool isSenderHere = false;
   int32_t senderProcess = 0;
-  SegmentMapper* mapper = nullptr;  // null: shared segments cannot be mapped
-  Landing* landing = nullptr;       // null: messages come in slots
+  Landing* landing = nullptr;  // null: messages come in slots
 
   // Sender: whether the receiver is of this process, so that plain references reach it; else what
   // it has mapped (null: it maps nothing).
@@ -274,6 +275,8 @@ struct LinkPort {
   size_t placeBytes = 0;
   uint64_t placeNumber = 0;
   SegmentLedger* ledger = nullptr;
+  // The receiver's segments that `mapper` has been asked for, to copy jointly; null: it maps none.
+  SegmentLedger* targets = nullptr;
 
   bool isConnected() const { return view.control != nullptr; }
 };

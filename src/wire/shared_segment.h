@@ -63,7 +63,7 @@ class SegmentMapper {
   ~SegmentMapper() = default;
 };
 
-// The sender's side of one link: which segments the receiver has mapped.
+// One side of one link: which segments the other has mapped, or this one of the other's.
 //
 // Handing a segment over costs 35 µs of CPU and a turn of the owner's service thread (2026-11-21,
 // Xeon VM): wasted on a buffer that is freed after one call. So a segment is announced once as many

@@ -8,7 +8,7 @@
 #include "base/segment.h"
 #include "transport/gpu_slots.h"
 #include "transport/offer.h"
-#include "transport/shm/sender_segments.h"
+#include "transport/shm/peer_segments.h"
 
 namespace tutti::transport::shm {
 namespace {
@@ -19,17 +19,20 @@ constexpr SegmentPurpose kLinkPurpose{
 class ShmEnd : public LinkEnd {
  public:
   ShmEnd(UniqueMapping memory, std::unique_ptr<device::DeviceMemory> gpuSlots,
-         const wire::LinkGeometry& geometry)
+         const wire::LinkGeometry& geometry, const bootstrap::PeerInfo& peer)
       : memory_(std::move(memory)),
         gpuSlots_(std::move(gpuSlots)),
-        view_(viewWithGpuSlots(memory_.get(), geometry, gpuSlots_.get())) {}
+        view_(viewWithGpuSlots(memory_.get(), geometry, gpuSlots_.get())),
+        segments_({.handoffName = textOf(peer.handoffName), .rank = peer.rank}) {}
   const wire::LinkView& view() const override { return view_; }
+  wire::SegmentMapper* mapper() override { return &segments_; }
   Motor* motor() override { return nullptr; }
 
  private:
   const UniqueMapping memory_;
   const std::unique_ptr<device::DeviceMemory> gpuSlots_;  // this end's mapping of them
   const wire::LinkView view_;
+  PeerSegments segments_;
 };
 
 // What is for one process to take, until it was taken or this goes.
@@ -62,16 +65,13 @@ struct Offerings {
 class ShmReceiverEnd final : public ShmEnd {
  public:
   ShmReceiverEnd(UniqueMapping memory, std::unique_ptr<device::DeviceMemory> gpuSlots,
-                 const wire::LinkGeometry& geometry, Offerings offerings,
-                 const SegmentOwner& sender)
-      : ShmEnd(std::move(memory), std::move(gpuSlots), geometry),
-        offerings_(std::move(offerings)),
-        segments_(sender) {}
-  wire::SegmentMapper* mapper() override { return &segments_; }
+                 const wire::LinkGeometry& geometry, const bootstrap::PeerInfo& sender,
+                 Offerings offerings)
+      : ShmEnd(std::move(memory), std::move(gpuSlots), geometry, sender),
+        offerings_(std::move(offerings)) {}
 
  private:
   const Offerings offerings_;
-  SenderSegments segments_;
 };
 
 // None where they cannot be handed over.
@@ -118,10 +118,9 @@ Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
     offered.gpuToken = offerings.gpuSlots->token();
     offered.gpuBytes = slots.memory->bytes();
   }
-  const SegmentOwner owner{.handoffName = textOf(sender.handoffName), .rank = sender.rank};
   return Listening{
       .end = std::make_unique<ShmReceiverEnd>(std::move(segment.memory), std::move(slots.memory),
-                                              geometry, std::move(offerings), owner),
+                                              geometry, sender, std::move(offerings)),
       .offer = encodeOffer(OfferKind::kShm, geometry, offered)};
 }
 
@@ -150,7 +149,7 @@ Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo
   }
   auto gpuSlots = mapGpuSlots(sender, receiver, options, std::move(slots));
   std::unique_ptr<LinkEnd> end =
-      std::make_unique<ShmEnd>(std::move(memory), std::move(gpuSlots), geometry);
+      std::make_unique<ShmEnd>(std::move(memory), std::move(gpuSlots), geometry, receiver);
   return end;
 }
 

@@ -1,4 +1,4 @@
-#include "transport/shm/sender_segments.h"
+#include "transport/shm/peer_segments.h"
 
 #include <chrono>
 
@@ -21,7 +21,7 @@ Result<UniqueMapping> fetch(const std::string& owner, const wire::Announcement& 
 
 }  // namespace
 
-bool SenderSegments::map(const wire::Announcement& announcement) {
+bool PeerSegments::map(const wire::Announcement& announcement) {
   Place& place = places_[announcement.serial % wire::kSegmentPlaces];
   place = {};
   if (announcement.serial == 0 || announcement.bytes == 0) return false;
@@ -38,7 +38,7 @@ bool SenderSegments::map(const wire::Announcement& announcement) {
   return true;
 }
 
-std::byte* SenderSegments::find(const wire::SharedReference& reference, size_t bytes) const {
+std::byte* PeerSegments::find(const wire::SharedReference& reference, size_t bytes) const {
   const Place& place = places_[reference.serial % wire::kSegmentPlaces];
   const size_t size = place.memory.bytes();
   if (reference.serial == 0 || place.serial != reference.serial) return nullptr;

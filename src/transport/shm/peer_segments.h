@@ -1,4 +1,4 @@
-// Memory of one peer, mapped: what it announces over a link, and messages then name or offer.
+// Memory of one peer, mapped: what it announces over a link, for messages to name, offer or go to.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@ struct SegmentOwner {
   int32_t rank = 0;         // for messages
 };
 
-// Of one incoming link, and used like it. Nothing that comes over the link is trusted: a segment is
+// Of one end of a link, and used like it. Nothing that comes over the link is trusted: a segment is
 // mapped only when it is sealed, of this user and of the size announced, and a reference must lie
 // within.
-class SenderSegments final : public wire::SegmentMapper {
+class PeerSegments final : public wire::SegmentMapper {
  public:
-  explicit SenderSegments(SegmentOwner owner) : owner_(std::move(owner)) {}
+  explicit PeerSegments(SegmentOwner owner) : owner_(std::move(owner)) {}
   bool map(const wire::Announcement& announcement) override;
   std::byte* find(const wire::SharedReference& reference, size_t bytes) const override;
 

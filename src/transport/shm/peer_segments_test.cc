@@ -1,6 +1,6 @@
 // A receiver trusts nothing that comes over its link: what it cannot map, and references that do
 // not lie within what it has mapped, are answers, never faults.
-#include "transport/shm/sender_segments.h"
+#include "transport/shm/peer_segments.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@ namespace {
 constexpr SegmentPurpose kPurpose{.name = "tutti-test", .what = "a test", .instead = "nothing"};
 constexpr size_t kBytes = 8192;
 
-class SenderSegmentsTest : public testing::Test {
+class PeerSegmentsTest : public testing::Test {
  protected:
-  SenderSegmentsTest() : segments_({.handoffName = handoff_.name(), .rank = 3}) {
+  PeerSegmentsTest() : segments_({.handoffName = handoff_.name(), .rank = 3}) {
     handoff_.addSource([this](const bootstrap::HandoffToken& token) {
       return token == token_ ? UniqueFd(::fcntl(owned_.fd.get(), F_DUPFD_CLOEXEC, 0)) : UniqueFd();
     });
@@ -30,10 +30,10 @@ class SenderSegmentsTest : public testing::Test {
   Segment owned_ = createSegment(kBytes, kPurpose).value();
   bootstrap::HandoffToken token_{};
   bootstrap::Handoff handoff_;
-  SenderSegments segments_;
+  PeerSegments segments_;
 };
 
-TEST_F(SenderSegmentsTest, MapsWhatTheOwnerHandsOut) {
+TEST_F(PeerSegmentsTest, MapsWhatTheOwnerHandsOut) {
   ASSERT_TRUE(segments_.map({.serial = 5, .bytes = kBytes, .token = token_}));
   static_cast<char*>(owned_.memory.get())[100] = 42;
   const std::byte* found = segments_.find({.serial = 5, .offset = 100}, kBytes - 100);
@@ -41,7 +41,7 @@ TEST_F(SenderSegmentsTest, MapsWhatTheOwnerHandsOut) {
   EXPECT_EQ(*found, std::byte{42});
 }
 
-TEST_F(SenderSegmentsTest, FindsNothingBeyondTheEndOrOfOtherSerials) {
+TEST_F(PeerSegmentsTest, FindsNothingBeyondTheEndOrOfOtherSerials) {
   ASSERT_TRUE(segments_.map({.serial = 5, .bytes = kBytes, .token = token_}));
   EXPECT_NE(segments_.find({.serial = 5, .offset = kBytes}, 0), nullptr);
   EXPECT_EQ(segments_.find({.serial = 5, .offset = kBytes}, 1), nullptr);
@@ -54,7 +54,7 @@ TEST_F(SenderSegmentsTest, FindsNothingBeyondTheEndOrOfOtherSerials) {
   EXPECT_EQ(segments_.find({.serial = UINT64_MAX, .offset = 0}, 1), nullptr);
 }
 
-TEST_F(SenderSegmentsTest, RefusesWrongTokensSizesAndSerials) {
+TEST_F(PeerSegmentsTest, RefusesWrongTokensSizesAndSerials) {
   wire::SegmentToken wrong = token_;
   wrong[0] ^= std::byte{1};
   EXPECT_FALSE(segments_.map({.serial = 5, .bytes = kBytes, .token = wrong}));
@@ -65,13 +65,13 @@ TEST_F(SenderSegmentsTest, RefusesWrongTokensSizesAndSerials) {
   EXPECT_EQ(segments_.find({.serial = 5, .offset = 0}, 1), nullptr);
 }
 
-TEST_F(SenderSegmentsTest, RefusesMemoryThatCouldShrink) {
+TEST_F(PeerSegmentsTest, RefusesMemoryThatCouldShrink) {
   owned_.fd = UniqueFd(::memfd_create("tutti-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(owned_.fd.get(), kBytes), 0);
   EXPECT_FALSE(segments_.map({.serial = 5, .bytes = kBytes, .token = token_}));
 }
 
-TEST_F(SenderSegmentsTest, PutsANewSegmentInThePlaceOfAnOldOne) {
+TEST_F(PeerSegmentsTest, PutsANewSegmentInThePlaceOfAnOldOne) {
   ASSERT_TRUE(segments_.map({.serial = 5, .bytes = kBytes, .token = token_}));
   const uint64_t later = 5 + wire::kSegmentPlaces;
   ASSERT_TRUE(segments_.map({.serial = later, .bytes = kBytes, .token = token_}));
@@ -79,8 +79,8 @@ TEST_F(SenderSegmentsTest, PutsANewSegmentInThePlaceOfAnOldOne) {
   EXPECT_NE(segments_.find({.serial = later, .offset = 0}, 1), nullptr);
 }
 
-TEST_F(SenderSegmentsTest, AnOwnerThatIsGoneIsRefusedAtOnce) {
-  SenderSegments segments({.handoffName = "tutti-nobody", .rank = 1});
+TEST_F(PeerSegmentsTest, AnOwnerThatIsGoneIsRefusedAtOnce) {
+  PeerSegments segments({.handoffName = "tutti-nobody", .rank = 1});
   EXPECT_FALSE(segments.map({.serial = 5, .bytes = kBytes, .token = token_}));
 }
 

@@ -124,6 +124,14 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   return isForced || kernels::doesReadFast() ? Reading::kByKernelFast : Reading::kByKernel;
 }
 
+// What all ranks can: the least.
+Result<Reading> agreeOnReading(bootstrap::Bootstrap& bootstrap, Reading own) {
+  std::vector<Reading> readings(static_cast<size_t>(bootstrap.rankCount()));
+  readings[static_cast<size_t>(index(bootstrap.rank()))] = own;
+  TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading)));
+  return *std::ranges::min_element(readings);
+}
+
 // All ranks find the same: kernels of different shapes would wait for each other.
 launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
@@ -400,10 +408,8 @@ Status Communicator::agree() {
     ownsGpu_ = ownsGpu(records, own);
     stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
   }
-  std::vector<Reading> readings(records.size());
-  readings[static_cast<size_t>(index(rank()))] = readingOf(process_.settings(), records, own);
-  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading)));
-  const Reading reading = *std::ranges::min_element(readings);
+  TUTTI_TRY_ASSIGN(const Reading reading,
+                   agreeOnReading(*bootstrap_, readingOf(process_.settings(), records, own)));
 
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   const std::vector<RankCpus> cpus = cpusOf(records);

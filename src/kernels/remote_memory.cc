@@ -5,16 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/copy_memory.h"
 #include "base/units.h"
 
 namespace tutti::kernels {
-
-using Clock = std::chrono::steady_clock;
 
 Status readProcess(int32_t processId, const void* address, void* to, size_t bytes) {
   auto* from = static_cast<const std::byte*>(address);
@@ -58,15 +56,16 @@ bool doesReadFast() {
     constexpr int kTries = 5;
     const std::vector<std::byte> from(kBytes, std::byte{1});
     std::vector<std::byte> to(kBytes);
-    auto reading = Clock::duration::max();
-    auto copying = Clock::duration::max();
+    Clock& clock = steadyClock();
+    Nanoseconds reading = Nanoseconds::max();
+    Nanoseconds copying = Nanoseconds::max();
     for (int i = 0; i < kTries; ++i) {
-      const Clock::time_point began = Clock::now();
+      const Instant began = clock.now();
       if (!readProcess(::getpid(), from.data(), to.data(), kBytes).ok()) return false;
-      const Clock::time_point between = Clock::now();
+      const Instant between = clock.now();
       copyMemory(to.data(), from.data(), kBytes);
       reading = std::min(reading, between - began);
-      copying = std::min(copying, Clock::now() - between);
+      copying = std::min(copying, clock.now() - between);
     }
     return reading < 3 * copying;
   }();

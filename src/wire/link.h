@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/cache_lines.h"
+#include "base/copy_memory.h"
 #include "base/futex.h"
 #include "base/units.h"
 #include "wire/joint_copy.h"
@@ -320,11 +321,9 @@ inline std::byte* payloadToFill(LinkPort& port, size_t bytes) {
 // before the next message is made, which is likely as long as this one. 10 % of an 8-byte
 // all-reduce of 2 ranks, a third of one of 4 KiB (2026-11-21, -22).
 inline void fetchNextSlot(const LinkPort& port, size_t bytes) {
-  constexpr size_t kMost = 4_KiB;  // of longer ones the first have left the cache when the last
-                                   // come
   MessageHead& next = port.view.message(port.next);
   const bool isLong = port.view.isLong(bytes);
-  const size_t payload = bytes <= kInlineBytes ? 0 : std::min(bytes, kMost);
+  const size_t payload = bytes <= kInlineBytes ? 0 : worthFetching(bytes);
   fetchToWrite(reinterpret_cast<std::byte*>(&next), sizeof next + (isLong ? 0 : payload));
   if (isLong) fetchToWrite(port.view.longSlot(port.longNext), payload);
 }

@@ -40,7 +40,6 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .algorithms = call.algorithms,
                             .readsPeers = readsPeers,
                             .readsByKernel = !readsPeers,
-                            .readsFast = !readsPeers,
                             .isOneHost = true,
                             .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount)};
   if (call.hostCount > 1) {
@@ -192,9 +191,8 @@ std::string piecesText(const Explanation& explanation) {
   std::string text =
       fmt::format("{} of up to {} bytes a chunk", layout.pieceCount, pieceBytes(plan));
   if (plan.isDirect) {
-    text += fmt::format(
-        ", read from the sender's buffer where ranks can, and fast; else {} of up to {}",
-        explanation.slotPlan.layout.pieceCount, pieceBytes(explanation.slotPlan));
+    text += fmt::format(", read from the sender's buffer where ranks can; else {} of up to {}",
+                        explanation.slotPlan.layout.pieceCount, pieceBytes(explanation.slotPlan));
   }
   return text;
 }

@@ -109,8 +109,8 @@ bool canReadProcesses(const std::vector<InitRecord>& records, const InitRecord& 
   return true;
 }
 
-// What a rank can read of all others, and how well.
-enum class Reading : uint8_t { kNone, kByKernel, kByKernelFast, kAsOwn };
+// What a rank can read of all others.
+enum class Reading : uint8_t { kNone, kByKernel, kAsOwn };
 
 Reading readingOf(const Settings& settings, const std::vector<InitRecord>& records,
                   const InitRecord& own) {
@@ -118,10 +118,9 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   if (areAllHere(records, own)) return Reading::kAsOwn;
   // A network carries no references, and without shared memory it is what links the processes.
   if (settings.integer("NCCL_SHM_DISABLE") != 0) return Reading::kNone;
-  if (settings.integer("TUTTI_PROCESS_READ") == 0) return Reading::kNone;
-  if (!canReadProcesses(records, own)) return Reading::kNone;
-  const bool isForced = settings.integer("TUTTI_PROCESS_READ") == 1;
-  return isForced || kernels::doesReadFast() ? Reading::kByKernelFast : Reading::kByKernel;
+  const int64_t wanted = settings.integer("TUTTI_PROCESS_READ");
+  if (wanted == 0 || !canReadProcesses(records, own)) return Reading::kNone;
+  return wanted == 1 || kernels::doesReadFast() ? Reading::kByKernel : Reading::kNone;
 }
 
 // What all ranks can: the least.
@@ -413,20 +412,18 @@ Status Communicator::agree() {
 
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   const std::vector<RankCpus> cpus = cpusOf(records);
-  plan::Agreement agreement{
-      .rank = rank(),
-      .rankCount = rankCount(),
-      .geometry = geometryOf(records),
-      .algorithms = algorithms,
-      .readsPeers = reading == Reading::kAsOwn,
-      .readsByKernel = reading == Reading::kByKernel || reading == Reading::kByKernelFast,
-      .readsFast = reading == Reading::kByKernelFast,
-      .isOneHost = isOneHost(records),
-      .hostOf = hostsOf(records, graph_),
-      .ranksPerCpu = ranksPerCpu(cpus),
-      .order = graph::orderOf(graph_),
-      .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
-      .tuning = tuning->tuning};
+  plan::Agreement agreement{.rank = rank(),
+                            .rankCount = rankCount(),
+                            .geometry = geometryOf(records),
+                            .algorithms = algorithms,
+                            .readsPeers = reading == Reading::kAsOwn,
+                            .readsByKernel = reading == Reading::kByKernel,
+                            .isOneHost = isOneHost(records),
+                            .hostOf = hostsOf(records, graph_),
+                            .ranksPerCpu = ranksPerCpu(cpus),
+                            .order = graph::orderOf(graph_),
+                            .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
+                            .tuning = tuning->tuning};
   agreement.railOf = railsOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);
   settleOnHost(cpus);

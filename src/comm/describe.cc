@@ -122,10 +122,8 @@ Result<std::string> Communicator::describe() {
   text += fmt::format("\nmessages\n  {} slots of {} bytes a link; {}; {:.1f} ranks a CPU\n",
                       agreement.geometry.slotCount, agreement.geometry.slotBytes,
                       agreement.readsPeers ? "long ones are read from the sender's buffer"
-                      : agreement.readsFast
-                          ? "long ones may be read from the sender's buffer by the kernel"
                       : agreement.readsByKernel
-                          ? "long ones may be read from the sender's buffer by the kernel, slowly"
+                          ? "long ones may be read from the sender's buffer by the kernel"
                           : "long ones are copied",
                       agreement.ranksPerCpu);
   return text + describeUses(links_.get()) + "\nsettings that were set\n" +

@@ -16,9 +16,10 @@ Status readProcess(int32_t processId, const void* address, void* to, size_t byte
 // Any thread.
 bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes);
 
-// Whether that takes less than thrice as long as a copy of as many bytes in a cache: found out by
-// the first call, in some 100 us. On an Intel Xeon VM it takes 1.3 to 2.7 times as long, on an AMD
-// EPYC VM (family 26) 8 times. Any thread.
+// Whether that takes less than thrice as long as a copy of as many bytes in a cache; else it loses
+// to a copy into a slot and one out of it: on an AMD EPYC VM (family 26) it takes 8.5 times as
+// long, and is 2 to 3 times slower, on an Intel Xeon VM twice. Found out by the first call, in some
+// 100 us. Any thread.
 bool doesReadFast();
 
 // Whether this process may read that one's memory: the word there must be `expected`. Logs nothing.

@@ -38,8 +38,8 @@ size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing);
 // Of messages that are references, none shorter than `least` but a chunk's last.
 size_t directPieceBytes(size_t chunkBytes, size_t least = kDirectMinBytes);
 
-// Of messages that may be references for the kernel to follow.
-size_t kernelPieceBytes(size_t chunkBytes, const Piecing& piecing);
+// Between processes of one host.
+size_t processPieceBytes(size_t chunkBytes, const Piecing& piecing);
 
 // What a network gathers or scatters at a time, of all of so many hosts together, and of each at
 // most.

@@ -30,9 +30,8 @@ int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
 }
 
 // Where the kernel copies what one rank moves to or from others, over one hop, by ranks with a CPU
-// each, and fast, messages need not fit a slot, since copies would not be the better form: where it
-// is slow, broadcasts of 256 KiB to 16 MiB take 0.4 of the time as copies (AMD EPYC VM, family 26,
-// 2026-11-27). Of exchanges, and of sends, whose callers often receive as well, trials tell:
+// each, messages need not fit a slot, since copies would not be the better form. Of exchanges, and
+// of sends, whose callers often receive as well, it depends on the machine, and trials tell:
 // references of 64 KiB to 8 MiB take 0.8 of the time of copies on an Intel Xeon VM
 // (2026-11-22), 1.25 to 2.2 on an AMD EPYC VM (2026-11-25).
 bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
@@ -40,7 +39,7 @@ bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreem
   const bool isOneSided = shape.collective == Collective::kBroadcast ||
                           shape.collective == Collective::kScatter ||
                           shape.collective == Collective::kGather;
-  return agreement.readsByKernel && agreement.readsFast && !agreement.isCrowded() && isOneSided &&
+  return agreement.readsByKernel && !agreement.isCrowded() && isOneSided &&
          chunkBytes >= kKernelLongMinBytes &&
          vectorBytes(shape, agreement.rankCount) <= kKernelLongMaxBytes &&
          hopsOf(algorithm, agreement) == 1;
@@ -561,7 +560,8 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, bool 
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
   if (plan.isDirect)
     pieceBytes = directPieceBytes(chunkBytes, isLong ? kKernelLongMinBytes : kDirectMinBytes);
-  if (plan.mayRefer || isOther) pieceBytes = kernelPieceBytes(chunkBytes, piecing);
+  const bool mayCopy = agreement_.isOneHost && !agreement_.readsPeers && !plan.isDirect;
+  if (mayCopy || isOther) pieceBytes = processPieceBytes(chunkBytes, piecing);
   const std::vector<int32_t>& hosts = agreement_.inNetwork.hostStarts;
   if (algorithm.reducesInNetwork() && shape.collective != Collective::kAllReduce && !hosts.empty())
     pieceBytes =

@@ -74,8 +74,6 @@ struct Agreement {
   bool readsPeers = false;
   // Not that, but every rank may read every other's with process_vm_readv: a sender may refer.
   bool readsByKernel = false;
-  // And that is fast enough (kernels/remote_memory.h) that copies need not be tried.
-  bool readsFast = false;
   // All ranks are of one host.
   bool isOneHost = false;
   // Where they are not, the host of each, by number.

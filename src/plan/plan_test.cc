@@ -319,19 +319,16 @@ TEST(Planner, PiecesFitASlot) {
   }
 }
 
-// Where it is slow a trial chooses, between messages that fit a slot.
-TEST(Planner, WhatOneRankMovesIsReadByTheKernelWhereThatIsFast) {
-  const CallShape shape{.collective = Collective::kBroadcast, .count = 256_KiB};
+TEST(Planner, CopiesOnAHostAreAsLongAsMessagesThatMayBeRead) {
+  const CallShape shape{.collective = Collective::kAllGather, .count = 16_KiB};
   Agreement agreement = agreementOf(2);
-  agreement.readsByKernel = true;
-  for (const bool isFast : {true, false}) {
-    agreement.readsFast = isFast;
-    const Plan plan = Planner(agreement).make(shape).value();
-    EXPECT_EQ(plan.isDirect, isFast);
-    EXPECT_EQ(plan.mayRefer, !isFast);
-    const size_t pieceBytes = plan.layout.pieceElements * sizeof(float);
-    EXPECT_EQ(pieceBytes > agreement.geometry.slotBytes, isFast) << pieceBytes;
+  std::vector<size_t> pieces;
+  for (const bool reads : {true, false}) {
+    agreement.readsByKernel = reads;
+    pieces.push_back(Planner(agreement).make(shape).value().layout.pieceElements);
   }
+  EXPECT_EQ(pieces[0] * sizeof(float), 64_KiB);
+  EXPECT_EQ(pieces[0], pieces[1]);
 }
 
 TEST(Planner, ASendAndItsReceiveAgree) {
@@ -364,8 +361,9 @@ TEST(AlgorithmFilter, SpeaksOfAllToAllByNameOnly) {
 TEST(Planner, MakesLongerPiecesBetweenHosts) {
   Agreement near = agreementOf(2, "ring");
   near.geometry.slotBytes = 256_KiB;
+  near.readsPeers = true;
   Agreement far = near;
-  far.isOneHost = false;
+  far.isOneHost = far.readsPeers = false;
   Planner within(near);
   Planner across(far);
   const CallShape shape = allReduceOf(64_KiB);

@@ -67,7 +67,7 @@ void Execution::start() {
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
-  if (joint_.isOpen()) [[unlikely]]
+  if (joint_.isOpen() || joint_.ahead() > 0) [[unlikely]]
     joint_ = {};
 }
 
@@ -127,6 +127,7 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
                 static_cast<const std::byte*>(scratch.sources[0]),
                 static_cast<std::byte*>(scratch.destinations[0]), segmentOfOutput(),
                 streamedCount(step, data) > 0);
+    openAhead(step);
     return receiveJointly(step);
   }
   Status read;
@@ -156,6 +157,29 @@ bool Execution::isJoint(const BoundStep& step) const {
   // and 4140 without (AMD EPYC VM, family 26, 2026-11-27).
   return wire::isJoint(source.port->view, message) &&
          (message.kind != wire::MessageKind::kShared || segmentOfOutput().serial != 0);
+}
+
+// Of a program that does nothing else the next pieces' messages, as far as they are there.
+void Execution::openAhead(const BoundStep& step) {
+  const BoundProgram& program = *binding_.program;
+  if (program.steps().size() != 1 || segmentOfOutput().serial == 0) return;
+  const wire::LinkPort& port = *program.sources(step)[0].port;
+  const size_t pieceElements = program.pieceElements();
+  for (uint64_t piece = piece_ + joint_.ahead() + 1; piece < program.pieceCount(); ++piece) {
+    const size_t before = piece * pieceElements;
+    if (before >= step.elements) return;
+    const size_t bytes = std::min(pieceElements, step.elements - before) * program.elementBytes();
+    const uint64_t number = port.next + (piece - piece_);
+    if (number - port.next > port.view.mask) return;
+    const wire::MessageHead& message = port.view.message(number);
+    if (message.mark.load(std::memory_order_acquire) != number + 1) return;
+    if (message.kind != wire::MessageKind::kShared || message.bytes != bytes ||
+        message.signature != binding_.signature || !wire::isJoint(port.view, message))
+      return;
+    joint_.openAhead(static_cast<std::byte*>(binding_.scratch->destinations[0]) +
+                         (piece - piece_) * pieceElements * program.elementBytes(),
+                     segmentOfOutput());
+  }
 }
 
 wire::SharedSegment Execution::segmentOfOutput() const {

@@ -200,6 +200,7 @@ class Execution {
   Result<Attempt> runOnGpu(const BoundStep& step, StepData& data);
   Result<Attempt> receiveJointly(const BoundStep& step);
   bool isJoint(const BoundStep& step) const;
+  void openAhead(const BoundStep& step);
   wire::SharedSegment segmentOfOutput() const;  // without a serial: in none
   bool helpReceivers();
   inline Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);

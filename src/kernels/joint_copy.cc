@@ -58,6 +58,34 @@ std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, size_t
   return port.mapper->map(segment) ? port.mapper->find(target, bytes) : nullptr;
 }
 
+// Writes a block of the message of that number.
+bool helpWith(wire::LinkPort& port, uint64_t number, bool streams) {
+  const wire::MessageHead& message = port.view.message(number);
+  if (!wire::isJoint(port.view, message)) return false;
+  wire::JointCopy& joint = wire::jointOf(port.view, number);
+  const uint64_t target = joint.target.load(std::memory_order_acquire);
+  const wire::JointBlocks blocks(message.bytes);
+  if (target == 0 || joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
+  std::byte* mapped = findMapped(port, joint, message.bytes);
+  if (mapped == nullptr && message.kind == wire::MessageKind::kShared) return false;
+  if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
+  uint64_t answered = joint.answered.load(std::memory_order_relaxed);
+  const uint64_t block = countOf(answered);
+  auto* there = reinterpret_cast<std::byte*>(target);
+  const std::byte* from = sentFrom(message) + blocks.offset(block);
+  ++answered;
+  if (mapped != nullptr) {
+    copyMapped(mapped + blocks.offset(block), from, blocks.length(block), streams);
+  } else if (!writeProcess(port.receiverProcess, from, there + blocks.offset(block),
+                           blocks.length(block))) {
+    answered |= (block + 1) << 32;
+    port.mayWrite = false;
+  }
+  joint.answered.store(answered, std::memory_order_release);
+  wakeIfAnnounced(joint.answered, port.view.control->receiverSleeps);
+  return true;
+}
+
 }  // namespace
 
 void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
@@ -71,9 +99,23 @@ void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::
   to_ = to;
   streams_ = streams;
   own_ = 0;
-  joint_->segment = {.serial = segment.serial, .bytes = segment.bytes, .token = segment.token};
-  joint_->offset = segment.serial == 0 ? 0 : static_cast<uint64_t>(to - segment.start);
-  joint_->target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
+  if (ahead_ > 0) {
+    --ahead_;  // this one
+  } else {
+    offer(*joint_, to, segment);
+  }
+}
+
+void JointReceive::openAhead(std::byte* to, const wire::SharedSegment& segment) {
+  ++ahead_;
+  offer(wire::jointOf(port_->view, port_->next + ahead_), to, segment);
+}
+
+void JointReceive::offer(wire::JointCopy& joint, std::byte* to,
+                         const wire::SharedSegment& segment) {
+  joint.segment = {.serial = segment.serial, .bytes = segment.bytes, .token = segment.token};
+  joint.offset = segment.serial == 0 ? 0 : static_cast<uint64_t>(to - segment.start);
+  joint.target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
 }
 
 Status JointReceive::read(uint64_t block) {
@@ -109,42 +151,32 @@ FutexPoint JointReceive::wait() const {
 }
 
 void JointReceive::withdraw() {
-  if (joint_ == nullptr) return;
-  const uint64_t taken = joint_->taken.exchange(kNoneLeft, std::memory_order_relaxed);
-  const uint64_t theirs = std::min(taken, blocks_.count()) - own_;
+  if (joint_ != nullptr) {
+    withdraw(*joint_, blocks_.count(), own_);
+    joint_ = nullptr;
+  }
+  for (; ahead_ > 0; --ahead_) {
+    const uint64_t number = port_->next + ahead_;
+    const wire::JointBlocks blocks(port_->view.message(number).bytes);
+    withdraw(wire::jointOf(port_->view, number), blocks.count(), 0);
+  }
+}
+
+void JointReceive::withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own) {
+  const uint64_t taken = joint.taken.exchange(kNoneLeft, std::memory_order_relaxed);
+  const uint64_t theirs = std::min(taken, count) - own;
   for (int look = 0; look < kWithdrawLooks; ++look) {
-    if (countOf(joint_->answered.load(std::memory_order_acquire)) >= theirs) break;
+    if (countOf(joint.answered.load(std::memory_order_acquire)) >= theirs) break;
     relaxCpu();
   }
-  joint_ = nullptr;
 }
 
 bool helpReceiver(wire::LinkPort& port, bool streams) {
   if (!port.mayWrite || wire::isDrained(port)) return false;
-  const wire::MessageHead& message = port.view.message(port.known);
-  if (!wire::isJoint(port.view, message)) return false;
-  wire::JointCopy& joint = wire::jointOf(port.view, port.known);
-  const uint64_t target = joint.target.load(std::memory_order_acquire);
-  const wire::JointBlocks blocks(message.bytes);
-  if (target == 0 || joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
-  std::byte* mapped = findMapped(port, joint, message.bytes);
-  if (mapped == nullptr && message.kind == wire::MessageKind::kShared) return false;
-  if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
-  uint64_t answered = joint.answered.load(std::memory_order_relaxed);
-  const uint64_t block = countOf(answered);
-  auto* there = reinterpret_cast<std::byte*>(target);
-  const std::byte* from = sentFrom(message) + blocks.offset(block);
-  ++answered;
-  if (mapped != nullptr) {
-    copyMapped(mapped + blocks.offset(block), from, blocks.length(block), streams);
-  } else if (!writeProcess(port.receiverProcess, from, there + blocks.offset(block),
-                           blocks.length(block))) {
-    answered |= (block + 1) << 32;
-    port.mayWrite = false;
+  for (uint64_t number = port.known; number < port.drainTo; ++number) {
+    if (helpWith(port, number, streams)) return true;
   }
-  joint.answered.store(answered, std::memory_order_release);
-  wakeIfAnnounced(joint.answered, port.view.control->receiverSleeps);
-  return true;
+  return false;
 }
 
 }  // namespace tutti::kernels

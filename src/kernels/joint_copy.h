@@ -19,6 +19,11 @@ class JointReceive {
   void open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
             const wire::SharedSegment& segment = {}, bool streams = false);
   bool isOpen() const { return joint_ != nullptr; }
+  // The sender may write `to` of the message behind those that are open, too, which is there: it
+  // need not wait while this one is copied. It has to be opened in its turn.
+  void openAhead(std::byte* to, const wire::SharedSegment& segment);
+  // How many are open behind that one.
+  uint64_t ahead() const { return ahead_; }
 
   // Reads the blocks that the sender has not taken. kDone when all is there, with which this
   // closes; kIdle while the sender writes.
@@ -27,12 +32,14 @@ class JointReceive {
   bool isAnswered() const;
   FutexPoint wait() const;
 
-  // Of a call that fails: the sender takes no more blocks. Waits for the one that it writes, for
+  // Of a call that fails: the sender takes no more blocks. Waits for those that it writes, for
   // some milliseconds at most: a sender that is stopped in between writes when it goes on.
   void withdraw();
 
  private:
   Status read(uint64_t block);
+  static void withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own);
+  static void offer(wire::JointCopy& joint, std::byte* to, const wire::SharedSegment& segment);
 
   const wire::LinkPort* port_ = nullptr;
   wire::JointCopy* joint_ = nullptr;
@@ -41,7 +48,8 @@ class JointReceive {
   std::byte* to_ = nullptr;
   bool isMapped_ = false;  // plain memory of this process
   bool streams_ = false;
-  uint64_t own_ = 0;  // blocks read by this side
+  uint64_t own_ = 0;    // blocks read by this side
+  uint64_t ahead_ = 0;  // messages
 };
 
 // The sender's part: writes a block of the message that the receiver is at. False: it is no joint

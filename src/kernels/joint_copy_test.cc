@@ -76,13 +76,11 @@ class JointCopyTest : public testing::TestWithParam<Way> {
     const auto address = reinterpret_cast<uint64_t>(sent_.data());
     wire::publishShared(sender_, {.serial = 1, .offset = 0, .address = address}, kBytes, 1);
   }
-  void open() {
-    const wire::SharedSegment segment{
-        .serial = kSerial, .start = received_.data(), .bytes = received_.size()};
-    const bool isMapped = GetParam() == Way::kMapped;
-    receive_.open(receiver_, sent_.data(), received_.data(),
-                  isMapped ? segment : wire::SharedSegment{});
+  wire::SharedSegment segment() {
+    if (GetParam() != Way::kMapped) return {};
+    return {.serial = kSerial, .start = received_.data(), .bytes = received_.size()};
   }
+  void open() { receive_.open(receiver_, sent_.data(), received_.data(), segment()); }
   bool isAllThere() const {
     return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
            std::all_of(received_.begin() + kBytes, received_.end(),
@@ -188,6 +186,34 @@ INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest,
                            }
                            return "";
                          });
+
+TEST_P(JointCopyTest, TheNextMessageIsWrittenBeforeItsTurn) {
+  publish();
+  publish();
+  open();
+  receive_.openAhead(received_.data(), segment());
+  EXPECT_EQ(receive_.ahead(), 1u);
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  std::fill(received_.begin(), received_.end(), std::byte{0x5a});
+  EXPECT_TRUE(helpReceiver(sender_));
+  EXPECT_TRUE(helpReceiver(sender_));
+  wire::release(receiver_);
+  open();
+  EXPECT_EQ(receive_.ahead(), 0u);
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_TRUE(isAllThere());
+}
+
+TEST_P(JointCopyTest, AWithdrawnReceiverIsWrittenNoMessageAheadEither) {
+  publish();
+  publish();
+  open();
+  receive_.openAhead(received_.data(), segment());
+  EXPECT_TRUE(helpReceiver(sender_));
+  receive_.withdraw();
+  EXPECT_EQ(receive_.ahead(), 0u);
+  EXPECT_FALSE(helpReceiver(sender_));
+}
 
 using MappedJointCopyTest = JointCopyTest;
 INSTANTIATE_TEST_SUITE_P(Memory, MappedJointCopyTest, testing::Values(Way::kMapped));

@@ -45,17 +45,17 @@ uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 
 // The message's target as plain memory of this process, the sender's; null: it is none. Its segment
 // is mapped once that pays, while the receiver goes on by itself.
-std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, size_t bytes) {
-  if (port.isReceiverHere)
-    return reinterpret_cast<std::byte*>(joint.target.load(std::memory_order_relaxed));
+std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, std::byte* target,
+                      size_t bytes) {
+  if (port.isReceiverHere) return target;
   if (port.mapper == nullptr || port.targets == nullptr) return nullptr;
   const wire::Announcement segment = joint.segment;
   if (segment.serial == 0) return nullptr;
-  const wire::SharedReference target{.serial = segment.serial, .offset = joint.offset};
-  if (std::byte* found = port.mapper->find(target, bytes)) return found;
+  const wire::SharedReference place{.serial = segment.serial, .offset = joint.offset};
+  if (std::byte* found = port.mapper->find(place, bytes)) return found;
   if (!port.targets->isWorthAsking(segment.serial, bytes)) return nullptr;
   port.targets->ask(segment.serial);
-  return port.mapper->map(segment) ? port.mapper->find(target, bytes) : nullptr;
+  return port.mapper->map(segment) ? port.mapper->find(place, bytes) : nullptr;
 }
 
 // Writes a block of the message of that number.
@@ -63,20 +63,22 @@ bool helpWith(wire::LinkPort& port, uint64_t number, bool streams) {
   const wire::MessageHead& message = port.view.message(number);
   if (!wire::isJoint(port.view, message)) return false;
   wire::JointCopy& joint = wire::jointOf(port.view, number);
-  const uint64_t target = joint.target.load(std::memory_order_acquire);
-  const wire::JointBlocks blocks(message.bytes);
-  if (target == 0 || joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
-  std::byte* mapped = findMapped(port, joint, message.bytes);
+  auto* target = reinterpret_cast<std::byte*>(joint.target.load(std::memory_order_acquire));
+  const size_t bytes = message.bytes;
+  const wire::JointBlocks blocks(bytes);
+  if (target == nullptr || joint.taken.load(std::memory_order_relaxed) >= blocks.count())
+    return false;
+  std::byte* mapped = findMapped(port, joint, target, bytes);
   if (mapped == nullptr && message.kind == wire::MessageKind::kShared) return false;
-  if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
   uint64_t answered = joint.answered.load(std::memory_order_relaxed);
   const uint64_t block = countOf(answered);
-  auto* there = reinterpret_cast<std::byte*>(target);
+  if (block >= blocks.count()) return false;  // the memory was overwritten
+  if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
   const std::byte* from = sentFrom(message) + blocks.offset(block);
   ++answered;
   if (mapped != nullptr) {
     copyMapped(mapped + blocks.offset(block), from, blocks.length(block), streams);
-  } else if (!writeProcess(port.receiverProcess, from, there + blocks.offset(block),
+  } else if (!writeProcess(port.receiverProcess, from, target + blocks.offset(block),
                            blocks.length(block))) {
     answered |= (block + 1) << 32;
     port.mayWrite = false;

@@ -243,6 +243,15 @@ TEST_P(MappedJointCopyTest, WhatCannotBeMappedIsAskedForOnceAndLeftToTheReceiver
   EXPECT_TRUE(isAllThere());
 }
 
+TEST_P(MappedJointCopyTest, ACountBehindTheMessagesEndIsNotFollowed) {
+  publish();
+  open();
+  wire::jointOf(sender_.view, 0).answered.store(wire::JointBlocks(kBytes).count());
+  const std::vector<std::byte> before = received_;
+  EXPECT_FALSE(helpReceiver(sender_));
+  EXPECT_EQ(received_, before);
+}
+
 TEST_P(MappedJointCopyTest, ATargetThatEndsBehindItsSegmentIsNotWritten) {
   publish();
   open();

@@ -162,7 +162,8 @@ bool Execution::isJoint(const BoundStep& step) const {
 // Of a program that does nothing else the next pieces' messages, as far as they are there.
 void Execution::openAhead(const BoundStep& step) {
   const BoundProgram& program = *binding_.program;
-  if (program.steps().size() != 1 || segmentOfOutput().serial == 0) return;
+  const wire::SharedSegment segment = segmentOfOutput();
+  if (program.steps().size() != 1 || segment.serial == 0) return;
   const wire::LinkPort& port = *program.sources(step)[0].port;
   const size_t pieceElements = program.pieceElements();
   for (uint64_t piece = piece_ + joint_.ahead() + 1; piece < program.pieceCount(); ++piece) {
@@ -178,7 +179,7 @@ void Execution::openAhead(const BoundStep& step) {
       return;
     joint_.openAhead(static_cast<std::byte*>(binding_.scratch->destinations[0]) +
                          (piece - piece_) * pieceElements * program.elementBytes(),
-                     segmentOfOutput());
+                     segment);
   }
 }
 

@@ -72,7 +72,7 @@ struct Binding {
   bool refers = false;       // with its messages, where the program leaves that to each sender
   bool agrees = false;       // to what the plan proposes; see Execution::isAgreed()
   bool streams = false;      // the buffers are too long to be found in a cache later
-  bool isJoint = false;      // both ends copy long references; the same on all ranks
+  bool isJoint = false;      // both ends copy long references, where both say so
   GpuFolder* gpu = nullptr;  // whose memory the buffers are, and long messages may be; null: none's
   // For messages to several.
   Outbox* outbox = nullptr;

@@ -58,16 +58,13 @@ std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, std::b
   return port.mapper->map(segment) ? port.mapper->find(place, bytes) : nullptr;
 }
 
-// Writes a block of the message of that number.
-bool helpWith(wire::LinkPort& port, uint64_t number, bool streams) {
+// Writes a block of the message of that number, which goes there.
+bool helpWith(wire::LinkPort& port, uint64_t number, std::byte* target, bool streams) {
   const wire::MessageHead& message = port.view.message(number);
-  if (!wire::isJoint(port.view, message)) return false;
   wire::JointCopy& joint = wire::jointOf(port.view, number);
-  auto* target = reinterpret_cast<std::byte*>(joint.target.load(std::memory_order_acquire));
   const size_t bytes = message.bytes;
   const wire::JointBlocks blocks(bytes);
-  if (target == nullptr || joint.taken.load(std::memory_order_relaxed) >= blocks.count())
-    return false;
+  if (joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
   std::byte* mapped = findMapped(port, joint, target, bytes);
   if (mapped == nullptr && message.kind == wire::MessageKind::kShared) return false;
   uint64_t answered = joint.answered.load(std::memory_order_relaxed);
@@ -176,7 +173,11 @@ void JointReceive::withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own
 bool helpReceiver(wire::LinkPort& port, bool streams) {
   if (!port.mayWrite || wire::isDrained(port)) return false;
   for (uint64_t number = port.known; number < port.drainTo; ++number) {
-    if (helpWith(port, number, streams)) return true;
+    if (!wire::isJoint(port.view, port.view.message(number))) return false;
+    const wire::JointCopy& joint = wire::jointOf(port.view, number);
+    auto* target = reinterpret_cast<std::byte*>(joint.target.load(std::memory_order_acquire));
+    if (target == nullptr) return false;  // they are opened in turn
+    if (helpWith(port, number, target, streams)) return true;
   }
   return false;
 }

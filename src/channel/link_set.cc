@@ -89,6 +89,14 @@ std::vector<LinkSet::Use> LinkSet::uses() const {
   return uses;
 }
 
+uint64_t LinkSet::arrivedBytes(Rank peer) const {
+  uint64_t bytes = 0;
+  for (const auto& [key, link] : links_) {
+    if (link.peer() == peer && link.motor() != nullptr) bytes += link.motor()->arrivedBytes();
+  }
+  return bytes;
+}
+
 std::vector<LinkSet::State> LinkSet::states() const {
   const std::lock_guard lock(shownMutex_);
   std::vector<State> states;

@@ -138,6 +138,10 @@ class LinkSet {
   // After an operation: what it left to be sent goes out by itself.
   void settleMotors() { motors_.settle(); }
 
+  // Bytes that have arrived so far over all links with the peer, both ways, as far as the network
+  // tells. Some system calls.
+  uint64_t arrivedBytes(Rank peer) const;
+
   // Tells every connected peer that this rank will not move its links again, and why.
   void markFault(wire::LinkFault fault, const transport::Parting& why = {});
   // Whose process carries the link, where that is neither end's; of an incoming one as far as the

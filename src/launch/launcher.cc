@@ -93,7 +93,8 @@ Launcher::Launcher(Parts parts)
               .clock = parts_.clock,
               .timeout = parts_.timeout,
               .bootstrap = parts_.bootstrap,
-              .peers = &parts_.peers}),
+              .peers = &parts_.peers,
+              .arrivedBytes = [this](Rank peer) { return parts_.links.arrivedBytes(peer); }}),
       home_(parts_.homeCpu) {
   if (parts_.outbox.get().serial != 0) outbox_.emplace(parts_.outbox.get());
 }

@@ -1,6 +1,7 @@
 #include "launch/watch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/futex.h"
 #include "base/log.h"
@@ -195,13 +196,16 @@ std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state
   return stopVerdict(peer, seen);
 }
 
-// Of another host: its service thread answers while its process runs and the network carries.
+// Of another host: its service thread answers while its process runs and the network carries. An
+// answer may queue for long behind messages on a slow wire; then these arrive.
 std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   if (parts_.bootstrap == nullptr) return std::nullopt;
   auto found = std::ranges::find(silent_, rank, &Suspect::rank);
   if (found == silent_.end()) found = silent_.insert(found, {.rank = rank, .since = now});
   auto sign = parts_.bootstrap->probe(Rank{rank});
   if (sign.ok() && *sign && **sign - found->since > Nanoseconds(0)) found->since = **sign;
+  const uint64_t arrived = parts_.arrivedBytes ? parts_.arrivedBytes(Rank{rank}) : 0;
+  if (std::exchange(found->arrivedBytes, arrived) != arrived) found->since = now;
   const Nanoseconds silence = now - found->since + kLookInterval;
   if (silence < parts_.timeout) return std::nullopt;
   const bootstrap::PeerInfo& peer = (*parts_.peers)[static_cast<size_t>(rank)];

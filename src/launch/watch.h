@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,6 +32,8 @@ class Watch {
     // For ranks whose pages cannot be read here, those of other hosts; null: there are none.
     bootstrap::Bootstrap* bootstrap = nullptr;
     const std::vector<bootstrap::PeerInfo>* peers = nullptr;
+    // Of a rank of another host: bytes that have arrived so far, here or there. Null: not known.
+    std::function<uint64_t(Rank)> arrivedBytes{};
   };
   explicit Watch(const Parts& parts) : parts_(parts) {}
 
@@ -90,6 +93,7 @@ class Watch {
   struct Suspect {
     int32_t rank = -1;
     Instant since{};
+    uint64_t arrivedBytes = 0;  // at the last look
   };
 
   const Parts parts_;

@@ -64,6 +64,9 @@ class Connection {
 
   // Some system calls. Empty where there is no wire, or nothing is known of it.
   virtual std::optional<Way> way() const { return std::nullopt; }
+  // Bytes that have arrived so far, here and at the other side, messages in part too, as the system
+  // counts them. Some system calls. 0 where it does not.
+  virtual uint64_t arrivedBytes() const { return 0; }
 
   // kDone: the next message's label, whose payload, also an empty one, is to be received next.
   virtual Result<Progress> receiveLabel(Label& label) = 0;

@@ -50,6 +50,8 @@ class Motor {
     uint64_t bytes = 0;
   };
   virtual Carried carried() const { return {}; }
+  // net::Connection::arrivedBytes() of its connection.
+  virtual uint64_t arrivedBytes() { return 0; }
 
   // For a rank that is profiled. Before the first message.
   virtual void profile(observe::Profiler& profiler) = 0;

@@ -289,6 +289,14 @@ class Faults(HostCase):
         self.expect_success(ranks, "allreduce:5000")
         self.assertRegex(ranks[0].log, r"rank 1 \(.*\) is on another host: .tutti why. on")
 
+    def test_nor_is_one_that_leaves_much_unread(self):
+        """More than the way holds: the sender's system has had no room for longer than T."""
+        hosts = self.make_hosts(2)
+        steps = "broadcast:16000000:0 destroy"
+        ranks = self.launch_on(hosts, [0, 1], f"allreduce:64 {steps}", f"allreduce:64 sleep:{int(4 * self.own_T * 1000)} {steps}")
+        for step in ("allreduce:64", "broadcast", "destroy"):
+            self.expect_success(ranks, step)
+
     def test_calls_that_differ_are_an_error(self):
         hosts = self.make_hosts(2)
         ranks = self.launch_on(hosts, [0, 1], "allreduce:64 allreduce:1000", "allreduce:64 allreduce:1001")
@@ -323,10 +331,11 @@ class Faults(HostCase):
         self.slow_down("1mbit", 300_000, 0.05, 1.2)
 
     def test_a_wire_of_one_megabit_is_only_slow(self):
-        """A message takes as long as T and longer, behind whose queue the signs of life wait: that is no death."""
+        """A message takes as long as T and longer, behind whose queue the signs of life wait: that is no death. T is longer
+        than TCP takes to send anew what the full queue dropped, when nothing comes."""
         hosts = self.make_hosts(3)
         hosts[1].slow_down("1mbit")
-        ranks = self.launch_on(hosts, [0, 1, 2], *["allreduce:150000 broadcast:20000:1 destroy"] * 3)
+        ranks = self.launch_on(hosts, [0, 1, 2], *["allreduce:300000 broadcast:20000:1 destroy"] * 3, timeout_ms=2500)
         for step in ("allreduce", "broadcast", "destroy"):
             self.expect_success(ranks, step)
 

@@ -276,7 +276,12 @@ class Pipe::Seal {
 };
 
 Pipe::Pipe(UniqueFd fd) : fd_(std::move(fd)) {}
+// The other side may compute for as long as it likes before it reads on, and a slow wire's
+// acknowledgements come late: neither is the end of the connection. Of a host that vanished the
+// ranks hear no sign of life.
 Pipe::Pipe(UniqueFd fd, Cipher cipher, const PipeKeys& keys) : fd_(std::move(fd)) {
+  constexpr int kForever = 0;
+  bootstrap::setOption(fd_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, kForever);
   if (cipher != Cipher::kNone) seal_ = std::make_unique<Seal>(cipher, keys);
 }
 Pipe::Pipe(Pipe&& other) noexcept = default;

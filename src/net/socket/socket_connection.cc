@@ -225,6 +225,17 @@ std::optional<Way> SocketConnection::way() const {
   return way;
 }
 
+uint64_t SocketConnection::arrivedBytes() const {
+  uint64_t bytes = 0;
+  for (const Stream& stream : streams_) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(stream.pipe.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0)
+      bytes += info.tcpi_bytes_received + info.tcpi_bytes_acked;
+  }
+  return bytes;
+}
+
 // ---- receiving ----------------------------------------------------------------------------------
 
 Result<Progress> SocketConnection::receiveLabel(Label& label) {

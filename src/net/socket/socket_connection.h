@@ -58,6 +58,7 @@ class SocketConnection final : public Connection {
   void keepCopies() override;
   void stop() override;
   std::optional<Way> way() const override;
+  uint64_t arrivedBytes() const override;
   Result<Progress> receiveLabel(Label& label) override;
   Result<Progress> receivePayload(std::span<std::byte> payload) override;
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/futex.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "bootstrap/socket.h"
@@ -324,6 +325,29 @@ TEST_P(SocketConnectionsOverTcp, AnswerShortMessagesWithFewerPacketsThanMessages
   const int place = 0;
   const bool canPeek = ::setsockopt(receiver, SOL_SOCKET, SO_PEEK_OFF, &place, sizeof place) == 0;
   EXPECT_LE(segmentsFrom(receiver) - before, kMessages / (canPeek ? 3 : 2) + 4);
+}
+
+TEST(SocketConnectionOverTcp, CountsWhatHasArrivedOfAMessageInPart) {
+  TcpEnds ends = connectOverTcp();
+  ASSERT_TRUE(ends.sender && ends.receiver);
+  const int raw = ends.sender.get();
+  std::vector<Pipe> left, right;
+  left.emplace_back(std::move(ends.sender));
+  right.emplace_back(std::move(ends.receiver));
+  SocketConnection sending(std::move(left), "rank 1 at nowhere:1");
+  SocketConnection receiving(std::move(right), "rank 0 at nowhere:0");
+  const uint64_t sentBefore = sending.arrivedBytes();
+  const uint64_t receivedBefore = receiving.arrivedBytes();
+  constexpr size_t kPart = 100;
+  const std::vector<std::byte> part = bytesOf(1, kPart);
+  ASSERT_EQ(::send(raw, part.data(), part.size(), 0), static_cast<ssize_t>(part.size()));
+  const auto isThere = [&] {
+    return sending.arrivedBytes() - sentBefore == kPart &&
+           receiving.arrivedBytes() - receivedBefore == kPart;
+  };
+  for (int looks = 0; looks < 10'000 && !isThere(); ++looks)
+    sleepFor(std::chrono::microseconds(100));
+  EXPECT_TRUE(isThere());
 }
 
 TEST_F(SocketConnections, SayWhoseConnectionEnded) {

@@ -45,6 +45,11 @@ bool Pump::run() {
   return moveNow();
 }
 
+uint64_t Pump::arrivedBytes() {
+  const std::lock_guard lock(mutex_);
+  return connection_ ? connection_->arrivedBytes() : 0;
+}
+
 void Pump::attend() {
   std::lock_guard lock(mutex_);
   isAttended_ = false;

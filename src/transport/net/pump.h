@@ -58,6 +58,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     return {.messages = messages_.load(std::memory_order_relaxed),
             .bytes = bytes_.load(std::memory_order_relaxed)};
   }
+  uint64_t arrivedBytes() override;
   void profile(observe::Profiler& profiler) override;
   void beginTransfer(const observe::EventTag& call, const observe::TransferNote& note) override;
   void endTransfer(uint64_t endMessage) override;

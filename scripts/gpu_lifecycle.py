@@ -200,7 +200,7 @@ def main():
             for name, value in lead(library, options.ranks).items():
                 best[library][name] = min(value, best[library].get(name, value))
     if options.enqueue:
-        told = subprocess.run([options.enqueue, str(options.ranks), *options.lib], capture_output=True, text=True, timeout=60,
+        told = subprocess.run([options.enqueue, str(options.ranks), *options.lib], capture_output=True, text=True, timeout=90,
                               env={**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}, check=True).stdout
         for library, line in zip(options.lib, [line for line in told.splitlines() if line.startswith("{")]):
             best[library].update(json.loads(line))

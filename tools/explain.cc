@@ -11,6 +11,7 @@
 
 #include "base/settings.h"
 #include "base/units.h"
+#include "comm/reading.h"
 #include "comm/reduction.h"
 #include "comm/relays.h"
 #include "comm/tuning_file.h"
@@ -30,7 +31,9 @@ constexpr const char* kFooter =
     "Collectives by nccl-tests' names or the interface's: all_reduce, AllReduce, sendrecv. "
     "Without\n"
     "one: the whole table. Bytes are of the whole vector, all ranks' blocks together. NCCL_ALGO,\n"
-    "NCCL_BUFFSIZE and TUTTI_TUNING_FILE are heeded; --algorithm takes NCCL_ALGO's place.\n"
+    "NCCL_BUFFSIZE, TUTTI_PROCESS_READ and TUTTI_TUNING_FILE are heeded; --algorithm takes "
+    "NCCL_ALGO's\n"
+    "place.\n"
     "With --topo: GPUs of a described machine (\"here\": this one), --nodes of it; "
     "NCCL_ALGO,\n"
     "NCCL_PROTO, NCCL_MIN_CTAS, NCCL_MAX_CTAS, NCCL_CTA_POLICY and NCCL_CROSS_NIC are heeded.\n"
@@ -115,6 +118,7 @@ ExplainedCall callOf(const Options& options) {
                      .algorithms = settings.text("NCCL_ALGO"),
                      .cpuCount = cpuCountOf(options),
                      .hostCount = options.hostCount,
+                     .readsByKernel = comm::readsByKernel(settings),
                      .relays = comm::relaysOf(settings),
                      .tuning = tuningOf(settings)};
   if (call.hostCount > call.rankCount)
@@ -167,9 +171,11 @@ int explain(const Options& options) {
   if (!options.topology.empty()) return explainDescribed(options);
   if (options.collective.empty()) {
     const std::vector<int32_t> all{2, 4, 8, 16, 64};
+    const Settings settings = Settings::load();
     printTable({.rankCounts = options.rankCount == 0 ? all : std::vector{options.rankCount},
                 .cpuCount = cpuCountOf(options),
-                .tuning = tuningOf(Settings::load()),
+                .readsByKernel = comm::readsByKernel(settings),
+                .tuning = tuningOf(settings),
                 .json = options.json});
     return kExitOk;
   }

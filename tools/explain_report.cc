@@ -39,7 +39,7 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .geometry = plan::linkGeometry(call.bufferBytes),
                             .algorithms = call.algorithms,
                             .readsPeers = readsPeers,
-                            .readsByKernel = !readsPeers,
+                            .readsByKernel = !readsPeers && call.readsByKernel,
                             .isOneHost = true,
                             .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount)};
   if (call.hostCount > 1) {
@@ -258,7 +258,7 @@ std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
                                         .geometry = plan::linkGeometry(512_KiB),
                                         .algorithms = {},
                                         .readsPeers = readsPeers,
-                                        .readsByKernel = !readsPeers,
+                                        .readsByKernel = !readsPeers && table.readsByKernel,
                                         .isOneHost = true,
                                         .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount),
                                         .tuning = table.tuning};

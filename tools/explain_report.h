@@ -23,14 +23,15 @@ inline constexpr int32_t kMostRanksProved = 256;
 struct ExplainedCall {
   Collective collective = Collective::kAllReduce;
   int32_t rankCount = 1;
-  uint64_t bytes = 0;        // of the whole vector; rounded up to whole floats a block
-  Rank root{0};              // of a send or receive: the receiver, the rank after it sends
-  Rank rank{0};              // whose program is shown
-  size_t bufferBytes = 0;    // NCCL_BUFFSIZE
-  std::string algorithms;    // NCCL_ALGO
-  int32_t cpuCount = 1;      // that the ranks of a host share
-  int32_t hostCount = 1;     // each with the next few ranks
-  std::string network = {};  // between hosts; empty: one host
+  uint64_t bytes = 0;         // of the whole vector; rounded up to whole floats a block
+  Rank root{0};               // of a send or receive: the receiver, the rank after it sends
+  Rank rank{0};               // whose program is shown
+  size_t bufferBytes = 0;     // NCCL_BUFFSIZE
+  std::string algorithms;     // NCCL_ALGO
+  int32_t cpuCount = 1;       // that the ranks of a host share
+  int32_t hostCount = 1;      // each with the next few ranks
+  bool readsByKernel = true;  // processes of a host
+  std::string network = {};   // between hosts; empty: one host
   plan::NetworkReduction inNetwork = {};  // what reduces there
   plan::Relays relays = plan::Relays::kByPrice;
   std::shared_ptr<const plan::Tuning> tuning = {};  // as plan::Agreement's
@@ -75,6 +76,7 @@ void printJson(const Explanation& explanation);
 struct ExplainedTable {
   std::vector<int32_t> rankCounts{};
   int32_t cpuCount = 1;
+  bool readsByKernel = true;                     // processes of a host
   std::shared_ptr<const plan::Tuning> tuning{};  // as plan::Agreement's
   bool json = false;
 };

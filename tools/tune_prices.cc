@@ -32,13 +32,12 @@ plan::CostTerms termsOf(const TuneTime& time) {
       .ranksPerCpu = std::max(1.0, static_cast<double>(block.rankCount) / block.cpuCount),
       .bytes = time.bytes,
       .readsPeers = block.isThreads,
-      .readsByKernel = !block.isThreads && block.hostCount == 1};
+      .isOneHost = block.hostCount == 1};
   if (block.hostCount == 1) return plan::countTerms(algorithm, call);
   std::vector<int32_t> hostOf;
   for (int32_t rank = 0; rank < block.rankCount; ++rank)
     hostOf.push_back(rank * block.hostCount / block.rankCount);
   call.slotBytes = plan::acrossHosts({.slotBytes = call.slotBytes}).slotBytes;
-  call.isOneHost = false;
   call.hostCount = block.hostCount;
   call.crossings =
       plan::crossingsOf(algorithm, {.rankCount = block.rankCount, .hostCount = block.hostCount},

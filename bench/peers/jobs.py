@@ -202,6 +202,7 @@ class Job:
 
     def spawn(self, command, environment):
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMPI_", "PMI_", "RANK"))}
+        kept["TUTTI_DEVICE"] = "host"  # ranks are the machine's CPUs, also where it has GPUs
         self.processes.append(
             subprocess.Popen(
                 command,

@@ -13,6 +13,7 @@
 #include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
+#include "comm/reading.h"
 #include "comm/relays.h"
 #include "comm/tuning_file.h"
 #include "device/accelerator.h"
@@ -118,9 +119,8 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   if (areAllHere(records, own)) return Reading::kAsOwn;
   // A network carries no references, and without shared memory it is what links the processes.
   if (settings.integer("NCCL_SHM_DISABLE") != 0) return Reading::kNone;
-  const int64_t wanted = settings.integer("TUTTI_PROCESS_READ");
-  if (wanted == 0 || !canReadProcesses(records, own)) return Reading::kNone;
-  return wanted == 1 || kernels::doesReadFast() ? Reading::kByKernel : Reading::kNone;
+  return readsByKernel(settings) && canReadProcesses(records, own) ? Reading::kByKernel
+                                                                   : Reading::kNone;
 }
 
 // What all ranks can: the least.

@@ -14,10 +14,13 @@ namespace tutti::plan {
 namespace {
 
 constexpr double kMb = 1e6;
-// What is left of the copies' time where the kernel's reading wins: 0.5 to 0.88, all-gather,
+// What is left, between processes, of what the prices make of long messages that a receiver may
+// read where the sender has them. Where the kernel's reading wins: 0.5 to 0.88, all-gather,
 // all-to-all and reduce-scatter of 64 KB to 16 MB by 2 ranks on 2 CPUs of an Intel Xeon VM,
-// 2026-11-21. Where ranks share CPUs, 0.5 to 1.8: there it counts for nothing.
-constexpr double kKernelReadShare = 0.75;
+// 2026-11-21. Where it is too slow, copies are: two-shot over one-shot, which has none such,
+// all-reduce of 64 KB to 4 MB by 2 ranks 0.81 to 0.97 by copies, at their price 1.27 (AMD EPYC
+// family 26, 2026-11-27). Where ranks share CPUs, 0.5 to 1.8: there it counts for nothing.
+constexpr double kReferableShare = 0.75;
 
 size_t place(CostTerm term) { return static_cast<size_t>(term); }
 
@@ -125,14 +128,13 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const auto all = static_cast<double>(cost.messages);
   const double copies =
       isReferenced ? referencedChunks(cost, work, chunkBytes) : work.of(most, all);
-  // The kernel's reading is tried, and taken where it is faster (launch/form_trial.h).
-  const bool mayGain =
-      call.readsByKernel && isReferable && chunkBytes >= kKernelMinBytes && call.ranksPerCpu <= 1;
+  const bool mayGain = call.isOneHost && !call.readsPeers && isReferable &&
+                       chunkBytes >= kKernelMinBytes && call.ranksPerCpu <= 1;
   CostTerms counts{};
   counts[place(CostTerm::kCall)] = 1;
   counts[place(CostTerm::kHop)] = cost.hops * call.ranksPerCpu;
   counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] = work.of(most, 2 * all) * pieces;
-  const double copied = copies * meanBytes * (mayGain ? kKernelReadShare : 1) / kMb;
+  const double copied = copies * meanBytes * (mayGain ? kReferableShare : 1) / kMb;
   counts[place(isReferenced ? CostTerm::kReferencedMb : CostTerm::kSlotMb)] = copied;
   if (!isReferenced) {
     counts[place(CostTerm::kColdMb)] =

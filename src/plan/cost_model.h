@@ -44,7 +44,6 @@ struct CostedCall {
   double ranksPerCpu = 1;          // at least 1
   uint64_t bytes = 0;              // of the whole vector
   bool readsPeers = false;         // ranks are threads of one process
-  bool readsByKernel = false;      // processes that read each other's memory through the kernel
   uint32_t slotCount = 8;          // of a link
   uint32_t slotBytes = 64 * 1024;  // of each
   bool isOneHost = true;

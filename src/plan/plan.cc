@@ -231,17 +231,29 @@ std::optional<schedule::Spread> spreadOf(const Agreement& agreement) {
 // of any program but the ring go to memory each at a pace of its own. Direct over the ring: 4 ranks
 // of 8 MiB 0.9, of 16 MiB 1.14; 8 of 4 MiB 0.78, of 8 MiB 1.29; 16 of 4 MiB 1.5; two-shot of 16 MiB
 // by 8 2.3, tree 1.2 (2 CPUs of an AMD EPYC VM, 32 MiB of that cache, 2026-11-25).
-bool outgrowsCaches(const CostedCall& call) {
+bool copiesOutgrowCaches(const CostedCall& call) {
   constexpr uint64_t kAllBytes = 64_MiB;
   return call.bytes * static_cast<uint64_t>(call.rankCount) >= kAllBytes;
 }
 
-// Whether the prices of crowded processes' broadcasts, which were measured of short ones that go by
-// way of an outbox, make too little of this one.
+// The same of an all-gather's blocks on their way from all ranks to all. Direct over the ring: 8
+// ranks of 1 MiB 0.64, of 4 MiB 1.79, of 16 MiB 1.93; 4 ranks of 16 MiB 1.18 and, in place, 1.0, of
+// 64 MiB 1.04 and 0.9 (the same cache, 2026-11-27).
+bool slotsOutgrowCaches(const CostedCall& call) {
+  constexpr uint64_t kAllBytes = 16_MiB;
+  const auto ranks = static_cast<uint64_t>(call.rankCount);
+  const uint64_t ofALink = std::min(call.bytes / ranks, uint64_t{call.slotCount} * call.slotBytes);
+  return ranks * (ranks - 1) * ofALink >= kAllBytes;
+}
+
+// Whether the prices of crowded processes make too little of this call. They were measured where a
+// kernel reads fast, and of broadcasts that go by way of an outbox.
 bool isUnderpriced(const Algorithm& algorithm, const CostedCall& call, const Agreement& agreement) {
-  const bool isPriced = algorithm.collective == Collective::kBroadcast && agreement.isCrowded() &&
-                        !agreement.readsPeers && algorithm.name != "ring";
-  return isPriced && (outgrowsCaches(call) || !agreement.hasOutbox());
+  if (!agreement.isCrowded() || agreement.readsPeers || algorithm.name == "ring") return false;
+  if (algorithm.collective == Collective::kAllGather)
+    return !agreement.readsByKernel && agreement.isOneHost && slotsOutgrowCaches(call);
+  return algorithm.collective == Collective::kBroadcast &&
+         (copiesOutgrowCaches(call) || !agreement.hasOutbox());
 }
 
 std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShape& shape,
@@ -252,7 +264,6 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
                   .ranksPerCpu = agreement.ranksPerCpu,
                   .bytes = vectorBytes(shape, agreement.rankCount),
                   .readsPeers = agreement.readsPeers,
-                  .readsByKernel = agreement.readsByKernel,
                   .slotCount = agreement.geometry.slotCount,
                   .slotBytes = agreement.geometry.slotBytes,
                   .isOneHost = agreement.isOneHost,

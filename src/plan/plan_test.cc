@@ -44,6 +44,29 @@ TEST(Choose, GoesByTheBytesOfAllBlocks) {
   EXPECT_EQ(vectorBytes(allReduceOf(128_KiB), 64), 512_KiB);
 }
 
+TEST(Choose, AnAllGatherWhoseSlotsNoCacheHoldsGoesRoundTheRingUnlessTheKernelReads) {
+  const auto chosen = [](uint64_t blockBytes, bool readsByKernel) {
+    Agreement agreement = agreementOf(8);
+    agreement.ranksPerCpu = 4;
+    agreement.readsByKernel = readsByKernel;
+    return choose({.collective = Collective::kAllGather, .count = blockBytes / sizeof(float)},
+                  agreement)
+        ->algorithm;
+  };
+  EXPECT_EQ(chosen(512_KiB, false), "ring");
+  EXPECT_EQ(chosen(128_KiB, false), "direct");
+  EXPECT_EQ(chosen(512_KiB, true), "direct");
+}
+
+// Long messages that a receiver might read are copies where it cannot, and still the fewest bytes.
+TEST(Choose, TwoProcessesReduceALongVectorInHalvesWhetherOrNotTheKernelReads) {
+  for (const bool readsByKernel : {true, false}) {
+    Agreement agreement = agreementOf(2);
+    agreement.readsByKernel = readsByKernel;
+    EXPECT_EQ(choose(allReduceOf(256_KiB), agreement)->algorithm, "twoshot") << readsByKernel;
+  }
+}
+
 TEST(Choose, SaysWhy) {
   const Choice choice = choose(allReduceOf(2), agreementOf(4)).value();
   EXPECT_THAT(choice.reason,

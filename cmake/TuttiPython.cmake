@@ -70,7 +70,9 @@ if(python_with_torch AND python_with_numpy)
   add_test(NAME python.torch COMMAND ${python_with_torch} -m pytest -q ${python_source}/tests/test_torch.py)
   add_test(NAME examples.train_torch COMMAND ${python_with_torch} -m tutti run -n 4
            ${CMAKE_CURRENT_SOURCE_DIR}/examples/train_torch.py)
-  set_tests_properties(python.torch examples.train_torch PROPERTIES TIMEOUT 900 PROCESSORS 2 RESOURCE_LOCK torch_cache
+  add_test(NAME python.vllm_calls COMMAND ${python_with_torch} ${CMAKE_CURRENT_SOURCE_DIR}/tests/gpu/vllm_check.py --ranks 4
+           --lib $<TARGET_FILE:nccl> --device cpu)
+  set_tests_properties(python.torch python.vllm_calls examples.train_torch PROPERTIES TIMEOUT 900 PROCESSORS 2 RESOURCE_LOCK torch_cache
     ENVIRONMENT "CUDA_VISIBLE_DEVICES=;PYTHONPATH=${python_stage};PYTHONDONTWRITEBYTECODE=1;TUTTI_DEVICE=host;OMP_NUM_THREADS=1;TUTTI_TORCH_CACHE=${CMAKE_BINARY_DIR}/torch-cache")
 else()
   add_test(NAME python.torch COMMAND ${CMAKE_COMMAND} -E echo "skipped: no Python with torch and pytest found")

@@ -31,6 +31,7 @@ part_torch() {
   torch_calls "" &
   TORCH_NCCL_USE_COMM_NONBLOCKING=1 torch_calls ", nonblocking" &
   wait
+  step "a serving engine's calls" 120 python3 "$here/tests/gpu/vllm_check.py" --ranks "$gpus" --lib "$library"
   LD_PRELOAD=$library step "PyTorch, ranks that die or do not come" 170 python3 "$here/tests/gpu/torch_faults_check.py"
   step "PyTorch, times of steps" 240 python3 "$here/tests/gpu/torch_steps_check.py" --lib "$library" --ranks "$gpus" --own NCCL_CTA_POLICY=1
 }

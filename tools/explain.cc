@@ -119,6 +119,7 @@ ExplainedCall callOf(const Options& options) {
                      .cpuCount = cpuCountOf(options),
                      .hostCount = options.hostCount,
                      .readsByKernel = comm::readsByKernel(settings),
+                     .processor = processorKind(),
                      .relays = comm::relaysOf(settings),
                      .tuning = tuningOf(settings)};
   if (call.hostCount > call.rankCount)
@@ -175,6 +176,7 @@ int explain(const Options& options) {
     printTable({.rankCounts = options.rankCount == 0 ? all : std::vector{options.rankCount},
                 .cpuCount = cpuCountOf(options),
                 .readsByKernel = comm::readsByKernel(settings),
+                .processor = processorKind(),
                 .tuning = tuningOf(settings),
                 .json = options.json});
     return kExitOk;

@@ -41,7 +41,8 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .readsPeers = readsPeers,
                             .readsByKernel = !readsPeers && call.readsByKernel,
                             .isOneHost = true,
-                            .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount)};
+                            .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount),
+                            .processor = call.processor};
   if (call.hostCount > 1) {
     agreement.geometry = plan::acrossHosts(agreement.geometry);
     agreement.readsPeers = agreement.readsByKernel = agreement.isOneHost = false;
@@ -261,6 +262,7 @@ std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
                                         .readsByKernel = !readsPeers && table.readsByKernel,
                                         .isOneHost = true,
                                         .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount),
+                                        .processor = table.processor,
                                         .tuning = table.tuning};
         entries.push_back(
             {collective, rankCount, readsPeers, plan::switchesOf(collective, agreement)});

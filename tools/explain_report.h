@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/processor.h"
 #include "base/status.h"
 #include "plan/plan.h"
 #include "schedule/catalog.h"
@@ -31,7 +32,8 @@ struct ExplainedCall {
   int32_t cpuCount = 1;       // that the ranks of a host share
   int32_t hostCount = 1;      // each with the next few ranks
   bool readsByKernel = true;  // processes of a host
-  std::string network = {};   // between hosts; empty: one host
+  ProcessorKind processor = ProcessorKind::kOther;
+  std::string network = {};               // between hosts; empty: one host
   plan::NetworkReduction inNetwork = {};  // what reduces there
   plan::Relays relays = plan::Relays::kByPrice;
   std::shared_ptr<const plan::Tuning> tuning = {};  // as plan::Agreement's
@@ -76,7 +78,8 @@ void printJson(const Explanation& explanation);
 struct ExplainedTable {
   std::vector<int32_t> rankCounts{};
   int32_t cpuCount = 1;
-  bool readsByKernel = true;                     // processes of a host
+  bool readsByKernel = true;  // processes of a host
+  ProcessorKind processor = ProcessorKind::kOther;
   std::shared_ptr<const plan::Tuning> tuning{};  // as plan::Agreement's
   bool json = false;
 };

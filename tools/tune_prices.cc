@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/processor.h"
+#include "plan/device_constants.h"
 #include "plan/plan.h"
 #include "schedule/catalog.h"
 #include "tools/tune_times.h"
@@ -50,7 +52,19 @@ struct Prices {
   plan::SocketConstants sockets;
 };
 
-Prices builtInPrices() { return {plan::builtInCpu(), plan::builtInSockets()}; }
+// Those that ranks on this machine choose by.
+Prices builtInPrices() {
+  Prices prices{plan::builtInCpu(), plan::builtInSockets()};
+  if (processorKind() != ProcessorKind::kAmdFrom26) return prices;
+  const std::vector<plan::CostPrices>& crowded = plan::builtInCrowdedAmd().prices;
+  std::erase_if(prices.cpu.prices, [&](const plan::CostPrices& usual) {
+    return std::ranges::any_of(crowded, [&](const plan::CostPrices& each) {
+      return each.kind == usual.kind && each.collective == usual.collective;
+    });
+  });
+  prices.cpu.prices.insert(prices.cpu.prices.end(), crowded.begin(), crowded.end());
+  return prices;
+}
 
 Prices pricesOf(const plan::Tuning& tuning) {
   return {tuning.cpu.value_or(plan::builtInCpu()), tuning.sockets.value_or(plan::builtInSockets())};

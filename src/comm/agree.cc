@@ -7,6 +7,7 @@
 #include "base/char_field.h"
 #include "base/log.h"
 #include "base/proc_files.h"
+#include "base/processor.h"
 #include "base/settings.h"
 #include "comm/communicator.h"
 #include "comm/crowding.h"
@@ -60,6 +61,7 @@ struct InitRecord {
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
   ReductionOffer reduction;
   plan::Relays relays{};  // of which the least holds
+  ProcessorKind processor = processorKind();
 };
 
 void noteWishes(InitRecord& own, const Config& config, const Settings& settings) {
@@ -108,6 +110,13 @@ bool canReadProcesses(const std::vector<InitRecord>& records, const InitRecord& 
     return false;
   }
   return true;
+}
+
+ProcessorKind processorOf(const std::vector<InitRecord>& records) {
+  const ProcessorKind first = records.front().processor;
+  const bool isOne = std::ranges::all_of(
+      records, [first](const InitRecord& record) { return record.processor == first; });
+  return isOne ? first : ProcessorKind::kOther;
 }
 
 // What a rank can read of all others.
@@ -425,6 +434,7 @@ Status Communicator::agree() {
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
   agreement.railOf = railsOf(records);
+  agreement.processor = processorOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);
   settleOnHost(cpus);
   if (!wire::isValid(agreement.geometry)) {

@@ -19,8 +19,18 @@ const Tuning& builtIn() {
   return tuning;
 }
 
+const CpuConstants& crowdedAmd() {
+  static const CpuConstants constants = [] {
+    Result<Tuning> parsed = parseTuning(amdPricesText(), "amd_prices.txt");
+    if (!parsed.ok()) log::warn("{}", parsed.status().message());
+    return parsed.ok() && parsed->cpu ? *std::move(parsed->cpu) : CpuConstants{};
+  }();
+  return constants;
+}
+
 }  // namespace
 
+const CpuConstants& builtInCrowdedAmd() { return crowdedAmd(); }
 const CpuConstants& builtInCpu() { return *builtIn().cpu; }
 const SocketConstants& builtInSockets() { return *builtIn().sockets; }
 const GpuConstants& builtInGpu() { return *builtIn().gpu; }

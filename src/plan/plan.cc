@@ -192,15 +192,39 @@ RankKind kindOf(const Agreement& agreement) {
   return {.readsPeers = agreement.readsPeers, .isCrowded = agreement.isCrowded()};
 }
 
+// What all links together hold of a vector of which each rank has a block for each other one.
+uint64_t bytesInLinks(uint64_t bytes, const Agreement& agreement) {
+  const auto ranks = static_cast<uint64_t>(agreement.rankCount);
+  const wire::LinkGeometry& geometry = agreement.geometry;
+  const uint64_t ofALink =
+      std::min(bytes / ranks, uint64_t{geometry.slotCount} * geometry.slotBytes);
+  return ranks * (ranks - 1) * ofALink;
+}
+
+// Of crowded ranks on AMD's newer processors the others' prices choose badly while the links' bytes
+// stay in caches: all-reduce of 16 KiB to 1 MiB by 4 ranks takes 0.61 to 0.78 of the time by those
+// of their own, by 8 of 256 KiB 0.61, reduce-scatter 0.52 to 0.81; but by 8 of 1 MiB 1.36 and 1.57,
+// by 4 of 16 MiB 1.1 (2 CPUs of a VM, family 26, 2026-11-27): what leaves the caches has no price.
+bool goesByAmdPrices(const CallShape& shape, const Agreement& agreement) {
+  constexpr uint64_t kMostBytes = 4_MiB;
+  return agreement.isCrowded() && agreement.processor == ProcessorKind::kAmdFrom26 &&
+         bytesInLinks(vectorBytes(shape, agreement.rankCount), agreement) < kMostBytes;
+}
+
 // The agreement's prices where it has all that are needed, else the built-in ones.
-const CpuConstants& constantsFor(std::span<const Algorithm* const> allowed,
+const CpuConstants& constantsFor(const CallShape& shape, std::span<const Algorithm* const> allowed,
                                  const Agreement& agreement) {
-  if (agreement.tuning == nullptr || !agreement.tuning->cpu) return builtInCpu();
-  const CpuConstants& measured = *agreement.tuning->cpu;
+  const CpuConstants* measured = nullptr;
+  if (agreement.tuning != nullptr && agreement.tuning->cpu) {
+    measured = &*agreement.tuning->cpu;
+  } else if (goesByAmdPrices(shape, agreement)) {
+    measured = &builtInCrowdedAmd();
+  }
+  if (measured == nullptr) return builtInCpu();
   const bool hasAll = std::ranges::all_of(allowed, [&](const Algorithm* each) {
-    return measured.pricesOf(*each, kindOf(agreement)) != nullptr;
+    return measured->pricesOf(*each, kindOf(agreement)) != nullptr;
   });
-  return hasAll ? measured : builtInCpu();
+  return hasAll ? *measured : builtInCpu();
 }
 
 // What goes between hosts; a planner remembers it.
@@ -239,11 +263,9 @@ bool copiesOutgrowCaches(const CostedCall& call) {
 // The same of an all-gather's blocks on their way from all ranks to all. Direct over the ring: 8
 // ranks of 1 MiB 0.64, of 4 MiB 1.79, of 16 MiB 1.93; 4 ranks of 16 MiB 1.18 and, in place, 1.0, of
 // 64 MiB 1.04 and 0.9 (the same cache, 2026-11-27).
-bool slotsOutgrowCaches(const CostedCall& call) {
+bool slotsOutgrowCaches(const CostedCall& call, const Agreement& agreement) {
   constexpr uint64_t kAllBytes = 16_MiB;
-  const auto ranks = static_cast<uint64_t>(call.rankCount);
-  const uint64_t ofALink = std::min(call.bytes / ranks, uint64_t{call.slotCount} * call.slotBytes);
-  return ranks * (ranks - 1) * ofALink >= kAllBytes;
+  return bytesInLinks(call.bytes, agreement) >= kAllBytes;
 }
 
 // Whether the prices of crowded processes make too little of this call. They were measured where a
@@ -251,7 +273,7 @@ bool slotsOutgrowCaches(const CostedCall& call) {
 bool isUnderpriced(const Algorithm& algorithm, const CostedCall& call, const Agreement& agreement) {
   if (!agreement.isCrowded() || agreement.readsPeers || algorithm.name == "ring") return false;
   if (algorithm.collective == Collective::kAllGather)
-    return !agreement.readsByKernel && agreement.isOneHost && slotsOutgrowCaches(call);
+    return !agreement.readsByKernel && agreement.isOneHost && slotsOutgrowCaches(call, agreement);
   return algorithm.collective == Collective::kBroadcast &&
          (copiesOutgrowCaches(call) || !agreement.hasOutbox());
 }
@@ -440,7 +462,7 @@ Result<Choice> chooseWith(const CallShape& shape, const Agreement& agreement,
   if (all.size() == 1) return Choice{all[0].name, "the only algorithm"};
   TUTTI_TRY_ASSIGN(const std::vector<const Algorithm*> allowed, allowedFor(shape, agreement));
   if (allowed.size() == 1) return Choice{allowed[0]->name, reasonForOnly(*allowed[0], agreement)};
-  const CpuConstants& constants = constantsFor(allowed, agreement);
+  const CpuConstants& constants = constantsFor(shape, allowed, agreement);
   const std::vector<AlgorithmCost> costs = costsBy(constants, shape, agreement, allowed, crossings);
   const auto best = std::ranges::min_element(costs, {}, &AlgorithmCost::us);
   const AlgorithmCost* second = nullptr;
@@ -469,7 +491,7 @@ Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
 std::vector<AlgorithmCost> costsOf(const CallShape& shape, const Agreement& agreement) {
   const Result<std::vector<const Algorithm*>> allowed = allowedFor(shape, agreement);
   if (!allowed.ok()) return {};
-  return costsBy(constantsFor(allowed.value(), agreement), shape, agreement, allowed.value(),
+  return costsBy(constantsFor(shape, allowed.value(), agreement), shape, agreement, allowed.value(),
                  countingAnew(shape, agreement));
 }
 

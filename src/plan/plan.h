@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/processor.h"
 #include "base/status.h"
 #include "plan/tuner.h"
 #include "schedule/layout.h"
@@ -84,6 +85,8 @@ struct Agreement {
   // the scheduler.
   double ranksPerCpu = 1;
   bool isCrowded() const { return ranksPerCpu > 1; }
+  // Of all ranks, where they are of one.
+  ProcessorKind processor = ProcessorKind::kOther;
   // Ranks post messages for several in a memory that all map (kernels/outbox.h). Where ranks have a
   // CPU each that has not been measured; more ranks would map more than they gain.
   bool hasOutbox() const {

@@ -58,6 +58,18 @@ TEST(Choose, AnAllGatherWhoseSlotsNoCacheHoldsGoesRoundTheRingUnlessTheKernelRea
   EXPECT_EQ(chosen(512_KiB, true), "direct");
 }
 
+TEST(Choose, RanksThatShareCpusGoByTheirProcessorsPrices) {
+  const auto chosen = [](ProcessorKind processor, double ranksPerCpu) {
+    Agreement agreement = agreementOf(4);
+    agreement.ranksPerCpu = ranksPerCpu;
+    agreement.processor = processor;
+    return choose(allReduceOf(16_KiB), agreement)->algorithm;  // 64 KiB
+  };
+  EXPECT_EQ(chosen(ProcessorKind::kAmdFrom26, 2), "twoshot");
+  EXPECT_EQ(chosen(ProcessorKind::kOther, 2), "oneshot");
+  EXPECT_EQ(chosen(ProcessorKind::kAmdFrom26, 1), chosen(ProcessorKind::kOther, 1));
+}
+
 // Long messages that a receiver might read are copies where it cannot, and still the fewest bytes.
 TEST(Choose, TwoProcessesReduceALongVectorInHalvesWhetherOrNotTheKernelReads) {
   for (const bool readsByKernel : {true, false}) {

@@ -164,6 +164,20 @@ TEST(DeviceConstants, HaveThePricesOfEveryAlgorithmOfWhichOneIsChosen) {
   }
 }
 
+TEST(DeviceConstants, HaveThePricesOfCrowdedRanksOnAmdsProcessorsToo) {
+  EXPECT_FALSE(builtInCrowdedAmd().origin.how.empty());
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter}) {
+    for (const schedule::Algorithm& algorithm : schedule::algorithms(collective)) {
+      for (const bool readsPeers : {false, true}) {
+        const RankKind kind{.readsPeers = readsPeers, .isCrowded = true};
+        const CostPrices* prices = builtInCrowdedAmd().pricesOf(algorithm, kind);
+        ASSERT_NE(prices, nullptr) << name(collective) << ' ' << algorithm.name;
+        EXPECT_EQ(prices->kind, kind) << name(collective) << ' ' << algorithm.name;
+      }
+    }
+  }
+}
+
 TEST(DeviceConstants, HaveAGpuCallOfEachSystemAndProtocol) {
   for (const System system : {System::kTutti, System::kNccl}) {
     for (const auto protocol :

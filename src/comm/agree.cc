@@ -61,7 +61,7 @@ struct InitRecord {
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
   ReductionOffer reduction;
   plan::Relays relays{};  // of which the least holds
-  ProcessorKind processor = processorKind();
+  ProcessorKind processor = ProcessorKind::kOther;
 };
 
 void noteWishes(InitRecord& own, const Config& config, const Settings& settings) {
@@ -403,6 +403,7 @@ Status Communicator::agree() {
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
   own.relays = relaysOf(process_.settings());
+  own.processor = processorKind();
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
   own.reduction.nodeThreshold =
       static_cast<int32_t>(process_.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));

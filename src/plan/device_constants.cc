@@ -19,7 +19,9 @@ const Tuning& builtIn() {
   return tuning;
 }
 
-const CpuConstants& crowdedAmd() {
+}  // namespace
+
+const CpuConstants& builtInCrowdedAmd() {
   static const CpuConstants constants = [] {
     Result<Tuning> parsed = parseTuning(amdPricesText(), "amd_prices.txt");
     if (!parsed.ok()) log::warn("{}", parsed.status().message());
@@ -27,10 +29,6 @@ const CpuConstants& crowdedAmd() {
   }();
   return constants;
 }
-
-}  // namespace
-
-const CpuConstants& builtInCrowdedAmd() { return crowdedAmd(); }
 const CpuConstants& builtInCpu() { return *builtIn().cpu; }
 const SocketConstants& builtInSockets() { return *builtIn().sockets; }
 const GpuConstants& builtInGpu() { return *builtIn().gpu; }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Times two CPU ranks of two played hosts over loopback, by several socket threads a link: all-gather and all-reduce, three rounds.
+# Times two CPU ranks of two played hosts over loopback, by several socket threads a link: all-gather and all-reduce, some rounds.
 #
 #   [THREADS="1 2 4 8"] [ROUNDS="1 2 3"] [PER=1] [OTHER=path/to/libnccl.so.2] bench/net/socket_threads.sh BUILD OUTDIR
 #
-# From the top of a checkout. PER: sockets a thread. OTHER (an older build's) is measured in turns with BUILD's own. OUTDIR (empty before) gets a table a round and
-# summary.txt: operation, MB, threads, then medians of ms out of place, of OTHER's, in place, of OTHER's.
+# From the top of a checkout. PER: sockets a thread. OTHER (an older build's) is measured in turns with BUILD's own. OUTDIR (empty
+# before) gets a table a round and summary.txt: operation, MB, threads, then medians of ms out of place, of OTHER's, in place, of OTHER's.
 set -u
 build=$(realpath "$1")
 out=$2

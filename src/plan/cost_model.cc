@@ -128,13 +128,13 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const auto all = static_cast<double>(cost.messages);
   const double copies =
       isReferenced ? referencedChunks(cost, work, chunkBytes) : work.of(most, all);
-  const bool mayGain = call.isOneHost && !call.readsPeers && isReferable &&
-                       chunkBytes >= kKernelMinBytes && call.ranksPerCpu <= 1;
+  const bool mayBeRead = call.isOneHost && !call.readsPeers && isReferable &&
+                         chunkBytes >= kKernelMinBytes && call.ranksPerCpu <= 1;
   CostTerms counts{};
   counts[place(CostTerm::kCall)] = 1;
   counts[place(CostTerm::kHop)] = cost.hops * call.ranksPerCpu;
   counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] = work.of(most, 2 * all) * pieces;
-  const double copied = copies * meanBytes * (mayGain ? kReferableShare : 1) / kMb;
+  const double copied = copies * meanBytes * (mayBeRead ? kReferableShare : 1) / kMb;
   counts[place(isReferenced ? CostTerm::kReferencedMb : CostTerm::kSlotMb)] = copied;
   if (!isReferenced) {
     counts[place(CostTerm::kColdMb)] =

@@ -5,11 +5,15 @@
 namespace tutti::plan {
 namespace {
 
+Tuning read(std::string_view text, const char* source) {
+  Result<Tuning> parsed = parseTuning(text, source);
+  if (!parsed.ok()) log::warn("{}", parsed.status().message());
+  return parsed.ok() ? std::move(parsed).value() : Tuning{};
+}
+
 const Tuning& builtIn() {
   static const Tuning tuning = [] {
-    Result<Tuning> parsed = parseTuning(deviceConstantsText(), "device_constants.txt");
-    if (!parsed.ok()) log::warn("{}", parsed.status().message());
-    Tuning known = parsed.ok() ? std::move(parsed).value() : Tuning{};
+    Tuning known = read(deviceConstantsText(), "device_constants.txt");
     if (!known.cpu) known.cpu.emplace();
     if (!known.sockets) known.sockets.emplace();
     if (!known.gpu) known.gpu.emplace();
@@ -21,15 +25,12 @@ const Tuning& builtIn() {
 
 }  // namespace
 
+const CpuConstants& builtInCpu() { return *builtIn().cpu; }
 const CpuConstants& builtInCrowdedAmd() {
-  static const CpuConstants constants = [] {
-    Result<Tuning> parsed = parseTuning(amdPricesText(), "amd_prices.txt");
-    if (!parsed.ok()) log::warn("{}", parsed.status().message());
-    return parsed.ok() && parsed->cpu ? *std::move(parsed->cpu) : CpuConstants{};
-  }();
+  static const CpuConstants constants =
+      read(amdPricesText(), "amd_prices.txt").cpu.value_or(CpuConstants{});
   return constants;
 }
-const CpuConstants& builtInCpu() { return *builtIn().cpu; }
 const SocketConstants& builtInSockets() { return *builtIn().sockets; }
 const GpuConstants& builtInGpu() { return *builtIn().gpu; }
 const SimulatorConstants& builtInSimulator() { return *builtIn().simulator; }

@@ -49,6 +49,15 @@ class HostCase(FaultCase):
         settings.setdefault("timeout_ms", int(T * 1000))
         return self.launch(*steps_by_rank, prefixes=prefixes, **settings)
 
+    def expect_patience(self, hosts, **settings):
+        """Rank 1 comes late and leaves more unread than the way holds, so that rank 0's system has no room for longer than T."""
+        steps = "broadcast:16000000:0 destroy"
+        late = f"sleep:{int(4 * self.own_T * 1000)}"
+        ranks = self.launch_on(hosts, [0, 1], f"allreduce:64 {steps}", f"allreduce:64 {late} {steps}", **settings)
+        for step in ("allreduce:64", "broadcast", "destroy"):
+            self.expect_success(ranks, step)
+        return ranks
+
     def expect_survivors(self, ranks):
         """They leave the dead out, and the new communicator works: steps `shrink:... allreduce:...`."""
         self.expect_success(ranks, "shrink")

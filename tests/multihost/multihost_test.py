@@ -290,12 +290,7 @@ class Faults(HostCase):
         self.assertRegex(ranks[0].log, r"rank 1 \(.*\) is on another host: .tutti why. on")
 
     def test_nor_is_one_that_leaves_much_unread(self):
-        """More than the way holds: the sender's system has had no room for longer than T."""
-        hosts = self.make_hosts(2)
-        steps = "broadcast:16000000:0 destroy"
-        ranks = self.launch_on(hosts, [0, 1], f"allreduce:64 {steps}", f"allreduce:64 sleep:{int(4 * self.own_T * 1000)} {steps}")
-        for step in ("allreduce:64", "broadcast", "destroy"):
-            self.expect_success(ranks, step)
+        self.expect_patience(self.make_hosts(2))
 
     def test_calls_that_differ_are_an_error(self):
         hosts = self.make_hosts(2)

@@ -53,7 +53,7 @@ struct Prices {
 };
 
 // Those that ranks on this machine choose by, but that of long calls of ranks that share AMD's
-// newer processors the planner goes by the others (goesByAmdPrices in plan.cc).
+// newer processors the planner goes by the others (goesByAmdPrices in choice.cc).
 Prices builtInPrices() {
   Prices prices{plan::builtInCpu(), plan::builtInSockets()};
   if (processorKind() != ProcessorKind::kAmdFrom26) return prices;

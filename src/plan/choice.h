@@ -1,0 +1,26 @@
+// Inside the planner: which algorithm a call takes, by prices, and what that is asked about.
+#pragma once
+
+#include <functional>
+
+#include "plan/crossings.h"
+#include "plan/plan.h"
+#include "schedule/catalog.h"
+
+namespace tutti::plan {
+
+// How the call's programs are built, and on which chunks of the vector there is anything.
+schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement);
+int32_t filledChunks(const schedule::Algorithm& algorithm, const CallShape& shape,
+                     const Agreement& agreement);
+
+// What goes between hosts; a planner remembers it.
+using CrossingsOf = std::function<Crossings(const schedule::Algorithm&)>;
+Crossings crossingsFor(const schedule::Algorithm& algorithm, const CallShape& shape,
+                       const Agreement& agreement);
+
+// choose(), with what goes between hosts from elsewhere.
+Result<Choice> chooseWith(const CallShape& shape, const Agreement& agreement,
+                          const CrossingsOf& crossings);
+
+}  // namespace tutti::plan

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <span>
 
 #include "base/affinity.h"
 #include "base/clock.h"
@@ -76,17 +77,21 @@ bool RankRun::mayRunOnGpu() const {
   return RankGpu::open(rank_, std::max(options.gpus, 0)).ok();
 }
 
-// With a core for each rank, ranks stay on theirs: moved ones measure the scheduler. Under a
-// launcher the process's own mask already says where it may run.
+// With a core for each rank, ranks stay on theirs: moved ones measure the scheduler. Where there
+// are more, each has its share, which the threads that the library starts inherit: on one CPU with
+// their rank, the threads of sockets run one after the other. Under a launcher the process's own
+// mask already says where it may run.
 void RankRun::pin() const {
   if (!context_.options.pin || context_.board == nullptr || mayRunOnGpu()) return;
   const std::vector<int32_t> usable = affinityCpus();
   if (static_cast<size_t>(context_.rankCount) > usable.size()) return;
-  const auto cpu = static_cast<size_t>(usable[static_cast<size_t>(rank_)]);
+  const size_t share = usable.size() / static_cast<size_t>(context_.rankCount);
   cpu_set_t own;
   CPU_ZERO(&own);
-  if (cpu >= CPU_SETSIZE) return;
-  CPU_SET(cpu, &own);
+  for (const int32_t cpu : std::span(usable).subspan(static_cast<size_t>(rank_) * share, share)) {
+    if (cpu >= CPU_SETSIZE) return;
+    CPU_SET(static_cast<size_t>(cpu), &own);
+  }
   ::sched_setaffinity(0, sizeof own, &own);  // this thread; without it the run is only noisier
 }
 

@@ -222,7 +222,7 @@ static void freeShared(const float* start) {
 /* With fewer cores than ranks each rank is kept on one, so that it knows whom it shares it with. */
 static void takeTurns(void) {
   world.cpuCount = cpusUsable();
-  stayOn(world.rank % world.cpuCount);
+  stayOn(world.rank % world.cpuCount, 1);
 }
 
 void peerOpen(const struct Place* place, int argumentCount, char** arguments) {

@@ -341,23 +341,25 @@ int cpusUsable(void) {
   return CPU_COUNT(&usable);
 }
 
-void stayOn(int number) {
+void stayOn(int first, int count) {
   cpu_set_t usable, own;
   size_t cpu;
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) fail("affinity", strerror(errno));
-  for (cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &usable) || number-- != 0) continue;
-    CPU_ZERO(&own);
+  CPU_ZERO(&own);
+  for (cpu = 0; cpu < CPU_SETSIZE && count > 0; ++cpu) {
+    if (!CPU_ISSET(cpu, &usable) || first-- > 0) continue;
     CPU_SET(cpu, &own);
-    sched_setaffinity(0, sizeof own, &own);
-    return;
+    --count;
   }
+  sched_setaffinity(0, sizeof own, &own);
 }
 
-/* A core a rank where there are enough; before the library starts threads, which inherit it. */
+/* A core a rank where there are enough, or its share of them; before the library starts threads,
+ * which inherit it. */
 static void pin(void) {
-  job.place.hasOwnCores = cpusUsable() >= job.place.rankCount;
-  if (job.place.hasOwnCores) stayOn(job.place.rank);
+  const int share = cpusUsable() / job.place.rankCount;
+  job.place.hasOwnCores = share > 0;
+  if (share > 0) stayOn(job.place.rank * share, share);
 }
 
 static void answerPids(FILE* results) {

@@ -62,9 +62,9 @@ static inline int isInPieces(enum Collective collective) {
 }
 /* The other rank of a ping-pong, half of the ranks away; -1: none, of an odd number the last. */
 int partnerOf(int rank, int rankCount);
-/* CPUs that this process may run on, and from now on only the one of that number, from 0. */
+/* CPUs that this process may run on, and from now on only so many of them, from that number on. */
 int cpusUsable(void);
-void stayOn(int number);
+void stayOn(int first, int count);
 /* For peerOpen: returns once all ranks are here. */
 void meet(void);
 /* Says why on standard error and ends the process; the launcher ends the others. */

@@ -44,6 +44,11 @@ Spread chooseSpread(const SpreadRules& rules) {
                   rules.threads > 0 || rules.socketsPerThread > 0
                       ? ", NCCL_SOCKET_NTHREADS or NCCL_NSOCKS_PERTHREAD is set"
                       : "");
+  // What a rank's thread is bound to, those that it starts are, too.
+  if (spread.threads > 1 && !spread.hasOwnCpus) {
+    spread.reason += fmt::format("; {} threads that send and as many that receive share {} CPU{}",
+                                 spread.threads, rules.cpuCount, rules.cpuCount == 1 ? "" : "s");
+  }
   return spread;
 }
 

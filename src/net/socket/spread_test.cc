@@ -56,6 +56,10 @@ TEST(Spread, SaysWhy) {
   EXPECT_EQ(chooseSpread({.threads = 1, .socketsPerThread = 2}).reason,
             "2 sockets a link over 1 interface, 1 thread: speed unknown, NCCL_SOCKET_NTHREADS or "
             "NCCL_NSOCKS_PERTHREAD is set");
+  EXPECT_EQ(
+      chooseSpread({.threads = 2, .socketsPerThread = 1, .cpuCount = 1}).reason,
+      "2 sockets a link over 1 interface, 2 threads: speed unknown, NCCL_SOCKET_NTHREADS or "
+      "NCCL_NSOCKS_PERTHREAD is set; 2 threads that send and as many that receive share 1 CPU");
 }
 
 TEST(LinkSpeed, IsUnknownOfLoopbackAndOfWhatIsNotThere) {

@@ -83,7 +83,7 @@ class BulkCopier {
   static __device__ __forceinline__ void awaitStored() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
   }
-#else  // never run (canBulk() in catalog.cc)
+#else  // never run (canBulk())
   __device__ __forceinline__ void prepare() const {}
   __device__ __forceinline__ void load(const std::byte*, uint32_t) {}
   __device__ __forceinline__ void store(std::byte*, uint32_t) const {}

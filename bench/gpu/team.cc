@@ -95,6 +95,7 @@ void Member::connect() {
   }
   view_.abortWord = &hostWords_->abort;
   view_.error = &hostWords_->error;
+  view_.starts = &hostWords_->starts;
   view_.timeoutNs = team_.options().timeoutMs * 1'000'000;
   view_.rank = rank_;
   view_.rankCount = team_.ranks();

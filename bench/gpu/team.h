@@ -120,6 +120,7 @@ class Member {
   struct HostWords {
     uint32_t abort;
     alignas(64) wire::GpuError error;
+    alignas(64) uint64_t starts;
   };
 
   Team& team_;

@@ -119,6 +119,7 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   if (policies != NCCL_CONFIG_UNDEF_INT) {
     result.prefersEngines = (policies & NCCL_CTA_POLICY_ZERO) != 0;
     result.savesBlocks = (policies & NCCL_CTA_POLICY_EFFICIENCY) != 0;
+    result.adaptsBlocks = false;
   }
   return result;
 }

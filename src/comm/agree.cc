@@ -47,6 +47,7 @@ struct InitRecord {
   int32_t minBlocks = 0;
   int32_t prefersEngines = 0;
   int32_t savesBlocks = 0;
+  int32_t adaptsBlocks = 0;
   Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
   uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
@@ -69,6 +70,7 @@ void noteWishes(InitRecord& own, const Config& config, const Settings& settings)
   own.minBlocks = config.minBlocks;
   own.prefersEngines = config.prefersEngines ? 1 : 0;
   own.savesBlocks = config.savesBlocks ? 1 : 0;
+  own.adaptsBlocks = config.adaptsBlocks ? 1 : 0;
   own.isEncrypted = settings.text("TUTTI_SECURE") == "encrypt" ? 1 : 0;
   own.avoidsPeers = avoidanceOf(settings);
   own.wantsMachine = wantsMachine(settings);
@@ -156,6 +158,12 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
   limits.minBlocks = std::min(limits.minBlocks, limits.maxBlocks);
   limits.hasBulk =
       std::ranges::all_of(records, [](const InitRecord& record) { return record.hasBulk != 0; });
+  // Calls of two ranks, and those whose blocks are limited, are shaped by that alone.
+  limits.adaptsBlocks = limits.hasBulk && limits.rankCount > 2 && limits.ranksPerDevice == 1 &&
+                        limits.maxBlocks == wire::kGpuMaxBlocks && !limits.savesBlocks &&
+                        std::ranges::all_of(records, [](const InitRecord& record) {
+                          return record.adaptsBlocks != 0;
+                        });
   return limits;
 }
 

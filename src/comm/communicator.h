@@ -52,6 +52,7 @@ struct Config {
   int32_t minBlocks = 1;                    // the same, where they have something to do
   bool prefersEngines = false;              // copy engines instead of thread blocks
   bool savesBlocks = false;                 // at some cost of speed
+  bool adaptsBlocks = true;                 // saves them while other kernels have the GPU
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
   bool reducesInNetwork = false;            // where that can be done
 };

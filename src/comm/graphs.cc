@@ -135,6 +135,10 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
         fmt::format("{:<13}  {} at most in long calls of more than two ranks (NCCL_CTA_POLICY)\n",
                     "blocks", kernels::cuda::kSavingBlocks);
   }
+  if (limits.adaptsBlocks) {
+    text += fmt::format("{:<13}  {} at most in long calls while other kernels have the GPUs\n",
+                        "blocks", kernels::cuda::kSavingBlocks);
+  }
   if (limits.prefersEngines)
     text += fmt::format("{:<13}  into windows of two ranks (NCCL_CTA_POLICY)\n", "copy engines");
   for (int i = 0; i < kCollectiveCount; ++i) {

@@ -26,6 +26,9 @@ uint32_t signatureOf(const Call& call) {
   return static_cast<uint32_t>(hash.value() ^ hash.value() >> 32) & ~wire::kGpuShares;
 }
 
+// Of calls whose blocks are worth saving; some are shorter than what goes in parts apart.
+constexpr uint64_t kLongBytes = uint64_t{1} << 20;
+
 }  // namespace
 
 GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits,
@@ -36,6 +39,10 @@ GpuBatcher::GpuBatcher(const wire::GpuView& view, const Limits& limits,
   if (!isForPrograms()) return;
   programTransfers_ = std::make_unique<wire::GpuProgramTransfers>();
   programTransfers_->view = programs;
+}
+
+void GpuBatcher::askWhetherToSave(Saves saves) {
+  if (chooser_.isFree()) saves_ = std::move(saves);
 }
 
 Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, const Emit& emit,
@@ -82,6 +89,8 @@ bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
 }
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
+  if (saves_ && plan::vectorBytes(call.shape, limits_.rankCount) >= kLongBytes)
+    chooser_.saveBlocks(saves_());
   const GpuChooser::Decision decision = chooser_.decisionFor(call.shape);
   if (decision.program) return addProgram(call, decision, emit);
   const kernels::cuda::GpuRequest& request = decision.request;

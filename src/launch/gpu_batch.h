@@ -75,6 +75,11 @@ class GpuBatcher {
   Status build(std::span<const StreamCall> calls, const Find& find, const Emit& emit,
                const FindInWindow& findInWindow = {});
 
+  // Asked in each long call, in the order of the calls, whether it is to save blocks; never where
+  // users have a say in how calls go.
+  using Saves = std::function<bool()>;
+  void askWhetherToSave(Saves saves);
+
  private:
   Status addCollective(const Call& call, const Emit& emit);
   Status addProgram(const Call& call, const GpuChooser::Decision& decision, const Emit& emit);
@@ -98,6 +103,7 @@ class GpuBatcher {
   GpuChooser chooser_;
   const Find* find_ = nullptr;  // these two during build()
   const FindInWindow* findInWindow_ = nullptr;
+  Saves saves_;  // empty: nobody is asked
   wire::GpuLaunch launch_{};
   wire::GpuTransfers transfers_{};
   EngineWork engines_{};

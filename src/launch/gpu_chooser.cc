@@ -89,6 +89,7 @@ bool needsPrograms(const GpuLimits& limits) {
 // A tuner may ask for fewer blocks in any call.
 bool mayGoInBulk(const GpuLimits& limits) {
   GpuRequest request = GpuChooser(limits).usualRequest({});
+  request.savesBlocks |= limits.adaptsBlocks;
   if (limits.tuner != nullptr) request.maxBlocks = 1;
   return kernels::cuda::goesInBulk(request);
 }

@@ -27,6 +27,7 @@ struct GpuLimits {
   int32_t minBlocks = 1;
   bool prefersEngines = false;  // CTA policy zero
   bool savesBlocks = false;     // CTA policy efficiency
+  bool adaptsBlocks = false;    // saves them while other kernels have the GPU (block_accord.h)
   bool hasPrograms = false;     // needsPrograms(): their rings are in the segments
   bool keepsLines = false;      // kernels::cuda::GpuRequest's, as the next
   bool hasBulk = false;
@@ -48,6 +49,10 @@ graph::Protocol protocolOf(const kernels::cuda::GpuChoice& choice);
 class GpuChooser {
  public:
   explicit GpuChooser(const GpuLimits& limits);
+  // Nobody has a say, and kernels know as many ranks.
+  bool isFree() const { return isFree_; }
+  // In calls from now on, as if the limits said so. REQUIRES: isFree().
+  void saveBlocks(bool saves) { limits_.savesBlocks = saves; }
 
   struct Decision {
     kernels::cuda::GpuRequest request{};
@@ -82,7 +87,7 @@ class GpuChooser {
   GpuLimits limits_;
   graph::NameFilter algorithms_;
   graph::NameFilter protocols_;
-  bool isFree_;  // nobody has a say, and kernels know as many ranks
+  bool isFree_;
   std::map<Key, Decision> decided_;
 };
 

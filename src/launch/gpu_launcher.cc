@@ -50,6 +50,7 @@ Status GpuLauncher::initialise() {
   if (rankCount <= wire::kGpuMaxRanks) std::ranges::copy(segments, view.segments);
   view.abortWord = reinterpret_cast<uint32_t*>(onDevice + offsetof(Words, abort));
   view.error = reinterpret_cast<wire::GpuError*>(onDevice + offsetof(Words, error));
+  view.starts = reinterpret_cast<uint64_t*>(onDevice + offsetof(Words, starts));
   view.timeoutNs = static_cast<uint64_t>(parts_.options.waitLimit.count());
   view.rank = parts_.recorder->rank();
   view.rankCount = rankCount;
@@ -61,6 +62,10 @@ Status GpuLauncher::initialise() {
                            .timeoutNs = view.timeoutNs,
                            .rank = view.rank,
                            .rankCount = rankCount});
+  if (parts_.options.limits.adaptsBlocks) {
+    batcher_->askWhetherToSave(
+        [this] { return accord_.enter(words().starts.load(std::memory_order_relaxed)); });
+  }
   if (parts_.options.limits.ranksPerDevice > 1) {
     TUTTI_TRY_ASSIGN(ownStream_, accelerator.createStream());
   } else {

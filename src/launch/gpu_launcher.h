@@ -19,6 +19,7 @@
 #include "channel/peer_buffers.h"
 #include "channel/peer_segments.h"
 #include "device/accelerator.h"
+#include "launch/block_accord.h"
 #include "launch/copy_engines.h"
 #include "launch/gpu_batch.h"
 #include "launch/gpu_room.h"
@@ -88,6 +89,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
     alignas(64) std::atomic<uint32_t> abort;
     // Written once by a kernel, `fault` last after a system-wide fence; read with acquire.
     alignas(64) wire::GpuError error;
+    // Written by kernels, one at a time: wire::GpuView::starts.
+    alignas(64) std::atomic<uint64_t> starts;
   };
   // A launch whose end is still to come.
   struct Pending {
@@ -101,7 +104,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
         engines_(parts_.accelerator),
         watch_({.recorder = *parts_.recorder,
                 .clock = parts_.clock,
-                .timeout = parts_.options.timeout}) {}
+                .timeout = parts_.options.timeout}),
+        accord_(parts_.recorder->board(), parts_.recorder->rank()) {}
   Status initialise();
   Status loadKernels();
   Status tryKernel(const device::Kernel& kernel);
@@ -150,6 +154,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
 
   mutable std::mutex mutex_;  // guards the fields down to the blank line, and kernels_
   std::unique_ptr<GpuBatcher> batcher_;
+  BlockAccord accord_;
   void* ownStream_ = nullptr;       // where ranks share a GPU
   device::Event* probe_ = nullptr;  // after a launch now and then: how far the device has come
   uint64_t launched_ = 0;           // outside of captures

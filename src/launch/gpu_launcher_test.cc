@@ -218,6 +218,29 @@ TEST(GpuLauncherTest, KernelsAreToldOfAllSegmentsAndTheirRank) {
   }
 }
 
+TEST(GpuLauncherTest, LongCallsTakeFewerBlocksWhileOthersHaveTheGpu) {
+  for (const bool adapts : {true, false}) {
+    auto rank = openRank({.limits = {.rankCount = 4, .adaptsBlocks = adapts, .hasBulk = true}});
+    std::vector<uint32_t> blocks;
+    for (uint64_t call = 1; call <= 100; ++call) {
+      for (const int32_t other : {0, 2, 3}) rank->board().page(other).longCalls = call << 1;
+      ASSERT_TRUE(Group()
+                      .add(Collective::kAllReduce, 16 << 20)
+                      .add(Collective::kAllReduce, 16)
+                      .launch(rank->launcher())
+                      .ok());
+      const auto launches = rank->gpu().launches();
+      const NotedLaunch& launch = launches[launches.size() - 2];
+      blocks.push_back(launch.blocks);
+      // Every launch was late.
+      uint64_t* starts = argumentOf<wire::GpuLaunch>(launch).view.starts;
+      std::atomic_ref(*starts).store(call << 32 | call);
+    }
+    EXPECT_GT(blocks.front(), 128u);
+    EXPECT_EQ(blocks.back() <= 32, adapts) << blocks.back();
+  }
+}
+
 TEST(GpuLauncherTest, FiftySmallAllReducesAreFourLaunches) {
   auto rank = openRank({.limits = {.rankCount = 4}});
   ASSERT_TRUE(allReduces(50).launch(rank->launcher()).ok());

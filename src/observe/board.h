@@ -74,6 +74,7 @@ struct Page {
 
   std::atomic<uint32_t> life;  // Life
   std::atomic<uint32_t> unused;
+  alignas(64) std::atomic<uint64_t> longCalls;   // launch/block_accord.h
   alignas(64) std::atomic<uint64_t> lastNumber;  // the newest entry's number; written with release
   alignas(64) std::array<WaitSlot, kMaxWaits> waits;
   alignas(64) std::array<Entry, kHistory> entries;
@@ -92,6 +93,7 @@ struct Header {
   std::atomic<uint32_t> verdictState;
   std::atomic<int32_t> guilty;  // a rank, or -1
   std::array<char, kVerdictBytes> verdict;
+  alignas(64) std::atomic<uint64_t> accord;  // launch/block_accord.h
 };
 static_assert(sizeof(Header) <= 4096);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -129,6 +131,8 @@ class Board {
   bool giveVerdict(const Verdict& verdict);
   bool hasVerdict() const { return header().verdictState.load(std::memory_order_acquire) > 1; }
   Verdict verdict() const;
+
+  std::atomic<uint64_t>& accord() { return header().accord; }
 
  private:
   static Result<Board> map(UniqueFd fd, int protection);

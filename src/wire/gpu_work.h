@@ -98,6 +98,11 @@ struct alignas(128) GpuControl {
   uint32_t alive[kGpuMaxAlive];
   // gated[b]: whether the receive whose gate block b was last named a place. From kernel to kernel.
   uint32_t gated[kGpuMaxBlocks];
+  // Launches in parts apart: how many the first block of the grid has begun, how many the last has
+  // ended, and in how many of those one began late (GpuView::starts); when they began the present
+  // one, in nanoseconds, that of the first above its number.
+  uint32_t begunByFirst, endedByLast, late, lastBegan;
+  uint64_t firstBegan;
 };
 
 inline constexpr size_t kGpuControlBytes = size_t{128} << 10;
@@ -224,7 +229,10 @@ struct GpuView {
   std::byte* segments[kGpuMaxRanks];  // every rank's, its own included
   const uint32_t* abortWord;          // host memory, mapped: nonzero ends every wait
   GpuError* error;                    // host memory, mapped
-  uint64_t timeoutNs;                 // of one wait; 0: none
+  // The same: launches in parts apart (kernels' apart.cuh), above how many of them had to wait for
+  // multiprocessors (modulo 2^32).
+  uint64_t* starts;
+  uint64_t timeoutNs;  // of one wait; 0: none
   int32_t rank;
   int32_t rankCount;
 };

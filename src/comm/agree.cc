@@ -497,6 +497,7 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   // A device knows this process's CPUs alone: its part of the host's ranks shares them.
   const int32_t hostCpus = cpusOfHost(cpus, own.host);
   ranksOnCpus_ = (ranksOnHost_ * own.usable + hostCpus - 1) / hostCpus;
+  for (const auto& transport : process_.transports()) transport->noteRanks(ranksOnCpus_);
   if (derivation_) {
     homeCpu_ = derivation_->parent->homeCpu_;
   } else if (process_.settings().integer("TUTTI_HOME_CPUS") == 1) {

@@ -122,6 +122,9 @@ class Provider {
 
   virtual const Caps& caps() const = 0;
 
+  // So many ranks share the CPUs that this process may use, itself among them, for what threads of
+  // its own the provider may begin. Before the first call of any other; later it changes nothing.
+  virtual void noteRanks(int32_t /*ranksOnCpus*/) {}
   // Listens from the first call on.
   virtual Result<Contact> contact() = 0;
   // Those that connections go over, where they could reach memory of GPUs; empty: none could.

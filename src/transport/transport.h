@@ -155,6 +155,8 @@ class Transport {
   }
   // The process ends: others' links that it carries may end first, for so long at most.
   virtual void awaitOwners(Nanoseconds /*bound*/) {}
+  // As tutti::net::Provider::noteRanks().
+  virtual void noteRanks(int32_t /*ranksOnCpus*/) {}
   // Of the network that it goes over, as tutti::net::Provider has them.
   virtual Result<std::vector<tutti::net::Adapter>> adapters() {
     return std::vector<tutti::net::Adapter>();

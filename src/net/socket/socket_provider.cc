@@ -80,7 +80,8 @@ Status SocketProvider::chooseWays() {
                           .socketsPerThread = options_.socketsPerThread,
                           .speedMbit = speed,
                           .interfaceCount = interfaces_.size(),
-                          .cpuCount = affinityCpus().size()});
+                          .cpuCount = affinityCpus().size(),
+                          .ranksOnCpus = ranksOnCpus_.load(std::memory_order_relaxed)});
   if (spread_.threads > 1) {
     threads_ = std::make_unique<StreamThreads>(
         spread_.threads, spread_.hasOwnCpus ? StreamThreads::kAlert : Nanoseconds(0));

@@ -18,12 +18,29 @@ namespace {
 constexpr size_t kMbitPerSocket = 10'000;
 constexpr size_t kMostByItself = 16;
 
+// Where a thread that sends, one that receives and the rank's have CPUs of their own, for each two
+// threads. Two CPU ranks of two played hosts over loopback, 32 CPUs each, ms of an all-gather of 4,
+// 16 and 64 MB by one thread and by two: 0.95, 4.3, 17.9 and 0.55, 2.5, 10.7, in place 0.83, 3.7,
+// 17.2 and 0.35, 1.7, 7.8 (64 CPUs of an Intel Xeon VM, 2026-11-27); more were not timed.
+bool haveOwnCpus(size_t threads, const SpreadRules& rules) {
+  constexpr size_t kCpusPerThread = 4;
+  const auto ranks = static_cast<size_t>(std::max(rules.ranksOnCpus, 1));
+  return kCpusPerThread * threads * ranks <= rules.cpuCount;
+}
+
+// One thread moves 2 to 4 GB/s, so a link that may be faster gets two.
+size_t threadsByThemselves(const SpreadRules& rules) {
+  constexpr size_t kMost = 2;
+  constexpr size_t kMbitPerThread = 20'000;
+  const bool mayBeFast = rules.speedMbit == 0 || rules.speedMbit > kMbitPerThread;
+  return mayBeFast && haveOwnCpus(kMost, rules) ? kMost : 1;
+}
+
 }  // namespace
 
 Spread chooseSpread(const SpreadRules& rules) {
-  // Not more by themselves: a message's parts are too short for what handing them over takes
-  // (docs/results/2026-11-27-gpu4-check.md).
-  const size_t threads = rules.threads > 0 ? static_cast<size_t>(rules.threads) : 1;
+  const size_t threads =
+      rules.threads > 0 ? static_cast<size_t>(rules.threads) : threadsByThemselves(rules);
   const size_t bySpeed =
       std::clamp(divideUp(rules.speedMbit, kMbitPerSocket), size_t{1}, kMostByItself);
   const size_t perThread = rules.socketsPerThread > 0 ? static_cast<size_t>(rules.socketsPerThread)
@@ -33,7 +50,7 @@ Spread chooseSpread(const SpreadRules& rules) {
       std::min(roundUp(threads * perThread, interfaces), kMaxStreams / interfaces * interfaces);
   Spread spread{.sockets = sockets,
                 .threads = std::min(threads, sockets),
-                .hasOwnCpus = 4 * threads <= rules.cpuCount,
+                .hasOwnCpus = haveOwnCpus(threads, rules),
                 .mbitPerSocket = divideUp(rules.speedMbit, sockets),
                 .reason = {}};
   spread.reason =

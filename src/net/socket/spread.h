@@ -8,11 +8,12 @@
 namespace tutti::net::socket {
 
 struct SpreadRules {
-  int64_t threads = -1;           // NCCL_SOCKET_NTHREADS; -1: one
+  int64_t threads = -1;           // NCCL_SOCKET_NTHREADS; -1: by the links' speed and the CPUs
   int64_t socketsPerThread = -1;  // NCCL_NSOCKS_PERTHREAD; -1: by the links' speed
   size_t speedMbit = 0;           // of all interfaces together; 0: unknown
   size_t interfaceCount = 1;      // each carries as many sockets
   size_t cpuCount = 1;            // that this process may use
+  int32_t ranksOnCpus = 1;        // ranks that share these
 };
 struct Spread {
   size_t sockets = 1;        // of a link

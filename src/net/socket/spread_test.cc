@@ -15,17 +15,27 @@ Counts of(const SpreadRules& rules) {
   return {spread.sockets, spread.threads};
 }
 
-TEST(Spread, IsOneSocketWhereTheLinkIsSlowOrOfUnknownSpeed) {
-  EXPECT_EQ(of({.cpuCount = 64}), (Counts{1, 1}));
+TEST(Spread, IsOneSocketWhereTheLinkIsSlow) {
   EXPECT_EQ(of({.speedMbit = 1000, .cpuCount = 64}), (Counts{1, 1}));
   EXPECT_EQ(of({.speedMbit = 10'000, .cpuCount = 64}), (Counts{1, 1}));
 }
 
 TEST(Spread, GrowsWithTheLinksSpeed) {
-  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64}), (Counts{3, 1}));
-  EXPECT_EQ(of({.speedMbit = 100'000, .cpuCount = 64}), (Counts{10, 1}));
-  EXPECT_EQ(of({.speedMbit = 400'000, .cpuCount = 64}), (Counts{16, 1}));
+  EXPECT_EQ(of({.speedMbit = 20'000}), (Counts{2, 1}));
+  EXPECT_EQ(of({.speedMbit = 25'000}), (Counts{3, 1}));
+  EXPECT_EQ(of({.speedMbit = 100'000}), (Counts{10, 1}));
+  EXPECT_EQ(of({.speedMbit = 400'000}), (Counts{16, 1}));
   EXPECT_EQ(of({.threads = 3, .speedMbit = 100'000, .cpuCount = 64}), (Counts{12, 3}));
+}
+
+TEST(Spread, HasTwoThreadsWhereOneMayBeTooSlowAndThereAreCpus) {
+  EXPECT_EQ(of({.speedMbit = 20'000, .cpuCount = 64}), (Counts{2, 1}));
+  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 8}), (Counts{4, 2}));
+  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 7}), (Counts{3, 1}));
+  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64, .ranksOnCpus = 8}), (Counts{4, 2}));
+  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64, .ranksOnCpus = 9}), (Counts{3, 1}));
+  EXPECT_EQ(of({.cpuCount = 8}), (Counts{2, 2})) << "nothing says how fast it is";
+  EXPECT_EQ(of({.cpuCount = 7}), (Counts{1, 1}));
 }
 
 TEST(Spread, KnowsWhetherTheThreadsHaveCpusOfTheirOwn) {
@@ -34,6 +44,7 @@ TEST(Spread, KnowsWhetherTheThreadsHaveCpusOfTheirOwn) {
   };
   EXPECT_TRUE(hasOwnCpus(16));
   EXPECT_FALSE(hasOwnCpus(15));
+  EXPECT_FALSE(chooseSpread({.threads = 4, .cpuCount = 16, .ranksOnCpus = 2}).hasOwnCpus);
 }
 
 TEST(Spread, IsWhatTheSettingsSay) {

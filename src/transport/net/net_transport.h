@@ -48,6 +48,7 @@ class NetTransport final : public Transport {
                                                const wire::LinkGeometry& geometry,
                                                const Offer& offer) override;
   void awaitOwners(Nanoseconds bound) override;
+  void noteRanks(int32_t ranksOnCpus) override { options_.provider->noteRanks(ranksOnCpus); }
   Result<std::vector<tutti::net::Adapter>> adapters() override {
     return options_.provider->adapters();
   }

@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "comm/crowding.h"
 #include "comm/hash.h"
+#include "comm/host_identity.h"
 #include "comm/machine.h"
 #include "comm/process.h"
 #include "comm/reading.h"
@@ -58,6 +59,7 @@ struct InitRecord {
   int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
   CpuMask cpus{};                   // where the thread may run
+  uint64_t machineHash = 0;         // machineHash()
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
   ReductionOffer reduction;
@@ -249,8 +251,10 @@ void warnOfFewQueues(Process& process, const std::vector<InitRecord>& records,
 std::vector<RankCpus> cpusOf(const std::vector<InitRecord>& records) {
   std::vector<RankCpus> cpus;
   for (const InitRecord& record : records) {
-    cpus.push_back(
-        {.host = record.peer.hostHash, .usable = record.peer.usableCpus, .mask = record.cpus});
+    cpus.push_back({.host = record.peer.hostHash,
+                    .machine = record.machineHash,
+                    .usable = record.peer.usableCpus,
+                    .mask = record.cpus});
   }
   return cpus;
 }
@@ -408,6 +412,7 @@ Status Communicator::agree() {
   own.cpuNode = device_.cpuNode();
   nameAccelerator(own, device_);
   own.cpus = affinityMask();
+  TUTTI_TRY_ASSIGN(own.machineHash, machineHash());
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
   own.relays = relaysOf(process_.settings());
@@ -494,9 +499,9 @@ Status Communicator::agreeOnNetwork(std::span<const ReductionOffer> offers,
 void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   const RankCpus& own = cpus[static_cast<size_t>(index(rank()))];
   ranksOnHost_ = static_cast<int32_t>(std::ranges::count(cpus, own.host, &RankCpus::host));
-  // A device knows this process's CPUs alone: its part of the host's ranks shares them.
-  const int32_t hostCpus = cpusOfHost(cpus, own.host);
-  ranksOnCpus_ = (ranksOnHost_ * own.usable + hostCpus - 1) / hostCpus;
+  // A device knows this process's CPUs alone: its part of the machine's ranks shares them.
+  const MachineCpus machine = machineOf(cpus, own);
+  ranksOnCpus_ = (machine.ranks * own.usable + machine.cpus - 1) / machine.cpus;
   for (const auto& transport : process_.transports()) transport->noteRanks(ranksOnCpus_);
   if (derivation_) {
     homeCpu_ = derivation_->parent->homeCpu_;
@@ -506,7 +511,7 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   }
   if (homeCpu_ == HomeCpu::kNone) return;
   log::info(log::Subsystem::kInit, "rank {} belongs on CPU {}: {} ranks share {} CPUs",
-            index(rank()), homeCpu_, ranksOnHost_, hostCpus);
+            index(rank()), homeCpu_, ranksOnHost_, cpusOfHost(cpus, own.host));
 }
 
 }  // namespace tutti::comm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "base/affinity.h"
 
@@ -48,6 +49,22 @@ int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host) {
     if (own == 0 || rank.usable < own) limit = std::min(limit, rank.usable);
   }
   return std::max(std::min(countOf(together), limit), 1);
+}
+
+MachineCpus machineOf(std::span<const RankCpus> ranks, const RankCpus& rank) {
+  CpuMask together{};
+  std::set<uint64_t> hosts;
+  int32_t count = 0;
+  for (const RankCpus& each : ranks) {
+    const bool isHere = rank.machine != 0 ? each.machine == rank.machine : each.host == rank.host;
+    if (!isHere) continue;
+    for (size_t i = 0; i < together.size(); ++i) together[i] |= each.mask[i];
+    hosts.insert(each.host);
+    ++count;
+  }
+  int32_t byHosts = 0;  // each within its limit
+  for (const uint64_t host : hosts) byHosts += cpusOfHost(ranks, host);
+  return {.ranks = count, .cpus = std::max(std::min(countOf(together), byHosts), 1)};
 }
 
 double ranksPerCpu(std::span<const RankCpus> ranks) {

@@ -19,8 +19,9 @@ using CpuMask = std::array<uint64_t, 16>;
 CpuMask affinityMask();
 
 struct RankCpus {
-  uint64_t host = 0;   // bootstrap::PeerInfo::hostHash
-  int32_t usable = 0;  // CPUs' worth of time, by affinity and control groups
+  uint64_t host = 0;     // bootstrap::PeerInfo::hostHash
+  uint64_t machine = 0;  // machineHash(); 0: a host's own
+  int32_t usable = 0;    // CPUs' worth of time, by affinity and control groups
   CpuMask mask{};
 };
 
@@ -29,7 +30,15 @@ struct RankCpus {
 // least 1.
 int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host);
 
-// Ranks a CPU on the host where it is most; at least 1. Every rank finds the same.
+// The ranks of all hosts on a rank's machine, and the CPUs that they may use together, at least 1:
+// containers, and hosts that are played, may share some. Waiting goes by it.
+struct MachineCpus {
+  int32_t ranks = 0;
+  int32_t cpus = 1;
+};
+MachineCpus machineOf(std::span<const RankCpus> ranks, const RankCpus& rank);
+
+// Ranks a CPU on the host where it is most; at least 1. Every rank finds the same. Plans go by it.
 double ranksPerCpu(std::span<const RankCpus> ranks);
 
 // Where a rank belongs on a host whose ranks share all CPUs: each CPU gets as many of them,

@@ -41,6 +41,25 @@ TEST(Crowding, GoesByTheMostCrowdedHost) {
   EXPECT_EQ(ranksPerCpu(ranks), 3);
 }
 
+TEST(Crowding, HostsOfOneMachineShareItsCpus) {
+  std::vector<RankCpus> ranks;
+  for (const uint64_t host : {1, 1, 2, 2})
+    ranks.push_back({.host = host, .machine = 7, .usable = 2, .mask = maskOf(3)});
+  EXPECT_EQ(machineOf(ranks, ranks[0]).ranks, 4);
+  EXPECT_EQ(machineOf(ranks, ranks[0]).cpus, 2);
+  for (RankCpus& rank : ranks) rank.machine = rank.host;
+  EXPECT_EQ(machineOf(ranks, ranks[3]).ranks, 2);
+  for (RankCpus& rank : ranks) rank.machine = 0;
+  EXPECT_EQ(machineOf(ranks, ranks[3]).ranks, 2) << "nothing tells";
+}
+
+TEST(Crowding, ContainersOfOneMachineHaveTheirLimits) {
+  std::vector<RankCpus> ranks;
+  for (const uint64_t host : {1, 1, 2, 2})
+    ranks.push_back({.host = host, .machine = 7, .usable = 2, .mask = maskOf(0xff)});
+  EXPECT_EQ(machineOf(ranks, ranks[0]).cpus, 4);
+}
+
 TEST(Crowding, AnUnknownMaskIsNoCpu) {
   const std::vector<RankCpus> ranks(2, {.host = 1, .usable = 0, .mask = {}});
   EXPECT_EQ(cpusOfHost(ranks, 1), 1);

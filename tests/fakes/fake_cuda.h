@@ -1,4 +1,4 @@
-/* What a test tells the libcuda.so.1 of cuda.cc, by functions that it finds with dlsym. */
+/* What a test tells the libcuda.so.1 of cuda/, by functions that it finds with dlsym. */
 #pragma once
 
 /* From its number-th call on, counted from 1 and from now, a call of the driver's returns the

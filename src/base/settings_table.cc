@@ -75,7 +75,7 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_SOCKET_NTHREADS", kInteger, "", "-1", "-1..16",
      "Threads that send the bytes of links between hosts over sockets, and as many that receive, "
      "for all links of a process; 1: ranks' own threads do; -1: two where links are faster than 20 "
-     "Gbit/s, or do not say, and there are eight CPUs for each rank, else one."},
+     "Gbit/s, or do not say, there are eight CPUs for each rank, and a process has one, else 1."},
     {"NCCL_NSOCKS_PERTHREAD", kInteger, "", "-1", "-1..16",
      "Sockets of a link between hosts for each of NCCL_SOCKET_NTHREADS, 64 in all at most; -1: by "
      "the interfaces' speed. Of ranks that differ the larger number holds."},

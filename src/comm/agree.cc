@@ -22,6 +22,7 @@
 #include "graph/places.h"
 #include "kernels/remote_memory.h"
 #include "launch/gpu_batch.h"
+#include "net/net.h"
 #include "plan/pieces.h"
 #include "topology/bus_id.h"
 
@@ -78,6 +79,12 @@ void noteWishes(InitRecord& own, const Config& config, const Settings& settings)
   own.wantsMachine = wantsMachine(settings);
   own.stagingBytes = static_cast<uint64_t>(settings.integer("TUTTI_STAGING_BYTES"));
   own.checksNetwork = static_cast<int32_t>(settings.integer("TUTTI_NET_CHECKSUM"));
+}
+
+Status noteCpus(InitRecord& own) {
+  own.cpus = affinityMask();
+  TUTTI_TRY_ASSIGN(own.machineHash, machineHash());
+  return {};
 }
 
 void nameAccelerator(InitRecord& own, device::Device& device) {
@@ -411,8 +418,7 @@ Status Communicator::agree() {
   noteWishes(own, config_, process_.settings());
   own.cpuNode = device_.cpuNode();
   nameAccelerator(own, device_);
-  own.cpus = affinityMask();
-  TUTTI_TRY_ASSIGN(own.machineHash, machineHash());
+  TUTTI_TRY(noteCpus(own));
   own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
   own.probeValue = process_.probeWord();
   own.relays = relaysOf(process_.settings());
@@ -502,7 +508,11 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   // A device knows this process's CPUs alone: its part of the machine's ranks shares them.
   const MachineCpus machine = machineOf(cpus, own);
   ranksOnCpus_ = (machine.ranks * own.usable + machine.cpus - 1) / machine.cpus;
-  for (const auto& transport : process_.transports()) transport->noteRanks(ranksOnCpus_);
+  const uint64_t process = peers_[static_cast<size_t>(index(rank()))].processHash;
+  const auto inProcess = std::ranges::count(peers_, process, &bootstrap::PeerInfo::processHash);
+  for (const auto& transport : process_.transports()) {
+    transport->noteRanks({.onCpus = ranksOnCpus_, .inProcess = static_cast<int32_t>(inProcess)});
+  }
   if (derivation_) {
     homeCpu_ = derivation_->parent->homeCpu_;
   } else if (process_.settings().integer("TUTTI_HOME_CPUS") == 1) {

@@ -44,7 +44,7 @@ class FabricProvider final : public Provider {
 
   // The sockets' where there is no fabric; known once the contact is.
   const Caps& caps() const override { return *capsInUse_.load(std::memory_order_acquire); }
-  void noteRanks(int32_t ranksOnCpus) override { options_.sockets->noteRanks(ranksOnCpus); }
+  void noteRanks(const RanksHere& ranks) override { options_.sockets->noteRanks(ranks); }
   Result<Contact> contact() override;
   Result<std::vector<Adapter>> adapters() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;

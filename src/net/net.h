@@ -103,6 +103,12 @@ struct Caller {
   std::span<const size_t> adapters{};  // as Worker::adapters()
 };
 
+// How many ranks share the CPUs that this process may use, and how many it has itself.
+struct RanksHere {
+  int32_t onCpus = 1;
+  int32_t inProcess = 1;
+};
+
 // Thread-safe. Workers are called on its service thread, which holds none of its locks then.
 class Provider {
  public:
@@ -122,9 +128,8 @@ class Provider {
 
   virtual const Caps& caps() const = 0;
 
-  // So many ranks share the CPUs that this process may use, itself among them, for what threads of
-  // its own the provider may begin. Before the first call of any other; later it changes nothing.
-  virtual void noteRanks(int32_t /*ranksOnCpus*/) {}
+  // What threads a provider begins goes by that. Before any other call; later it changes nothing.
+  virtual void noteRanks(const RanksHere& /*ranks*/) {}
   // Listens from the first call on.
   virtual Result<Contact> contact() = 0;
   // Those that connections go over, where they could reach memory of GPUs; empty: none could.

@@ -18,6 +18,10 @@
 #include "observe/profiler.h"
 #include "wire/link.h"
 
+namespace tutti::net {
+struct RanksHere;
+}
+
 namespace tutti::transport {
 
 // What a side that leaves tells the other.
@@ -156,7 +160,7 @@ class Transport {
   // The process ends: others' links that it carries may end first, for so long at most.
   virtual void awaitOwners(Nanoseconds /*bound*/) {}
   // As tutti::net::Provider::noteRanks().
-  virtual void noteRanks(int32_t /*ranksOnCpus*/) {}
+  virtual void noteRanks(const tutti::net::RanksHere& /*ranks*/) {}
   // Of the network that it goes over, as tutti::net::Provider has them.
   virtual Result<std::vector<tutti::net::Adapter>> adapters() {
     return std::vector<tutti::net::Adapter>();

@@ -81,7 +81,8 @@ Status SocketProvider::chooseWays() {
                           .speedMbit = speed,
                           .interfaceCount = interfaces_.size(),
                           .cpuCount = affinityCpus().size(),
-                          .ranksOnCpus = ranksOnCpus_.load(std::memory_order_relaxed)});
+                          .ranksOnCpus = ranksHere_.onCpus,
+                          .ranksInProcess = ranksHere_.inProcess});
   if (spread_.threads > 1) {
     threads_ = std::make_unique<StreamThreads>(
         spread_.threads, spread_.hasOwnCpus ? StreamThreads::kAlert : Nanoseconds(0));

@@ -3,7 +3,6 @@
 // process's own key.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,8 +30,9 @@ class SocketProvider final : public Provider {
   ~SocketProvider() override;
 
   const Caps& caps() const override { return caps_; }
-  void noteRanks(int32_t ranksOnCpus) override {
-    ranksOnCpus_.store(ranksOnCpus, std::memory_order_relaxed);
+  void noteRanks(const RanksHere& ranks) override {
+    std::lock_guard lock(mutex_);
+    ranksHere_ = ranks;
   }
   Result<Contact> contact() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
@@ -66,9 +66,9 @@ class SocketProvider final : public Provider {
 
   const Caps caps_{.name = "socket", .takesAnyMemory = true, .isRouted = true};
   const NetworkOptions options_;
-  std::atomic<int32_t> ranksOnCpus_{1};
 
   std::mutex mutex_;  // guards all below; the service thread waits on poller_ without it
+  RanksHere ranksHere_;
   // Chosen once, at the first use, and not changed after: read without the lock behind it.
   std::vector<bootstrap::Interface> interfaces_;
   Spread spread_;

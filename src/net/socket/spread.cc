@@ -28,12 +28,14 @@ bool haveOwnCpus(size_t threads, const SpreadRules& rules) {
   return kCpusPerThread * threads * ranks <= rules.cpuCount;
 }
 
-// One thread moves 2 to 4 GB/s, so a link that may be faster gets two.
+// One thread moves 2 to 4 GB/s, so a link that may be faster gets two; but several ranks of a
+// process, which would share these, are as many threads themselves.
 size_t threadsByThemselves(const SpreadRules& rules) {
   constexpr size_t kMost = 2;
   constexpr size_t kMbitPerThread = 20'000;
   const bool mayBeFast = rules.speedMbit == 0 || rules.speedMbit > kMbitPerThread;
-  return mayBeFast && haveOwnCpus(kMost, rules) ? kMost : 1;
+  const bool isAlone = rules.ranksInProcess <= 1;
+  return mayBeFast && isAlone && haveOwnCpus(kMost, rules) ? kMost : 1;
 }
 
 }  // namespace

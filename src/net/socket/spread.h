@@ -14,6 +14,7 @@ struct SpreadRules {
   size_t interfaceCount = 1;      // each carries as many sockets
   size_t cpuCount = 1;            // that this process may use
   int32_t ranksOnCpus = 1;        // ranks that share these
+  int32_t ranksInProcess = 1;     // of those, this process's
 };
 struct Spread {
   size_t sockets = 1;        // of a link

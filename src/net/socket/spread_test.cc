@@ -34,6 +34,7 @@ TEST(Spread, HasTwoThreadsWhereOneMayBeTooSlowAndThereAreCpus) {
   EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 7}), (Counts{3, 1}));
   EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64, .ranksOnCpus = 8}), (Counts{4, 2}));
   EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64, .ranksOnCpus = 9}), (Counts{3, 1}));
+  EXPECT_EQ(of({.speedMbit = 25'000, .cpuCount = 64, .ranksInProcess = 2}), (Counts{3, 1}));
   EXPECT_EQ(of({.cpuCount = 8}), (Counts{2, 2})) << "nothing says how fast it is";
   EXPECT_EQ(of({.cpuCount = 7}), (Counts{1, 1}));
 }

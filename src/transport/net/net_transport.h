@@ -48,7 +48,9 @@ class NetTransport final : public Transport {
                                                const wire::LinkGeometry& geometry,
                                                const Offer& offer) override;
   void awaitOwners(Nanoseconds bound) override;
-  void noteRanks(int32_t ranksOnCpus) override { options_.provider->noteRanks(ranksOnCpus); }
+  void noteRanks(const tutti::net::RanksHere& ranks) override {
+    options_.provider->noteRanks(ranks);
+  }
   Result<std::vector<tutti::net::Adapter>> adapters() override {
     return options_.provider->adapters();
   }

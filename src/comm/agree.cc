@@ -6,67 +6,25 @@
 
 #include "base/char_field.h"
 #include "base/log.h"
-#include "base/proc_files.h"
 #include "base/processor.h"
 #include "base/settings.h"
+#include "comm/agree_gpus.h"
 #include "comm/communicator.h"
 #include "comm/crowding.h"
-#include "comm/hash.h"
 #include "comm/host_identity.h"
 #include "comm/machine.h"
 #include "comm/process.h"
 #include "comm/reading.h"
 #include "comm/relays.h"
 #include "comm/tuning_file.h"
-#include "device/accelerator.h"
 #include "graph/places.h"
 #include "kernels/remote_memory.h"
-#include "launch/gpu_batch.h"
 #include "net/net.h"
 #include "plan/pieces.h"
 #include "topology/bus_id.h"
 
 namespace tutti::comm {
 namespace {
-
-enum class Avoidance : int32_t { kNo, kBySetting, kWithoutKernels };
-
-Avoidance avoidanceOf(const Settings& settings) {
-  if (!kernels::cuda::hasImages()) return Avoidance::kWithoutKernels;
-  return settings.integer("NCCL_P2P_DISABLE") != 0 ? Avoidance::kBySetting : Avoidance::kNo;
-}
-
-// What each rank contributes to the one all-gather of start-up.
-struct InitRecord {
-  bootstrap::PeerInfo peer;
-  wire::LinkGeometry geometry;
-  uint64_t algorithmsHash = 0;         // of NCCL_ALGO
-  std::array<char, 128> algorithms{};  // its beginning, zero-terminated, for messages
-  std::array<char, 64> protocols{};    // NCCL_PROTO, the same way
-  uint64_t tuningHash = 0;             // of the tuning file; 0: none
-  uint64_t gpuHash = 0;                // of the GPU and its host; 0: a CPU rank
-  int32_t maxBlocks = 0;
-  int32_t minBlocks = 0;
-  int32_t prefersEngines = 0;
-  int32_t savesBlocks = 0;
-  int32_t adaptsBlocks = 0;
-  Avoidance avoidsPeers{};          // why GPU ranks are not to use each other's memory
-  uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
-  int32_t wantsMachine = 0;         // somebody wants to see the host's topology
-  int32_t cpuNode = -1;             // that the rank is bound to; -1: none
-  std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
-  int32_t hasBulk = 0;              // kernels::cuda::canBulk()
-  int32_t isEncrypted = 0;          // TUTTI_SECURE=encrypt
-  int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
-  uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
-  CpuMask cpus{};                   // where the thread may run
-  uint64_t machineHash = 0;         // machineHash()
-  uint64_t probeAddress = 0;        // a word of this process ...
-  uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
-  ReductionOffer reduction;
-  plan::Relays relays{};  // of which the least holds
-  ProcessorKind processor = ProcessorKind::kOther;
-};
 
 void noteWishes(InitRecord& own, const Config& config, const Settings& settings) {
   own.maxBlocks = config.maxBlocks;
@@ -85,18 +43,6 @@ Status noteCpus(InitRecord& own) {
   own.cpus = affinityMask();
   TUTTI_TRY_ASSIGN(own.machineHash, machineHash());
   return {};
-}
-
-void nameAccelerator(InitRecord& own, device::Device& device) {
-  device::Accelerator* accelerator = device.accelerator();
-  if (accelerator == nullptr) return;
-  own.peer.deviceIndex = device.caps().index;
-  setText(own.gpuBusId, accelerator->busId());
-  own.hasBulk = kernels::cuda::canBulk(kernels::cuda::architectures(), accelerator->capability(),
-                                       accelerator->sharedBytesPerBlock())
-                    ? 1
-                    : 0;
-  own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
 }
 
 // Whether all ranks are threads of this process.
@@ -149,110 +95,6 @@ Result<Reading> agreeOnReading(bootstrap::Bootstrap& bootstrap, Reading own) {
   readings[static_cast<size_t>(index(bootstrap.rank()))] = own;
   TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading)));
   return *std::ranges::min_element(readings);
-}
-
-// All ranks find the same: kernels of different shapes would wait for each other.
-launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
-  launch::GpuBatcher::Limits limits{.rankCount = static_cast<int32_t>(records.size())};
-  limits.prefersEngines = std::ranges::all_of(
-      records, [](const InitRecord& record) { return record.prefersEngines != 0; });
-  limits.savesBlocks = std::ranges::all_of(
-      records, [](const InitRecord& record) { return record.savesBlocks != 0; });
-  for (const InitRecord& record : records) {
-    const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
-    limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
-    limits.maxBlocks = std::min(limits.maxBlocks, std::max(1, record.maxBlocks));
-    limits.minBlocks = std::max(limits.minBlocks, record.minBlocks);
-  }
-  limits.minBlocks = std::min(limits.minBlocks, limits.maxBlocks);
-  limits.hasBulk =
-      std::ranges::all_of(records, [](const InitRecord& record) { return record.hasBulk != 0; });
-  // Calls of two ranks, and those whose blocks are limited, are shaped by that alone.
-  limits.adaptsBlocks = limits.hasBulk && limits.rankCount > 2 && limits.ranksPerDevice == 1 &&
-                        limits.maxBlocks == wire::kGpuMaxBlocks && !limits.savesBlocks &&
-                        std::ranges::all_of(records, [](const InitRecord& record) {
-                          return record.adaptsBlocks != 0;
-                        });
-  return limits;
-}
-
-// Whether no other rank is on its GPU, whatever host it says that it is on.
-bool ownsGpu(const std::vector<InitRecord>& records, const InitRecord& own) {
-  return std::ranges::none_of(records, [&own](const InitRecord& other) {
-    return other.peer.rank != own.peer.rank && other.gpuBusId == own.gpuBusId &&
-           other.peer.hostName == own.peer.hostName;
-  });
-}
-
-// As far as this rank sees; what all say comes with their segments. Asked where wide lines are
-// used.
-bool keepsLines(const launch::GpuLimits& limits, const device::Accelerator* accelerator,
-                const std::vector<InitRecord>& records) {
-  const bool hasWideLines = limits.hasPrograms || limits.rankCount <= wire::kGpuRowRanks;
-  return hasWideLines && accelerator != nullptr &&
-         std::ranges::all_of(records, [accelerator](const InitRecord& record) {
-           return accelerator->keepsLinesTo(textOf(record.gpuBusId));
-         });
-}
-
-// What users have to say of kernels.
-struct GpuWishes {
-  const std::string& algorithms;
-  const std::string& protocols;
-  std::shared_ptr<plan::Tuner> tuner;  // shared by all that choose
-};
-void addWishes(launch::GpuLimits& limits, const GpuWishes& wishes) {
-  limits.algorithms = wishes.algorithms;
-  limits.protocols = wishes.protocols;
-  limits.tuner = wishes.tuner;
-  limits.hasPrograms = launch::needsPrograms(limits);
-}
-
-// Why GPU ranks cannot write into each other's memory; empty where they may try to. All ranks find
-// the same.
-std::string obstacleToPeers(const std::vector<InitRecord>& records) {
-  if (records.size() > static_cast<size_t>(wire::kGpuProgramRanks))
-    return fmt::format("{} ranks, of which kernels take {}", records.size(),
-                       wire::kGpuProgramRanks);
-  const auto rankCount = static_cast<int32_t>(records.size());
-  const int32_t sharers = limitsOf(records).ranksPerDevice;
-  const int32_t most = kernels::cuda::mostProgramSharers(rankCount);
-  if (rankCount > wire::kGpuMaxRanks && sharers > most)
-    return fmt::format("{} ranks share a GPU, of {} ranks {} can", sharers, rankCount, most);
-  for (const InitRecord& record : records) {
-    if (record.peer.hostHash != records.front().peer.hostHash) {
-      return fmt::format("rank 0 is on host {}, rank {} on host {}",
-                         textOf(records.front().peer.hostName), record.peer.rank,
-                         textOf(record.peer.hostName));
-    }
-    if (record.avoidsPeers == Avoidance::kWithoutKernels)
-      return fmt::format("rank {}'s library was built without GPU kernels", record.peer.rank);
-    if (record.avoidsPeers == Avoidance::kBySetting)
-      return fmt::format("NCCL_P2P_DISABLE=1 on rank {}", record.peer.rank);
-  }
-  return {};
-}
-
-// What streams of ranks that share a GPU wait on: a queue for each rank's stream, its own and two
-// for copies. The driver gives a process eight by itself, and 32 at most.
-constexpr int32_t kQueuesOfRank = 4;
-constexpr int32_t kMostQueues = 32;
-
-void warnOfFewQueues(Process& process, const std::vector<InitRecord>& records,
-                     const InitRecord& own) {
-  const auto sharers =
-      static_cast<int32_t>(std::ranges::count(records, own.gpuHash, &InitRecord::gpuHash));
-  if (sharers < 2) return;
-  const int32_t wanted = std::min(kMostQueues, kQueuesOfRank * sharers);
-  const std::optional<std::string> set = environmentVariable("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (set && numberOf<int32_t>(*set).value_or(0) >= wanted) return;
-  if (!process.isFirstToWarnOfQueues()) return;
-  log::warn(
-      "{} ranks share the GPU of rank {}, and CUDA_DEVICE_MAX_CONNECTIONS is {}: a rank's stream "
-      "may "
-      "wait behind another's in one hardware queue, for good; set it to {} before the program "
-      "starts, as tutti run does",
-      sharers, own.peer.rank, set ? *set : "not set", kMostQueues);
 }
 
 std::vector<RankCpus> cpusOf(const std::vector<InitRecord>& records) {

@@ -31,8 +31,6 @@ class BlockAccord {
   // `starts`: as the rank's kernels tell (wire::GpuView::starts).
   bool enter(uint64_t starts);
 
-  uint64_t calls() const { return calls_; }
-
  private:
   void settle(uint64_t word);
   bool judge(uint64_t starts);

@@ -50,8 +50,8 @@ bool RankRun::mayRunOnGpu() const {
 void RankRun::pin() const {
   if (!context_.options.pin || context_.board == nullptr || mayRunOnGpu()) return;
   const std::vector<int32_t> usable = affinityCpus();
-  if (static_cast<size_t>(context_.rankCount) > usable.size()) return;
   const size_t share = usable.size() / static_cast<size_t>(context_.rankCount);
+  if (share == 0) return;
   cpu_set_t own;
   CPU_ZERO(&own);
   for (const int32_t cpu : std::span(usable).subspan(static_cast<size_t>(rank_) * share, share)) {

@@ -11,7 +11,7 @@
 #include "comm/agree_gpus.h"
 #include "comm/communicator.h"
 #include "comm/crowding.h"
-#include "comm/host_identity.h"
+#include "comm/hash.h"
 #include "comm/machine.h"
 #include "comm/process.h"
 #include "comm/reading.h"
@@ -39,10 +39,10 @@ void noteWishes(InitRecord& own, const Config& config, const Settings& settings)
   own.checksNetwork = static_cast<int32_t>(settings.integer("TUTTI_NET_CHECKSUM"));
 }
 
-Status noteCpus(InitRecord& own) {
-  own.cpus = affinityMask();
-  TUTTI_TRY_ASSIGN(own.machineHash, machineHash());
-  return {};
+void noteProcess(InitRecord& own, Process& process) {
+  own.machineHash = process.machineHash();
+  own.probeAddress = reinterpret_cast<uint64_t>(&process.probeWord());
+  own.probeValue = process.probeWord();
 }
 
 // Whether all ranks are threads of this process.
@@ -260,9 +260,8 @@ Status Communicator::agree() {
   noteWishes(own, config_, process_.settings());
   own.cpuNode = device_.cpuNode();
   nameAccelerator(own, device_);
-  TUTTI_TRY(noteCpus(own));
-  own.probeAddress = reinterpret_cast<uint64_t>(&process_.probeWord());
-  own.probeValue = process_.probeWord();
+  own.cpus = affinityMask();
+  noteProcess(own, process_);
   own.relays = relaysOf(process_.settings());
   own.processor = processorKind();
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());

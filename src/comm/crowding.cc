@@ -15,6 +15,10 @@ int32_t countOf(const CpuMask& mask) {
   return count;
 }
 
+void unite(CpuMask& mask, const CpuMask& other) {
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] |= other[i];
+}
+
 // Of the CPUs in the mask, the one with so many before it.
 int32_t numberOf(const CpuMask& mask, int32_t before) {
   for (int32_t cpu = 0;; ++cpu) {
@@ -44,7 +48,7 @@ int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host) {
   int32_t limit = INT32_MAX;
   for (const RankCpus& rank : ranks) {
     if (rank.host != host) continue;
-    for (size_t i = 0; i < together.size(); ++i) together[i] |= rank.mask[i];
+    unite(together, rank.mask);
     const int32_t own = countOf(rank.mask);
     if (own == 0 || rank.usable < own) limit = std::min(limit, rank.usable);
   }
@@ -58,7 +62,7 @@ MachineCpus machineOf(std::span<const RankCpus> ranks, const RankCpus& rank) {
   for (const RankCpus& each : ranks) {
     const bool isHere = rank.machine != 0 ? each.machine == rank.machine : each.host == rank.host;
     if (!isHere) continue;
-    for (size_t i = 0; i < together.size(); ++i) together[i] |= each.mask[i];
+    unite(together, each.mask);
     hosts.insert(each.host);
     ++count;
   }

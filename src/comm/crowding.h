@@ -20,7 +20,7 @@ CpuMask affinityMask();
 
 struct RankCpus {
   uint64_t host = 0;     // bootstrap::PeerInfo::hostHash
-  uint64_t machine = 0;  // machineHash(); 0: a host's own
+  uint64_t machine = 0;  // comm::machineHash(); 0: a host's own
   int32_t usable = 0;    // CPUs' worth of time, by affinity and control groups
   CpuMask mask{};
 };

@@ -130,14 +130,11 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
     text += fmt::format("{:<13}  {} to {} (NCCL_MIN_CTAS, NCCL_MAX_CTAS)\n", "blocks",
                         limits.minBlocks, limits.maxBlocks);
   }
-  if (limits.savesBlocks && limits.hasBulk) {
+  if (limits.hasBulk && (limits.savesBlocks || limits.adaptsBlocks)) {
     text +=
-        fmt::format("{:<13}  {} at most in long calls of more than two ranks (NCCL_CTA_POLICY)\n",
-                    "blocks", kernels::cuda::kSavingBlocks);
-  }
-  if (limits.adaptsBlocks) {
-    text += fmt::format("{:<13}  {} at most in long calls while other kernels have the GPUs\n",
-                        "blocks", kernels::cuda::kSavingBlocks);
+        fmt::format("{:<13}  {} at most in long calls {}\n", "blocks", kernels::cuda::kSavingBlocks,
+                    limits.savesBlocks ? "of more than two ranks (NCCL_CTA_POLICY)"
+                                       : "while other kernels have the GPUs");
   }
   if (limits.prefersEngines)
     text += fmt::format("{:<13}  into windows of two ranks (NCCL_CTA_POLICY)\n", "copy engines");

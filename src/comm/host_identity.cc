@@ -45,9 +45,9 @@ Result<uint64_t> hostHash(std::string_view hostId) {
   return hashOfHost(hostName.data(), bootId, network);
 }
 
-Result<uint64_t> machineHash() {
-  TUTTI_TRY_ASSIGN(const std::string bootId, readBootId());
-  return bootId.empty() ? 0 : hashOf(bootId);
+uint64_t machineHash() {
+  const Result<std::string> bootId = readBootId();
+  return bootId.ok() && !bootId.value().empty() ? hashOf(bootId.value()) : 0;
 }
 
 }  // namespace tutti::comm

@@ -15,8 +15,8 @@ namespace tutti::comm {
 Result<uint64_t> hostHash(std::string_view hostId);
 
 // Which machine this is, whatever host it plays: containers share one's CPUs. 0 where the kernel
-// does not tell.
-Result<uint64_t> machineHash();
+// does not tell, or there is no descriptor left to ask it with.
+uint64_t machineHash();
 
 // Pure: the identity's parts in one number.
 uint64_t hashOfHost(std::string_view name, std::string_view bootId, uint64_t networkNamespace);

@@ -40,7 +40,7 @@ struct InitRecord {
   int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
   uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
   CpuMask cpus{};                   // where the thread may run
-  uint64_t machineHash = 0;         // machineHash()
+  uint64_t machineHash = 0;         // Process::machineHash()
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
   ReductionOffer reduction;

@@ -86,6 +86,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   std::atexit([] { Process::get().leave(); });
   systemRng().fill(std::as_writable_bytes(std::span(&probeWord_, 1)));
   systemRng().fill(relayToken_);
+  machineHash_ = comm::machineHash();
   hostDevice_ = device::openDevice(device::DeviceKind::kHost).value();
   handoff_.addSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
     return memory->open(token);

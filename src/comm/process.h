@@ -71,6 +71,8 @@ class Process {
   }
   // A random number at an address that peers try to read from outside.
   const uint64_t& probeWord() const { return probeWord_; }
+  // Of comm/host_identity.h, found out once.
+  uint64_t machineHash() const { return machineHash_; }
 
   // A tuner plug-in's view of a communicator; null where there is no plug-in, or it failed, which
   // is logged.
@@ -92,6 +94,7 @@ class Process {
   // Constant after construction.
   Settings settings_;
   uint64_t probeWord_ = 0;
+  uint64_t machineHash_ = 0;
   bootstrap::HandoffToken relayToken_{};
   UniqueMapping ownPage_;  // whose first byte is 1; the kernel gives a forked child zeros instead
   std::unique_ptr<device::Device> hostDevice_;

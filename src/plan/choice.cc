@@ -255,6 +255,10 @@ Choice advised(const CallShape& shape, const Agreement& agreement, Choice own,
                               own.algorithm, own.reason)};
 }
 
+CrossingsOf countingAnew(const CallShape& shape, const Agreement& agreement) {
+  return [&](const Algorithm& algorithm) { return crossingsFor(algorithm, shape, agreement); };
+}
+
 }  // namespace
 
 // The cheapest by the prices; of equals the first in the catalogue.
@@ -279,14 +283,6 @@ Result<Choice> chooseWith(const CallShape& shape, const Agreement& agreement,
   if (agreement.tuner == nullptr) return own;
   return advised(shape, agreement, std::move(own), costs);
 }
-
-namespace {
-
-CrossingsOf countingAnew(const CallShape& shape, const Agreement& agreement) {
-  return [&](const Algorithm& algorithm) { return crossingsFor(algorithm, shape, agreement); };
-}
-
-}  // namespace
 
 Result<Choice> choose(const CallShape& shape, const Agreement& agreement) {
   return chooseWith(shape, agreement, countingAnew(shape, agreement));

@@ -16,6 +16,7 @@ inline constexpr int32_t kResidentBlocks = 104;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 inline constexpr int32_t kEarlyBlocks = 16;
+
 inline bool folds(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
          collective == Collective::kReduce;

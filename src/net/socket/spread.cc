@@ -18,10 +18,11 @@ namespace {
 constexpr size_t kMbitPerSocket = 10'000;
 constexpr size_t kMostByItself = 16;
 
-// Where a thread that sends, one that receives and the rank's have CPUs of their own, for each two
-// threads. Two CPU ranks of two played hosts over loopback, 32 CPUs each, ms of an all-gather of 4,
-// 16 and 64 MB by one thread and by two: 0.95, 4.3, 17.9 and 0.55, 2.5, 10.7, in place 0.83, 3.7,
-// 17.2 and 0.35, 1.7, 7.8 (64 CPUs of an Intel Xeon VM, 2026-11-27); more were not timed.
+// For each of so many, one thread sends and one receives; the rank's own needs a CPU, and the
+// program another. Two CPU ranks of two played hosts over loopback, 32 CPUs each, ms of an
+// all-gather of 4, 16 and 64 MB by one thread and by two: 0.95, 4.3, 17.9 and 0.55, 2.5, 10.7, in
+// place 0.83, 3.7, 17.2 and 0.35, 1.7, 7.8 (64 CPUs of an Intel Xeon VM, 2026-11-27); more were not
+// timed.
 bool haveOwnCpus(size_t threads, const SpreadRules& rules) {
   constexpr size_t kCpusPerThread = 4;
   const auto ranks = static_cast<size_t>(std::max(rules.ranksOnCpus, 1));

@@ -121,6 +121,7 @@ ExplainedCall callOf(const Options& options) {
                      .readsByKernel = comm::readsByKernel(settings),
                      .processor = processorKind(),
                      .relays = comm::relaysOf(settings),
+                     .overlap = static_cast<plan::Overlap>(settings.integer("TUTTI_NET_OVERLAP")),
                      .tuning = tuningOf(settings)};
   if (call.hostCount > call.rankCount)
     throw CLI::ValidationError(

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "plan/choice.h"
 #include "plan/cost_model.h"
 #include "plan/send_relay.h"
 #include "plan/tuning.h"
@@ -50,6 +51,9 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
       agreement.hostOf.push_back(rank * call.hostCount / call.rankCount);
     const int32_t mostOfAHost = (call.rankCount + call.hostCount - 1) / call.hostCount;
     agreement.ranksPerCpu = ranksPerCpu(mostOfAHost, call.cpuCount);
+    agreement.overlapsNetwork =
+        call.overlap == plan::Overlap::kAlways ||
+        (call.overlap == plan::Overlap::kWithCpus && call.cpuCount >= 2 * mostOfAHost);
   }
   agreement.inNetwork = call.inNetwork;
   agreement.relays = call.relays;
@@ -61,10 +65,12 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
 
 // Of the schedule that is taken; its hosts' starts are the call's.
 schedule::ScheduleOptions optionsOf(const ExplainedCall& call) {
+  const plan::Agreement agreement = agreementOf(call, false);
   return {.rankCount = call.rankCount,
           .root = call.root,
           .sender = senderOf(call),
-          .hostCount = agreementOf(call, false).evenHostCount(),
+          .hostCount = agreement.evenHostCount(),
+          .lagSlots = plan::lagSlotsOf(agreement),
           .hostStarts = call.inNetwork.hostStarts,
           .headCount = std::max(call.inNetwork.headCount, 1)};
 }
@@ -116,10 +122,10 @@ void addProof(Explanation& explanation) {
       *schedule::findAlgorithm(call.collective, explanation.plan.algorithm), optionsOf(call));
   explanation.isProved = true;
   for (const bool inPlace : {true, false}) {
-    const schedule::Proof proof =
-        schedule::prove(schedule, {.slotCount = static_cast<int32_t>(explanation.slotCount),
-                                   .pieces = 1,
-                                   .inPlace = inPlace});
+    const schedule::Proof proof = schedule::prove(
+        schedule, {.slotCount = static_cast<int32_t>(wire::capacity(explanation.slotCount)),
+                   .pieces = 1,
+                   .inPlace = inPlace});
     explanation.report = proof.report;
     if (!proof.ok()) {
       explanation.refusal = (inPlace ? "in place: " : "") + proof.refusal;

@@ -36,6 +36,7 @@ struct ExplainedCall {
   std::string network = {};               // between hosts; empty: one host
   plan::NetworkReduction inNetwork = {};  // what reduces there
   plan::Relays relays = plan::Relays::kByPrice;
+  plan::Overlap overlap = plan::Overlap::kWithCpus;
   std::shared_ptr<const plan::Tuning> tuning = {};  // as plan::Agreement's
 };
 

@@ -79,6 +79,9 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_NSOCKS_PERTHREAD", kInteger, "", "-1", "-1..16",
      "Sockets of a link between hosts for each of NCCL_SOCKET_NTHREADS, 64 in all at most; -1: by "
      "the interfaces' speed. Of ranks that differ the larger number holds."},
+    {"TUTTI_NET_OVERLAP", kInteger, "", "1", "0..2",
+     "Whether ranks work on the next pieces of a long call while messages cross the network. 0: "
+     "never. 1: where each rank has two CPUs. 2: always. The least of all ranks' holds."},
     {"TUTTI_NET_CHECKSUM", kInteger, "", "0", "0..1",
      "1: messages between hosts over sockets have a checksum (CRC-32C), and one that was changed "
      "on its way is an error that names the link, where TCP's own lets one in 65536 pass. Must "

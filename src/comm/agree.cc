@@ -115,6 +115,16 @@ std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
   return places;
 }
 
+// Whether ranks work on later pieces while messages cross the network.
+bool doOverlap(const std::vector<InitRecord>& records, std::span<const RankCpus> cpus) {
+  switch (std::ranges::min(records, {}, &InitRecord::overlap).overlap) {
+    case plan::Overlap::kNever: return false;
+    case plan::Overlap::kWithCpus: return haveTwoCpusEach(cpus);
+    case plan::Overlap::kAlways: return true;
+  }
+  return false;
+}
+
 bool isOneHost(const std::vector<InitRecord>& records) {
   return std::ranges::all_of(records, [&records](const InitRecord& record) {
     return record.peer.hostHash == records.front().peer.hostHash;
@@ -263,6 +273,7 @@ Status Communicator::agree() {
   own.cpus = affinityMask();
   noteProcess(own, process_);
   own.relays = relaysOf(process_.settings());
+  own.overlap = static_cast<plan::Overlap>(process_.settings().integer("TUTTI_NET_OVERLAP"));
   own.processor = processorKind();
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
   own.reduction.nodeThreshold =
@@ -294,6 +305,7 @@ Status Communicator::agree() {
                             .order = graph::orderOf(graph_),
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
+  agreement.overlapsNetwork = !agreement.isOneHost && doOverlap(records, cpus);
   agreement.railOf = railsOf(records);
   agreement.processor = processorOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);

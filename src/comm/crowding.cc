@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <utility>
 
 #include "base/affinity.h"
 
@@ -78,6 +79,16 @@ double ranksPerCpu(std::span<const RankCpus> ranks) {
     most = std::max(most, static_cast<double>(count) / cpusOfHost(ranks, one.host));
   }
   return most;
+}
+
+bool haveTwoCpusEach(std::span<const RankCpus> ranks) {
+  std::set<std::pair<uint64_t, uint64_t>> seen;
+  for (const RankCpus& rank : ranks) {
+    if (!seen.insert({rank.machine, rank.machine != 0 ? 0 : rank.host}).second) continue;
+    const MachineCpus machine = machineOf(ranks, rank);
+    if (machine.cpus < 2 * machine.ranks) return false;
+  }
+  return true;
 }
 
 int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank) {

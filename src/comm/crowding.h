@@ -41,6 +41,9 @@ MachineCpus machineOf(std::span<const RankCpus> ranks, const RankCpus& rank);
 // Ranks a CPU on the host where it is most; at least 1. Every rank finds the same. Plans go by it.
 double ranksPerCpu(std::span<const RankCpus> ranks);
 
+// Each rank has two CPUs of its machine, at least. Every rank finds the same.
+bool haveTwoCpusEach(std::span<const RankCpus> ranks);
+
 // Where a rank belongs on a host whose ranks share all CPUs: each CPU gets as many of them,
 // neighbours stay together. HomeCpu::kNone where there are fewer ranks than CPUs, or where the
 // ranks may not all use the same: who bound them has decided.

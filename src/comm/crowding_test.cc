@@ -60,6 +60,19 @@ TEST(Crowding, ContainersOfOneMachineHaveTheirLimits) {
   EXPECT_EQ(machineOf(ranks, ranks[0]).cpus, 4);
 }
 
+TEST(Crowding, CountsTheCpusOfEachMachine) {
+  std::vector<RankCpus> ranks;
+  for (const uint64_t host : {1, 1, 2, 2})
+    ranks.push_back({.host = host, .machine = host, .usable = 4, .mask = maskOf(0xf)});
+  EXPECT_TRUE(haveTwoCpusEach(ranks));
+  for (RankCpus& rank : ranks) rank.machine = 7;
+  EXPECT_FALSE(haveTwoCpusEach(ranks));
+  ranks.resize(2);
+  EXPECT_TRUE(haveTwoCpusEach(ranks));
+  ranks.push_back({.host = 3, .usable = 1, .mask = maskOf(1)});
+  EXPECT_FALSE(haveTwoCpusEach(ranks));
+}
+
 TEST(Crowding, AnUnknownMaskIsNoCpu) {
   const std::vector<RankCpus> ranks(2, {.host = 1, .usable = 0, .mask = {}});
   EXPECT_EQ(cpusOfHost(ranks, 1), 1);

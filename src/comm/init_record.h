@@ -44,7 +44,8 @@ struct InitRecord {
   uint64_t probeAddress = 0;        // a word of this process ...
   uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
   ReductionOffer reduction;
-  plan::Relays relays{};  // of which the least holds
+  plan::Relays relays{};    // of which the least holds
+  plan::Overlap overlap{};  // the same; TUTTI_NET_OVERLAP
   ProcessorKind processor = ProcessorKind::kOther;
 };
 

@@ -43,6 +43,7 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
       elementBytes_(sizeOf(parts.fold.type)),
       pieceElements_(parts.layout.pieceElements),
       pieceCount_(parts.program.steps.empty() ? 0 : parts.layout.pieceCount),
+      turnCount_(pieceCount_ + (pieceCount_ > 1 ? static_cast<size_t>(parts.program.lag()) : 0)),
       isDirect_(parts.isDirect),
       mayRefer_(parts.mayRefer) {
   const schedule::Program& program = parts.program;
@@ -70,6 +71,7 @@ void BoundProgram::addStep(const schedule::Step& step, const ProgramParts& parts
   BoundStep bound{.elements = chunkLength(parts.layout, step.chunk),
                   .operands = operands_.data() + operands_.size(),
                   .sourceCount = step.sourceCount,
+                  .lag = pieceCount_ > 1 ? step.lag : uint8_t{0},
                   .post = step.post};
   for (size_t i = 0; i < sources.size(); ++i) {
     operands_.push_back(resolve(sources[i], true, parts));

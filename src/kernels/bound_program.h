@@ -42,6 +42,7 @@ struct BoundStep {
   uint16_t linkCount = 0;
   StepShape shape = StepShape::kGeneral;
   uint8_t message = 0;        // kPair, kPairSend: which of the two sources is the message
+  uint8_t lag = 0;            // pieces; none where the program runs once
   int32_t scaledSource = -1;  // as FoldArgs
   bool post = false;
   bool isCopy = false;   // one source, and nothing to apply to it
@@ -92,6 +93,8 @@ class BoundProgram {
   size_t elementBytes() const { return elementBytes_; }
   size_t pieceElements() const { return pieceElements_; }
   size_t pieceCount() const { return pieceCount_; }  // 0 when there is nothing to do
+  // How often the steps are gone through: a step works on piece turn - lag, where there is one.
+  size_t turnCount() const { return turnCount_; }
   size_t operandLimit() const { return operandLimit_; }
   bool isDirect() const { return isDirect_; }
   bool mayRefer() const { return mayRefer_; }
@@ -114,6 +117,7 @@ class BoundProgram {
   size_t elementBytes_ = 0;
   size_t pieceElements_ = 0;
   size_t pieceCount_ = 0;
+  size_t turnCount_ = 0;
   size_t operandLimit_ = 0;  // the most sources or destinations of a step
   bool isDirect_ = false;
   bool mayRefer_ = false;

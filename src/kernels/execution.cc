@@ -166,11 +166,12 @@ void Execution::openAhead(const BoundStep& step) {
   if (program.steps().size() != 1 || segment.serial == 0) return;
   const wire::LinkPort& port = *program.sources(step)[0].port;
   const size_t pieceElements = program.pieceElements();
-  for (uint64_t piece = piece_ + joint_.ahead() + 1; piece < program.pieceCount(); ++piece) {
+  const size_t mine = turn_ - step.lag;
+  for (uint64_t piece = mine + joint_.ahead() + 1; piece < program.pieceCount(); ++piece) {
     const size_t before = piece * pieceElements;
     if (before >= step.elements) return;
     const size_t bytes = std::min(pieceElements, step.elements - before) * program.elementBytes();
-    const uint64_t number = port.next + (piece - piece_);
+    const uint64_t number = port.next + (piece - mine);
     if (number - port.next > port.view.mask) return;
     const wire::MessageHead& message = port.view.message(number);
     if (message.mark.load(std::memory_order_acquire) != number + 1) return;
@@ -178,7 +179,7 @@ void Execution::openAhead(const BoundStep& step) {
         message.signature != binding_.signature || !wire::isJoint(port.view, message))
       return;
     joint_.openAhead(static_cast<std::byte*>(binding_.scratch->destinations[0]) +
-                         (piece - piece_) * pieceElements * program.elementBytes(),
+                         (piece - mine) * pieceElements * program.elementBytes(),
                      segment);
   }
 }
@@ -479,7 +480,12 @@ void Execution::addWaits(device::WaitSet& waits) const {
 }
 
 Execution::Awaited Execution::awaited() const {
-  return {.peer = blockage_.peer, .isSender = blockage_.isSender(), .step = step_, .piece = piece_};
+  const auto steps = binding_.program->steps();
+  const size_t lag = step_ < steps.size() ? steps[step_].lag : 0;
+  return {.peer = blockage_.peer,
+          .isSender = blockage_.isSender(),
+          .step = step_,
+          .piece = turn_ - lag};
 }
 
 bool Execution::awaitsOthersOnly(std::span<const uint8_t> near) const {

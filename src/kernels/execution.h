@@ -139,8 +139,7 @@ class Execution {
 
  private:
   void rewind() {
-    piece_ = 0;
-    pieceOffset_ = 0;
+    turn_ = 0;
     step_ = 0;
     hasCopied_ = false;
     hasPlaces_ = false;
@@ -273,9 +272,9 @@ class Execution {
   }
 
   Binding binding_;
-  size_t piece_ = 0;
-  size_t pieceOffset_ = 0;  // bytes before this piece in every chunk
+  size_t turn_ = 0;
   size_t step_ = 0;
+  size_t pieceOffset_ = 0;  // bytes before the step's piece in every chunk
   Blockage blockage_;
   bool refers_ = false;       // messages longer than a line are references
   bool isPlain_ = false;      // its messages bring their payload and nothing else

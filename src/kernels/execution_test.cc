@@ -64,6 +64,40 @@ TEST(Execution, RunsOverLongSlots) {
   }
 }
 
+// Steps that lag work on pieces before those of the others; programs that run once have none.
+TEST(Execution, RunsStepsThatLag) {
+  SeededRng rng(20261127);
+  constexpr uint32_t kSlots = 8;
+  int32_t lagging = 0;
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
+    for (const Algorithm& algorithm : schedule::algorithms(collective)) {
+      if (algorithm.reducesInNetwork()) continue;
+      for (const auto& [ranks, hosts] :
+           {std::pair{2, 2}, {4, 2}, {8, 2}, {3, 3}, {6, 3}, {4, 4}, {12, 4}, {6, 6}}) {
+        for (const size_t count : {size_t{1}, size_t{8}, size_t{64}, size_t{201}, size_t{1003}}) {
+          SCOPED_TRACE(testing::Message() << name(collective) << " " << algorithm.name << " ranks "
+                                          << ranks << " hosts " << hosts << " count " << count);
+          Cluster cluster({.algorithm = &algorithm,
+                           .rankCount = ranks,
+                           .root = 0,
+                           .count = count,
+                           .slotCount = kSlots,
+                           .hostCount = hosts,
+                           .lagSlots = static_cast<int32_t>(wire::capacity(kSlots))});
+          lagging += cluster.rank(0).program.lag() > 0 ? 1 : 0;
+          for (const bool inPlace : {false, collective == Collective::kAllReduce}) {
+            cluster.start({.inPlace = inPlace});
+            ASSERT_TRUE(cluster.run(rng));
+            cluster.check();
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(lagging, 50);
+}
+
 // What a step leaves in the output may go past the caches only where the rank does not go on with
 // it.
 TEST(Execution, KnowsWhichOutputsAreFinal) {

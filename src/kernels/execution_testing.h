@@ -81,6 +81,8 @@ struct Case {
   bool mayRefer = false;
   uint32_t shortCount = 0;
   bool hasGpuSlots = false;
+  int32_t hostCount = 1;
+  int32_t lagSlots = 0;  // schedule::ScheduleOptions
 };
 
 inline constexpr size_t kSlotBytes = 64;
@@ -192,8 +194,12 @@ class Cluster {
 
   void build(int32_t rank) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
-    state.program = case_.algorithm->build(
-        {.rankCount = case_.rankCount, .root = Rank{case_.root}, .sender = Rank{0}}, Rank{rank});
+    state.program = case_.algorithm->build({.rankCount = case_.rankCount,
+                                            .root = Rank{case_.root},
+                                            .sender = Rank{0},
+                                            .hostCount = case_.hostCount,
+                                            .lagSlots = case_.lagSlots},
+                                           Rank{rank});
     const UsedLinks used = usedLinks(state.program, layoutOf(rank));
     for (size_t i = 0; i < used.incoming.size(); ++i) {
       const Rank peer = state.program.receivesFrom[i];

@@ -139,10 +139,13 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
   const BoundProgram& program = *binding_.program;
   const std::span<const BoundStep> steps = program.steps();
   int done = 0;
-  for (; piece_ < program.pieceCount() && done < kStepsAPoll; ++done) {
+  const size_t turns = program.turnCount();
+  for (; turn_ < turns && done < kStepsAPoll; ++done) {
     const BoundStep& step = steps[step_];
-    const size_t before = piece_ * program.pieceElements();
-    if (before < step.elements) {
+    const size_t piece = turn_ - step.lag;  // past all where the step is not there yet
+    const size_t before = piece * program.pieceElements();
+    if (piece < program.pieceCount() && before < step.elements) {
+      pieceOffset_ = before * program.elementBytes();
       const size_t elements = std::min(program.pieceElements(), step.elements - before);
       Attempt attempt = Attempt::kUnfit;
       if (isPlain_) {
@@ -165,8 +168,7 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
     }
     if (++step_ == steps.size()) {
       step_ = 0;
-      ++piece_;
-      pieceOffset_ += program.pieceElements() * program.elementBytes();
+      ++turn_;
     }
   }
   if (done == kStepsAPoll) return Progress::kAdvanced;

@@ -16,10 +16,17 @@ namespace tutti::plan {
 
 using schedule::Algorithm;
 
+int32_t lagSlotsOf(const Agreement& agreement) {
+  return agreement.overlapsNetwork
+             ? static_cast<int32_t>(wire::capacity(agreement.geometry.slotCount))
+             : 0;
+}
+
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
   schedule::ScheduleOptions options{.rankCount = agreement.rankCount,
                                     .order = agreement.order,
                                     .hostCount = agreement.evenHostCount(),
+                                    .lagSlots = lagSlotsOf(agreement),
                                     .hostStarts = agreement.inNetwork.hostStarts,
                                     .headCount = std::max(agreement.inNetwork.headCount, 1)};
   switch (shape.collective) {

@@ -45,6 +45,9 @@ struct NetworkReduction {
 // the network adapter. In the order of the settings' numbers.
 enum class Relays : uint8_t { kNever, kByPrice, kAlways };
 
+// Whether ranks work on later pieces while messages cross the network (TUTTI_NET_OVERLAP).
+enum class Overlap : uint8_t { kNever, kWithCpus, kAlways };
+
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);
 // Where so many ranks are on one host, each of which may have a link to all others.
@@ -97,6 +100,8 @@ struct Agreement {
   std::vector<Rank> order = {};
   NetworkReduction inNetwork = {};
   Relays relays = Relays::kByPrice;
+  // What waits for messages of other hosts lags behind (schedule::ScheduleOptions::lagSlots).
+  bool overlapsNetwork = false;
   // Of each rank, by what names its adapters: equal where they are the same. Empty: not known.
   std::vector<uint64_t> railOf = {};
   std::shared_ptr<const Tuning> tuning = {};  // prices measured on this machine, the same on all

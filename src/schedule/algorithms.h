@@ -20,6 +20,8 @@ struct ScheduleOptions {
                                   // an order by buildProgram (catalog.h).
   int32_t hostCount = 1;  // hierarchical, rail, networks of blocks: so many hosts hold as many
                           // ranks each, a host's next to each other; divides rankCount
+  int32_t lagSlots = 0;  // rings, one-shot, hierarchical: messages that a link between hosts takes;
+                         // where they are enough, what waits for one lags behind (schedule.h)
   std::span<const int32_t> hostStarts{};  // the networks' heads: each host's first place,
                                           // ascending, where hosts do not hold as many each
   int32_t headCount = 1;  // ranks of a host that hand data to the network, each its own part; every

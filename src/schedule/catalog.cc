@@ -284,6 +284,7 @@ Program buildProgram(const Algorithm& algorithm, const ScheduleOptions& options,
                                      .root = places.placeOf(options.root),
                                      .sender = places.placeOf(options.sender),
                                      .hostCount = options.hostCount,
+                                     .lagSlots = options.lagSlots,
                                      .hostStarts = options.hostStarts,
                                      .headCount = options.headCount},
                                     places.placeOf(rank));

@@ -80,6 +80,55 @@ TEST(Hierarchical, IsProvedForEveryNumberOfHosts) {
   }
 }
 
+// With as many slots as they ask for, and with no more than the others where those are too few.
+TEST(Lags, AreProvedForEveryNumberOfHosts) {
+  int32_t lagging = 0;
+  for (const auto& [collective, name] : {std::pair{Collective::kAllReduce, "hierarchical"},
+                                         {Collective::kAllReduce, "oneshot"},
+                                         {Collective::kAllReduce, "ring"},
+                                         {Collective::kAllGather, "ring"},
+                                         {Collective::kReduceScatter, "ring"}}) {
+    const Algorithm& algorithm = *findAlgorithm(collective, name);
+    for (int32_t n = 2; n <= kMostRanks; ++n) {
+      for (int32_t hosts = 2; hosts <= n; ++hosts) {
+        if (n % hosts != 0) continue;
+        for (const int32_t slots : {algorithm.minSlotCount, 5, 9}) {
+          const Schedule schedule =
+              makeSchedule(algorithm, {.rankCount = n, .hostCount = hosts, .lagSlots = slots});
+          lagging += schedule.programs[0].lag() > 0 ? 1 : 0;
+          for (const bool inPlace : {false, true}) {
+            const Proof proof = prove(schedule, {.slotCount = slots, .inPlace = inPlace});
+            ASSERT_TRUE(proof.ok()) << name << " " << n << " ranks on " << hosts << " hosts, "
+                                    << slots << " slots: " << proof.refusal;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(lagging, 300);
+}
+
+TEST(Lags, GrowByOneForEachLinkBetweenHosts) {
+  const ScheduleOptions options{.rankCount = 4, .hostCount = 2, .lagSlots = 5};
+  EXPECT_EQ(describeAll(ringAllGather(options, Rank{0})),
+            (std::vector<std::string>{
+                "chunk 0: in[0] -> out[0], link->1",
+                "chunk 3: link<-3 -> out[3], link->1, 1 behind",
+                "chunk 2: link<-3 -> out[2], link->1, 1 behind",
+                "chunk 1: link<-3 -> out[1], 2 behind",
+            }));
+  EXPECT_EQ(describeAll(hierarchicalAllReduce(options, Rank{1})),
+            (std::vector<std::string>{
+                "chunk 2: in[2] -> link->0",
+                "chunk 3: link<-0 + in[3] -> link->3",
+                "chunk 0: in[0] -> link->0, 1 behind",
+                "chunk 1: link<-0 + in[1] + link<-3 -> out[1], link->3, link->0 post, 1 behind",
+                "chunk 0: link<-0 -> out[0], 1 behind",
+                "chunk 3: link<-3 -> out[3], link->0, 2 behind",
+                "chunk 2: link<-0 -> out[2], 2 behind",
+            }));
+}
+
 TEST(Rail, IsProvedForEveryNumberOfHosts) {
   const Algorithm& algorithm = *findAlgorithm(Collective::kAllToAll, "rail");
   for (int32_t n = 1; n <= kMostRanks; ++n) {

@@ -12,13 +12,23 @@
 namespace tutti::schedule {
 namespace {
 
+// What waits for other hosts' parts, and for their results. A link between hosts then has the parts
+// and results of two pieces.
+struct Lags {
+  explicit Lags(const ScheduleOptions& options)
+      : result(options.lagSlots >= 4 ? 1 : 0), receive(2 * result) {}
+  int32_t result;
+  int32_t receive;
+};
+
 // The chunks of a host's owners, each to whoever sits here as its owner does there.
-void addHandIns(ProgramBuilder& program, const Seating& seating, int32_t host) {
+void addHandIns(ProgramBuilder& program, const Seating& seating, int32_t host, int32_t lag) {
   for (int32_t distance = 1; distance < seating.seatCount(); ++distance) {
     const int32_t chunk = index(seating.at(host, seating.seatAfter(distance)));
     program.add({.chunk = chunk,
                  .sources = {in(chunk)},
-                 .destinations = {program.to(seating.neighbour(distance))}});
+                 .destinations = {program.to(seating.neighbour(distance))},
+                 .lag = lag});
   }
 }
 
@@ -38,7 +48,7 @@ void addNeighbours(ProgramBuilder& program, const Seating& seating,
 }
 
 // The own chunk: all hosts' parts, in the order of hosts.
-void addResult(ProgramBuilder& program, const Seating& seating, Rank rank) {
+void addResult(ProgramBuilder& program, const Seating& seating, Rank rank, int32_t lag) {
   const int32_t own = index(rank);
   std::vector<Operand> sources;
   for (int32_t host = 0; host < seating.hostCount(); ++host) {
@@ -55,24 +65,27 @@ void addResult(ProgramBuilder& program, const Seating& seating, Rank rank) {
   program.add({.chunk = own,
                .sources = std::move(sources),
                .destinations = std::move(destinations),
-               .post = true});
+               .post = true,
+               .lag = lag});
 }
 
 // The results of a host's owners: that of the counterpart comes from there and is passed on.
-void addReceives(ProgramBuilder& program, const Seating& seating, int32_t host) {
+void addReceives(ProgramBuilder& program, const Seating& seating, int32_t host, int32_t lag) {
   const Rank counterpart = seating.counterpart(host);
   if (host != seating.host()) {
     std::vector<Operand> destinations{out(index(counterpart))};
     addNeighbours(program, seating, destinations);
     program.add({.chunk = index(counterpart),
                  .sources = {program.from(counterpart)},
-                 .destinations = std::move(destinations)});
+                 .destinations = std::move(destinations),
+                 .lag = lag});
   }
   for (int32_t distance = seating.seatCount() - 1; distance > 0; --distance) {
     const int32_t chunk = index(seating.at(host, seating.seatAfter(distance)));
     program.add({.chunk = chunk,
                  .sources = {program.from(seating.neighbour(distance))},
-                 .destinations = {out(chunk)}});
+                 .destinations = {out(chunk)},
+                 .lag = lag});
   }
 }
 
@@ -82,20 +95,22 @@ Program hierarchicalAllReduce(const ScheduleOptions& options, Rank rank) {
   if (options.rankCount == 1) return copyAlone(true);
   const Seating seating(options, rank);
   if (seating.hostCount() == 1 || seating.seatCount() == 1) return twoShotAllReduce(options, rank);
+  const Lags lags(options);
   ProgramBuilder program;
   for (int32_t distance = 1; distance < seating.hostCount(); ++distance) {
     const Rank owner = seating.counterpart(seating.hostAfter(distance));
-    addHandIns(program, seating, seating.hostAfter(distance));
+    addHandIns(program, seating, seating.hostAfter(distance), 0);
     std::vector<Operand> sources;
     addContributions(program, seating, rank, index(owner), sources);
     program.add({.chunk = index(owner),
                  .sources = std::move(sources),
                  .destinations = {program.to(owner)}});
   }
-  addHandIns(program, seating, seating.host());
-  addResult(program, seating, rank);
-  for (int32_t distance = 0; distance < seating.hostCount(); ++distance)
-    addReceives(program, seating, seating.hostBefore(distance));
+  addHandIns(program, seating, seating.host(), lags.result);
+  addResult(program, seating, rank, lags.result);
+  addReceives(program, seating, seating.host(), lags.result);
+  for (int32_t distance = 1; distance < seating.hostCount(); ++distance)
+    addReceives(program, seating, seating.hostBefore(distance), lags.receive);
   return std::move(program).take();
 }
 

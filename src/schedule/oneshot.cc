@@ -21,7 +21,8 @@ Program oneShotAllReduce(const ScheduleOptions& options, Rank rank) {
   program.add({.chunk = 0,
                .sources = inRankOrder(program, n, rank, out(0)),
                .destinations = {out(0)},
-               .post = true});
+               .post = true,
+               .lag = options.hostCount > 1 && options.lagSlots >= 2 ? 1 : 0});
   return std::move(program).take();
 }
 

@@ -11,6 +11,12 @@
 // steps, messages on both sides alike; what the rest has to wait for is a part of what it waited
 // for before. Pieces share no memory.
 //
+// With steps that lag the same holds of turns, in each of which a rank runs every step once, each
+// for its own piece: a message is read as many turns later as all of its link are. A sender may
+// then wait for a slot that its receiver frees in a later turn, so a cycle of waits may span turns:
+// one for each message that is read later at most, as it passes each message's two steps once, and
+// those of a cycle have to run all. That many more pieces are run.
+//
 // A network that reduces is a rank like the others, but for its buffers: it has none. So it is
 // taken to fold in the order of hosts; which order it takes in truth decides bits, the same for
 // all.
@@ -36,6 +42,7 @@ namespace {
 
 struct Message {
   ValueId value = kNoValue;
+  int32_t piece = 0;
   int32_t position = 0;  // of the chunk in its block: decides the length
   int32_t hops = 0;      // messages on the longest path up to and with this one
 };
@@ -70,14 +77,20 @@ struct Cell {
   bool isFinal = false;
 };
 
+// A rank's work on one piece.
+struct PieceState {
+  std::vector<Cell> output;
+  int32_t hops = 0;
+};
+
 struct RankState {
   std::vector<size_t> incoming;  // links, as receivesFrom
   std::vector<size_t> outgoing;  // links, as sendsTo
   ChunkRange outputRange;
-  std::vector<Cell> output;  // of the piece at hand
-  int32_t piece = 0;
+  std::vector<PieceState> pieces;  // those at hand, in turn
+  int32_t turn = 0;
   size_t step = 0;
-  int32_t hops = 0;
+  int32_t piece = 0;               // of the step
   size_t blockedOn = kNotBlocked;  // a link
   bool waitsForSlot = false;       // else for a message
   bool isQueued = false;
@@ -97,8 +110,16 @@ class Run {
     return schedule_.programs[static_cast<size_t>(index(rank))];
   }
   RankState& state(Rank rank) { return states_[static_cast<size_t>(index(rank))]; }
+  static PieceState& pieceOf(RankState& state) {
+    return state.pieces[static_cast<size_t>(state.piece) % state.pieces.size()];
+  }
+  static Cell& cellOf(RankState& state, int32_t chunk) {
+    return pieceOf(state).output[static_cast<size_t>(chunk - state.outputRange.first)];
+  }
+  bool isDone(Rank rank) { return state(rank).turn == pieces_ + program(rank).lag(); }
 
   void connect();
+  int32_t laggingMessages() const;
   void enqueue(Rank rank);
   void wake(Rank rank, size_t link);
   bool advance(Rank rank);
@@ -118,6 +139,7 @@ class Run {
 
   const Schedule& schedule_;
   const ProofOptions& options_;
+  int32_t pieces_ = 0;
   ValueTable values_;
   std::vector<Link> links_;
   std::vector<RankState> states_;
@@ -149,15 +171,46 @@ void Run::connect() {
       mine.outgoing.push_back(linkBetween(rank, peer));
     }
     mine.outputRange = outputChunks(schedule_, rank);
-    mine.output.resize(static_cast<size_t>(mine.outputRange.size()));
+    mine.pieces.resize(static_cast<size_t>(program(rank).lag()) + 1);
+    for (PieceState& piece : mine.pieces)
+      piece.output.resize(static_cast<size_t>(mine.outputRange.size()));
   }
   if (schedule_.collective == Collective::kAllReduce) {
     allReduced_.resize(static_cast<size_t>(schedule_.chunkCount), {kNoValue, Rank{0}});
   }
 }
 
+// Messages a piece that are read in a later turn than they are sent in, on their links' first ones'
+// word.
+int32_t Run::laggingMessages() const {
+  struct Ends {
+    int32_t sent = -1, received = -1;  // the first one's lags
+    int32_t count = 0;
+  };
+  std::vector<Ends> ends(links_.size());
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const Program& program = schedule_.programs[i];
+    for (const Step& step : program.steps) {
+      for (const Operand& source : program.sources(step)) {
+        if (source.place != Place::kLink) continue;
+        Ends& link = ends[states_[i].incoming[static_cast<size_t>(source.index)]];
+        if (link.count++ == 0) link.received = step.lag;
+      }
+      for (const Operand& destination : program.destinations(step)) {
+        if (destination.place != Place::kLink) continue;
+        Ends& link = ends[states_[i].outgoing[static_cast<size_t>(destination.index)]];
+        if (link.sent < 0) link.sent = step.lag;
+      }
+    }
+  }
+  int32_t count = 0;
+  for (const Ends& link : ends) count += link.sent < link.received ? link.count : 0;
+  return count;
+}
+
 bool Run::run() {
   connect();
+  pieces_ = options_.pieces + laggingMessages();
   for (auto rank = static_cast<int32_t>(states_.size()); rank-- > 0;) enqueue(Rank{rank});
   while (!runnable_.empty()) {
     const Rank rank = runnable_.back();
@@ -165,8 +218,8 @@ bool Run::run() {
     state(rank).isQueued = false;
     if (!advance(rank)) return false;
   }
-  for (const RankState& rank : states_) {
-    if (rank.piece == options_.pieces) continue;
+  for (int32_t rank = 0; rank < static_cast<int32_t>(states_.size()); ++rank) {
+    if (isDone(Rank{rank})) continue;
     refusal_ = describeDeadlock();
     return false;
   }
@@ -189,14 +242,20 @@ void Run::wake(Rank rank, size_t link) {
 bool Run::advance(Rank rank) {
   RankState& mine = state(rank);
   const auto& steps = program(rank).steps;
-  while (mine.piece < options_.pieces) {
+  while (!isDone(rank)) {
     if (mine.step == steps.size()) {
-      if (!finishPiece(rank)) return false;
+      mine.piece = mine.turn - program(rank).lag();
+      if (mine.piece >= 0 && !finishPiece(rank)) return false;
+      ++mine.turn;
+      mine.step = 0;
       continue;
     }
     const Step& step = steps[mine.step];
-    if (!isReady(rank, step)) return true;
-    if (!runStep(rank, step)) return false;
+    mine.piece = mine.turn - step.lag;
+    if (mine.piece >= 0 && mine.piece < pieces_) {
+      if (!isReady(rank, step)) return true;
+      if (!runStep(rank, step)) return false;
+    }
     ++mine.step;
   }
   return true;
@@ -223,7 +282,7 @@ bool Run::isReady(Rank rank, const Step& step) {
 }
 
 bool Run::runStep(Rank rank, const Step& step) {
-  ++report_.steps;
+  if (state(rank).piece < options_.pieces) ++report_.steps;
   sources_.clear();
   for (const Operand& source : program(rank).sources(step)) {
     if (!read(rank, step, source)) return false;
@@ -246,9 +305,7 @@ bool Run::read(Rank rank, const Step& step, const Operand& source) {
     return receive(rank, step, mine.incoming[static_cast<size_t>(source.index)]);
   }
   const bool hasOutput = mine.outputRange.contains(source.index);
-  const ValueId written =
-      hasOutput ? mine.output[static_cast<size_t>(source.index - mine.outputRange.first)].value
-                : kNoValue;
+  const ValueId written = hasOutput ? cellOf(mine, source.index).value : kNoValue;
   if (source.place == Place::kOutput) {
     if (written == kNoValue) {
       return refuse(rank, fmt::format("reads output chunk {} before it is written", source.index));
@@ -268,6 +325,11 @@ bool Run::receive(Rank rank, const Step& step, size_t link) {
   RankState& mine = state(rank);
   const Message message = links_[link].front();
   const Rank sender = links_[link].sender();
+  if (message.piece != mine.piece) {
+    return refuse(rank, fmt::format("receives {} of piece {} from rank {}, wants piece {}",
+                                    values_.describe(message.value), message.piece, index(sender),
+                                    mine.piece));
+  }
   const int32_t position = positionInBlock(schedule_, step.chunk);
   if (message.position != position) {
     return refuse(rank, fmt::format("receives {} from rank {} with the length of chunk {} of its "
@@ -276,7 +338,8 @@ bool Run::receive(Rank rank, const Step& step, size_t link) {
                                     message.position, position));
   }
   links_[link].pop();
-  mine.hops = std::max(mine.hops, message.hops);
+  int32_t& hops = pieceOf(mine).hops;
+  hops = std::max(hops, message.hops);
   if (mine.piece == 0) report_.hops = std::max(report_.hops, message.hops);
   sources_.push_back(message.value);
   wake(sender, link);
@@ -284,16 +347,17 @@ bool Run::receive(Rank rank, const Step& step, size_t link) {
 }
 
 void Run::send(Rank rank, const Step& step, size_t link, ValueId value) {
-  const RankState& mine = state(rank);
-  links_[link].push(
-      {.value = value, .position = positionInBlock(schedule_, step.chunk), .hops = mine.hops + 1});
-  ++report_.messages;
+  RankState& mine = state(rank);
+  links_[link].push({.value = value,
+                     .piece = mine.piece,
+                     .position = positionInBlock(schedule_, step.chunk),
+                     .hops = pieceOf(mine).hops + 1});
+  if (mine.piece < options_.pieces) ++report_.messages;
   wake(links_[link].receiver(), link);
 }
 
 bool Run::write(Rank rank, int32_t chunk, ValueId value) {
-  RankState& mine = state(rank);
-  Cell& cell = mine.output[static_cast<size_t>(chunk - mine.outputRange.first)];
+  Cell& cell = cellOf(state(rank), chunk);
   if (cell.isFinal) {
     return refuse(rank, fmt::format("overwrites output chunk {}, which was finished, with {}",
                                     chunk, values_.describe(value)));
@@ -308,11 +372,11 @@ bool Run::isWanted(Rank rank, int32_t chunk, ValueId value) const {
              : values_.isCopyOf(value, originOf(schedule_, rank, chunk));
 }
 
-// Compares the output with what the collective promises, and begins the next piece.
+// Compares the output with what the collective promises, and makes room for another piece.
 bool Run::finishPiece(Rank rank) {
   RankState& mine = state(rank);
   for (int32_t chunk = mine.outputRange.first; chunk < mine.outputRange.end; ++chunk) {
-    Cell& cell = mine.output[static_cast<size_t>(chunk - mine.outputRange.first)];
+    Cell& cell = cellOf(mine, chunk);
     if (!cell.isFinal) {
       refusal_ = fmt::format(
           "rank {} ends with output chunk {} {}, wants {}", index(rank), chunk,
@@ -323,8 +387,7 @@ bool Run::finishPiece(Rank rank) {
     if (!allReduced_.empty() && !checkSameOnAllRanks(rank, chunk, cell.value)) return false;
     cell = {};
   }
-  ++mine.piece;
-  mine.step = 0;
+  pieceOf(mine).hops = 0;
   return true;
 }
 
@@ -364,9 +427,8 @@ std::string Run::describeWait(Rank rank) {
 // Who waits for whom. Both ends of a link count the same messages, so a rank that waits for a
 // message or a slot waits for a rank that has not finished, and following them ends in a circle.
 std::string Run::describeDeadlock() {
-  const auto isStuck = [&](const RankState& rank) { return rank.piece < options_.pieces; };
-  const auto stuck = std::find_if(states_.begin(), states_.end(), isStuck);
-  Rank rank{static_cast<int32_t>(stuck - states_.begin())};
+  Rank rank{0};
+  while (isDone(rank)) rank = Rank{index(rank) + 1};
   std::vector<Rank> path;
   auto circle = path.end();
   while ((circle = std::find(path.begin(), path.end(), rank)) == path.end()) {

@@ -142,6 +142,34 @@ TEST(Prover, RefusesARingWithOneSlot) {
               AllOf(HasSubstr("waits for a free slot on link"), HasSubstr("cycle ")));
 }
 
+Schedule laggingSchedule() {
+  return makeSchedule(*findAlgorithm(Collective::kAllReduce, "hierarchical"),
+                      {.rankCount = 4, .hostCount = 2, .lagSlots = 4});
+}
+
+TEST(Prover, RunsAsManyPiecesAsStepsThatLagCanHoldUp) {
+  const Schedule schedule = laggingSchedule();
+  EXPECT_EQ(refusalOf(schedule, {.slotCount = 4, .pieces = 1}), "");
+  const ProofReport one = prove(schedule, {.slotCount = 4, .pieces = 1}).report;
+  EXPECT_EQ(one.steps, 28);
+  EXPECT_EQ(one.messages, 24);
+  EXPECT_EQ(one.hops, 4);
+  EXPECT_THAT(refusalOf(schedule, {.slotCount = 3, .pieces = 1}),
+              StartsWith("deadlock with 3 slots a link"));
+}
+
+TEST(Prover, RefusesARankThatDoesNotLagAsItsPeersDo) {
+  Schedule schedule = laggingSchedule();
+  for (Step& step : schedule.programs[1].steps) step.lag = 0;
+  EXPECT_THAT(refusalOf(schedule, {.slotCount = 8}), HasSubstr(" of piece "));
+}
+
+TEST(Prover, RefusesALagThatFalls) {
+  Schedule schedule = laggingSchedule();
+  schedule.programs[2].steps.back().lag = 0;
+  EXPECT_THAT(refusalOf(schedule), HasSubstr("is 0 pieces behind, the step before it 2"));
+}
+
 TEST(Prover, RefusesRanksThatReceiveBeforeTheySend) {
   std::vector<ProgramBuilder> builders(2);
   for (int32_t rank = 0; rank < 2; ++rank) {

@@ -9,7 +9,10 @@ namespace {
 // One rank's place in the ring. Positions count along the ring, ids are ranks.
 class Ring {
  public:
-  Ring(const ScheduleOptions& options, Rank rank) : options_(options) {
+  // `rounds`: how often a chunk passes all of it, at most.
+  Ring(const ScheduleOptions& options, Rank rank, int32_t rounds)
+      : options_(options),
+        lags_(options.hostCount > 1 && rounds * options.hostCount < options.lagSlots) {
     while (at(position_) != rank) ++position_;
   }
 
@@ -28,12 +31,26 @@ class Ring {
   // The chunk that belongs to the rank some places away: chunks are numbered as their owners.
   int32_t chunkOf(int32_t offset) const { return index(relative(offset)); }
 
+  // Of a step whose message has passed so many links on its way: one for each between hosts. Each
+  // then takes as many messages as there are such links in the way, and one.
+  int32_t lagAfter(int32_t links) const {
+    if (!lags_) return 0;
+    const int32_t seats = size() / options_.hostCount;
+    int32_t lag = 0;
+    for (int32_t link = 0; link < links; ++link) {
+      const int32_t to = ((position_ - link) % size() + size()) % size();
+      if (to % seats == 0) ++lag;
+    }
+    return lag;
+  }
+
  private:
   Rank at(int32_t position) const {
     return options_.order.empty() ? Rank{position} : options_.order[static_cast<size_t>(position)];
   }
 
   const ScheduleOptions& options_;
+  const bool lags_;
   int32_t position_ = 0;
 };
 
@@ -43,11 +60,12 @@ class Ring {
 void addReducePhase(ProgramBuilder& program, const Ring& ring, bool gatherFollows) {
   const int32_t first = ring.chunkOf(-1);
   program.add({.chunk = first, .sources = {in(first)}, .destinations = {program.to(ring.next())}});
-  for (int32_t offset = -2; offset > -ring.size(); --offset) {
-    const int32_t chunk = ring.chunkOf(offset);
+  for (int32_t links = 1; links < ring.size() - 1; ++links) {
+    const int32_t chunk = ring.chunkOf(-1 - links);
     program.add({.chunk = chunk,
                  .sources = {program.from(ring.previous()), in(chunk)},
-                 .destinations = {program.to(ring.next())}});
+                 .destinations = {program.to(ring.next())},
+                 .lag = ring.lagAfter(links)});
   }
   const int32_t own = ring.chunkOf(0);
   std::vector<Operand> destinations{out(own)};
@@ -55,35 +73,38 @@ void addReducePhase(ProgramBuilder& program, const Ring& ring, bool gatherFollow
   program.add({.chunk = own,
                .sources = {program.from(ring.previous()), in(own)},
                .destinations = std::move(destinations),
-               .post = true});
+               .post = true,
+               .lag = ring.lagAfter(ring.size() - 1)});
 }
 
 // Takes every other rank's chunk from the previous rank, the nearest owner's first, and passes all
-// but the last on: the last belongs to the next rank.
-void addGatherPhase(ProgramBuilder& program, const Ring& ring) {
-  for (int32_t offset = -1; offset > -ring.size(); --offset) {
-    const int32_t chunk = ring.chunkOf(offset);
+// but the last on: the last belongs to the next rank. `before`: links that a chunk has passed when
+// its owner sends it.
+void addGatherPhase(ProgramBuilder& program, const Ring& ring, int32_t before) {
+  for (int32_t links = 1; links < ring.size(); ++links) {
+    const int32_t chunk = ring.chunkOf(-links);
     std::vector<Operand> destinations{out(chunk)};
-    if (offset != -(ring.size() - 1)) destinations.push_back(program.to(ring.next()));
+    if (links != ring.size() - 1) destinations.push_back(program.to(ring.next()));
     program.add({.chunk = chunk,
                  .sources = {program.from(ring.previous())},
-                 .destinations = std::move(destinations)});
+                 .destinations = std::move(destinations),
+                 .lag = ring.lagAfter(before + links)});
   }
 }
 
 }  // namespace
 
 Program ringAllReduce(const ScheduleOptions& options, Rank rank) {
-  const Ring ring(options, rank);
+  const Ring ring(options, rank, 2);
   if (ring.isAlone()) return copyAlone(true);
   ProgramBuilder program;
   addReducePhase(program, ring, true);
-  addGatherPhase(program, ring);
+  addGatherPhase(program, ring, ring.size() - 1);
   return std::move(program).take();
 }
 
 Program ringReduceScatter(const ScheduleOptions& options, Rank rank) {
-  const Ring ring(options, rank);
+  const Ring ring(options, rank, 1);
   if (ring.isAlone()) return copyAlone(true);
   ProgramBuilder program;
   addReducePhase(program, ring, false);
@@ -91,18 +112,18 @@ Program ringReduceScatter(const ScheduleOptions& options, Rank rank) {
 }
 
 Program ringAllGather(const ScheduleOptions& options, Rank rank) {
-  const Ring ring(options, rank);
+  const Ring ring(options, rank, 1);
   if (ring.isAlone()) return copyAlone(false);
   ProgramBuilder program;
   const int32_t own = ring.chunkOf(0);
   program.add(
       {.chunk = own, .sources = {in(own)}, .destinations = {out(own), program.to(ring.next())}});
-  addGatherPhase(program, ring);
+  addGatherPhase(program, ring, 0);
   return std::move(program).take();
 }
 
 Program ringBroadcast(const ScheduleOptions& options, Rank rank) {
-  const Ring ring(options, rank);
+  const Ring ring(options, rank, 1);
   if (ring.isAlone()) return copyAlone(false);
   ProgramBuilder program;
   const int32_t distance = ring.distanceFrom(options.root);
@@ -114,7 +135,7 @@ Program ringBroadcast(const ScheduleOptions& options, Rank rank) {
 }
 
 Program ringReduce(const ScheduleOptions& options, Rank rank) {
-  const Ring ring(options, rank);
+  const Ring ring(options, rank, 1);
   if (ring.isAlone()) return copyAlone(true);
   ProgramBuilder program;
   const int32_t distance = ring.distanceFrom(options.root);

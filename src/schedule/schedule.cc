@@ -109,6 +109,7 @@ void ProgramBuilder::add(const StepSpec& spec) {
       .destinationCount = static_cast<uint16_t>(spec.destinations.size()),
       .fold = spec.sources.size() == 1 ? Fold::kCopy : Fold::kReduce,
       .post = spec.post,
+      .lag = static_cast<uint8_t>(spec.lag),
   });
   operands.insert(operands.end(), spec.sources.begin(), spec.sources.end());
   operands.insert(operands.end(), spec.destinations.begin(), spec.destinations.end());
@@ -135,6 +136,7 @@ std::string describe(const Program& program, const Step& step) {
     }
   }
   if (step.post) text += " post";
+  if (step.lag > 0) text += fmt::format(", {} behind", step.lag);
   return text;
 }
 

@@ -11,6 +11,12 @@
 // piece, so a step moves at most one message on each link it names, and a message of zero bytes
 // (the short tail of a vector) is left out on both sides alike. A step waits until every message it
 // reads is there and every link it writes has a free slot, then does all of its work at once.
+//
+// A step may lag some pieces behind: when steps without a lag run for piece k, it runs for piece
+// k - lag. So ranks work on the next pieces while a message crosses a network. Lags never fall from
+// one step of a program to the next, so each piece has its steps in their order; and the messages
+// of a link are all received as many pieces later than they are sent, so they keep their order,
+// too.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +52,7 @@ struct Step {
   uint16_t destinationCount = 0;
   Fold fold = Fold::kCopy;
   bool post = false;  // apply the post-operation (the division of an average) to the result
+  uint8_t lag = 0;    // pieces
 };
 
 struct Program {
@@ -54,6 +61,8 @@ struct Program {
   std::vector<Operand> operands;
   std::vector<Step> steps;
 
+  // Of its last step, which has the longest.
+  int32_t lag() const { return steps.empty() ? 0 : steps.back().lag; }
   // Of one of its steps.
   std::span<const Operand> sources(const Step& step) const {
     return {operands.data() + step.firstOperand, step.sourceCount};
@@ -112,6 +121,7 @@ class ProgramBuilder {
     std::vector<Operand> sources{};
     std::vector<Operand> destinations{};
     bool post = false;
+    int32_t lag = 0;
   };
   // One source is a copy, several a reduction.
   void add(const StepSpec& spec);

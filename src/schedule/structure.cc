@@ -56,7 +56,11 @@ class ProgramCheck {
     }
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       const Step& step = program_.steps[i];
-      if (std::string refusal = checkStep(step); !refusal.empty()) {
+      std::string refusal = checkStep(step);
+      if (i > 0 && step.lag < program_.steps[i - 1].lag)
+        refusal = fmt::format("is {} pieces behind, the step before it {}", step.lag,
+                              program_.steps[i - 1].lag);
+      if (!refusal.empty()) {
         return fmt::format("rank {} step {} ({}): {}", index(rank_), i, describe(program_, step),
                            refusal);
       }

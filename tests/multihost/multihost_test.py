@@ -43,6 +43,12 @@ class Collectives(HostCase):
     def test_on_four_hosts(self):
         self.run_all([0, 1, 2, 3])
 
+    def test_working_on_while_messages_cross_the_network(self):
+        self.run_all([0, 0, 1, 1], TUTTI_NET_OVERLAP="2")
+
+    def test_working_on_with_one_rank_a_host(self):
+        self.run_all([0, 1], TUTTI_NET_OVERLAP="2")
+
     def test_over_ipv6(self):
         self.run_all([0, 1], NCCL_SOCKET_FAMILY="AF_INET6", meeting="[fd77::1]:4242")
 

@@ -54,4 +54,8 @@ void Profiler::end(EventKind kind, const EventTag& event, Instant now) {
   }
 }
 
+void Profiler::drop(size_t calls) {
+  for (const auto& sink : sinks_) sink->drop(calls);
+}
+
 }  // namespace tutti::observe

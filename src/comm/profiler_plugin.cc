@@ -66,7 +66,7 @@ uint64_t withParents(uint64_t wanted) {
   if ((wanted & (kProxyOp | kKernelChannel)) != 0) wanted |= kCollective | kPointToPoint;
   if ((wanted & kCollective) != 0) wanted |= kGroup | kCollectiveApi;
   if ((wanted & kPointToPoint) != 0) wanted |= kGroup | kPointToPointApi;
-  if ((wanted & (kCollectiveApi | kPointToPointApi)) != 0) wanted |= kGroupApi;
+  if ((wanted & (kCollectiveApi | kPointToPointApi | kKernelLaunch)) != 0) wanted |= kGroupApi;
   return wanted;
 }
 
@@ -140,6 +140,16 @@ class PluginProfiler final : public observe::ProfilerSink {
     } else {
       beginCollective(event, parent, note);
     }
+    return &event;
+  }
+
+  Handle beginLaunch(Handle group, void* stream, Instant /*now*/) override {
+    const std::lock_guard lock(mutex_);
+    if constexpr (kVersion < 5) return nullptr;
+    Event& event = take();
+    Description own = describe(abi::kKernelLaunch, static_cast<Event*>(group)->api);
+    own.kernelLaunch = {.stream = stream};
+    event.own = start(own);
     return &event;
   }
 

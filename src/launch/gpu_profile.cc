@@ -56,16 +56,20 @@ Status GpuProfile::tell(const Group& group, const std::function<Status()>& launc
     return launch();
   }
   beginEvents(*taken, group, isCaptured);
+  const observe::EventTag launching =
+      parts_.profiler.beginLaunch(taken->group, group.calls.front().stream, parts_.clock.now());
   current_ = isCaptured ? nullptr : taken;
   Status status = launch();
   current_ = nullptr;
+  taken->launched = parts_.clock.now();
+  parts_.profiler.end(EventKind::kLaunch, launching, taken->launched);
   if (!taken->spans.empty()) {
     taken->lastStamp = stamps_->last();
     published_.fetch_add(1);  // in one order with the teller's way to sleep, for wake()
     parts_.teller.wake();
     return status;
   }
-  finish(*taken, parts_.clock.now());
+  finish(*taken, taken->launched);
   if (!status.ok()) sequence_ = sequence;
   return status;
 }
@@ -181,7 +185,7 @@ void GpuProfile::readAll() {
   for (; next != published_.load(std::memory_order_acquire); ++next) {
     Launch& launch = launches_[next % kMostLaunches];
     if (!readOn(launch)) return;
-    finish(launch, launch.ran);
+    finish(launch, std::max(launch.ran, launch.launched));  // short ones may end before
     stamps_->release(launch.lastStamp);
     retired_.store(next + 1, std::memory_order_release);
   }

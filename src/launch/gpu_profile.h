@@ -89,7 +89,8 @@ class GpuProfile final : public GpuWatcher::Watched {
   // What one tell() has launched.
   struct Launch {
     observe::EventTag group;
-    Instant begun{};  // the last of its calls
+    Instant begun{};     // the last of its calls
+    Instant launched{};  // the host is through
     std::vector<ToldCall> calls;
     std::vector<Span> spans;
     size_t nextCollective = 0;  // of the calls, for the next launch

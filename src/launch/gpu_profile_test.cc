@@ -42,6 +42,9 @@ class Told : public observe::ProfilerSink {
   Handle beginCall(Handle group, const observe::CallNote& note, Instant now) override {
     return add({.kind = EventKind::kCall, .began = now, .call = note}, group);
   }
+  Handle beginLaunch(Handle group, void* /*stream*/, Instant now) override {
+    return add({.kind = EventKind::kLaunch, .began = now}, group);
+  }
   Handle beginRun(Handle call, Instant now) override {
     std::unique_lock lock(mutex_);
     runBegan_ = true;
@@ -196,6 +199,7 @@ TEST_F(GpuProfileTest, ACallRunsFromTheBeginOfItsKernelToItsEnd) {
   EXPECT_LE(run.ended - ended, std::chrono::milliseconds(1));
   EXPECT_EQ(call.ended, run.ended);
   EXPECT_EQ(told_->events(EventKind::kGroup)[0].ended, run.ended);
+  EXPECT_LE(told_->events(EventKind::kLaunch)[0].ended, enqueued);
   EXPECT_EQ(call.call.algorithm, "oneshot");
   EXPECT_EQ(call.call.sequence, 1u);
   EXPECT_EQ(call.call.stream, kStream);

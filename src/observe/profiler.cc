@@ -25,6 +25,12 @@ EventTag Profiler::beginCall(const EventTag& group, const CallNote& note, Instan
   });
 }
 
+EventTag Profiler::beginLaunch(const EventTag& group, void* stream, Instant now) {
+  return beginAt(sinks_, [&](ProfilerSink& sink, size_t at) {
+    return sink.beginLaunch(group.handles[at], stream, now);
+  });
+}
+
 EventTag Profiler::beginRun(const EventTag& call, Instant now) {
   return beginAt(
       sinks_, [&](ProfilerSink& sink, size_t at) { return sink.beginRun(call.handles[at], now); });

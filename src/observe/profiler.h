@@ -2,10 +2,11 @@
 // (TUTTI_TRACE_DIR), a profiler plug-in (NCCL_PROFILER_PLUGIN). Where nobody asked a communicator
 // has none, and short calls keep their short way.
 //
-// Events nest: a group has calls; a call its run, and a transfer for each network link that it
-// uses; a transfer its messages. An event begins while its parent is open. It ends before its
-// parent, but for what a call leaves to be sent when it is over: a transfer may outlive its call.
-// What a GPU runs is told of when it is seen, with the instants at which it was.
+// Events nest: a group has calls, and on a GPU their launch; a call its run, and a transfer for
+// each network link that it uses; a transfer its messages. An event begins while its parent is
+// open. It ends before its parent, but for what a call leaves to be sent when it is over: a
+// transfer may outlive its call. What a GPU runs is told of when it is seen, with the instants at
+// which it was.
 #pragma once
 
 #include <array>
@@ -56,7 +57,7 @@ struct MessageNote {
   uint64_t bytes = 0;
 };
 
-enum class EventKind : uint8_t { kGroup, kCall, kRun, kTransfer, kMessage };
+enum class EventKind : uint8_t { kGroup, kCall, kLaunch, kRun, kTransfer, kMessage };
 
 // Thread-safe: events of one communicator come from the threads that drive it and from the
 // network's. Nothing here waits for anybody.
@@ -68,6 +69,8 @@ class ProfilerSink {
   virtual Handle beginGroup(const GroupNote& note, Instant now) = 0;
   // Queued. REQUIRES: what `note` points to outlives the call's own event.
   virtual Handle beginCall(Handle group, const CallNote& note, Instant now) = 0;
+  // The host puts the group's kernels on streams of a GPU, of which this is the first call's.
+  virtual Handle beginLaunch(Handle group, void* stream, Instant now) = 0;
   // The executor starts on it, or the GPU on its kernel.
   virtual Handle beginRun(Handle call, Instant now) = 0;
   virtual Handle beginTransfer(Handle call, const TransferNote& note, Instant now) = 0;
@@ -97,6 +100,7 @@ class Profiler {
 
   EventTag beginGroup(const GroupNote& note, Instant now);
   EventTag beginCall(const EventTag& group, const CallNote& note, Instant now);
+  EventTag beginLaunch(const EventTag& group, void* stream, Instant now);
   EventTag beginRun(const EventTag& call, Instant now);
   EventTag beginTransfer(const EventTag& call, const TransferNote& note, Instant now);
   EventTag beginMessage(const EventTag& transfer, const MessageNote& note, Instant now);

@@ -24,6 +24,10 @@ ProfilerSink::Handle Trace::beginCall(Handle group, const CallNote& note, Instan
   return add({.kind = EventKind::kCall, .parent = numberOf(group), .began = now, .call = note});
 }
 
+ProfilerSink::Handle Trace::beginLaunch(Handle /*group*/, void* /*stream*/, Instant /*now*/) {
+  return nullptr;
+}
+
 ProfilerSink::Handle Trace::beginRun(Handle call, Instant now) {
   const std::lock_guard lock(mutex_);
   return add({.kind = EventKind::kRun, .parent = numberOf(call), .began = now, .call = {}});

@@ -50,6 +50,8 @@ class Trace : public ProfilerSink {
 
   Handle beginGroup(const GroupNote& note, Instant now) override;
   Handle beginCall(Handle group, const CallNote& note, Instant now) override;
+  // Not kept: the ranges of Nsight Systems show it.
+  Handle beginLaunch(Handle group, void* stream, Instant now) override;
   Handle beginRun(Handle call, Instant now) override;
   Handle beginTransfer(Handle call, const TransferNote& note, Instant now) override;
   Handle beginMessage(Handle transfer, const MessageNote& note, Instant now) override;

@@ -19,7 +19,8 @@ enum Kind : int {
   kKernelChannel = 64,
   kGroupApi = 256,
   kCollectiveApi = 512,
-  kPointToPointApi = 1024
+  kPointToPointApi = 1024,
+  kKernelLaunch = 2048
 };
 constexpr int kKernelChannelStop = 22;
 
@@ -79,8 +80,8 @@ void callAll(RankSide& side) {
   side.meet();
   const int peer = 1 - side.rank;
   const auto reduce = [&](ncclRedOp_t op) {
-    EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), 1000, ncclInt32, op, side.comm,
-                              side.stream()));
+    EXPECT_NCCL(
+        ncclAllReduce(data.device(), data.device(), 1000, ncclInt32, op, side.comm, side.stream()));
   };
   reduce(ncclSum);
   ncclGroupStart();
@@ -109,6 +110,7 @@ TEST(Profile, OfKernelsIsToldToPlugInsWithTimesOfTheHostsClock) {
     EXPECT_EQ(told.count(kGroupApi), version < 5 ? 0u : 2u);
     EXPECT_EQ(told.count(kCollectiveApi), version < 5 ? 0u : 3u);
     EXPECT_EQ(told.count(kPointToPointApi), version < 5 ? 0u : 2u);
+    EXPECT_EQ(told.count(kKernelLaunch), version < 5 ? 0u : 2u);
     EXPECT_EQ(told.strange, 0u);
     EXPECT_EQ(told.finalizes, 1u);
     for (const auto& [number, event] : told.events) {

@@ -45,10 +45,11 @@ Status GpuStamps::initialise() {
 
 // What the GPU may still write to stays.
 GpuStamps::~GpuStamps() {
-  const bool isQuiet = !isAsked_ || hearClock(kLastPatience);
-  const bool isRead = last_ == released_.load(std::memory_order_relaxed);
+  bool isQuiet = !isAsked_ || hearClock(kLastPatience);
+  for (uint64_t stamp = released_.load(std::memory_order_relaxed) + 1; stamp <= last_; ++stamp)
+    isQuiet &= word(offsetOf(stamp)).load(std::memory_order_relaxed) != 0;
   parts_.accelerator.destroyStream(stream_);
-  if (words_ != nullptr && (!isQuiet || !isRead)) parts_.accelerator.keepForGood(std::move(words_));
+  if (!isQuiet) parts_.accelerator.keepForGood(std::move(words_));
 }
 
 std::atomic_ref<uint64_t> GpuStamps::word(size_t offset) const {
@@ -108,13 +109,12 @@ bool GpuStamps::hearClock(Nanoseconds bound) {
 }
 
 void GpuStamps::compareClocks() {
-  if (isLost_) return;
-  if (!isAsked_) {
-    if (parts_.clock.now() - heardAt_ < kComparisonInterval) return;
+  if (isAsked_) {
+    hearClock({});
+  } else if (!isLost_ && parts_.clock.now() - heardAt_ >= kComparisonInterval) {
     isLost_ = !askClock().ok();
-    if (isLost_) return;
+    if (!isLost_) hearClock(kPatience);
   }
-  hearClock(kPatience);
 }
 
 }  // namespace tutti::launch

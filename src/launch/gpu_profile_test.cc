@@ -9,7 +9,9 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/futex.h"
@@ -40,17 +42,14 @@ class Told : public observe::ProfilerSink {
     return add({.kind = EventKind::kGroup, .began = now, .group = note}, nullptr);
   }
   Handle beginCall(Handle group, const observe::CallNote& note, Instant now) override {
+    takeLong(EventKind::kCall);
     return add({.kind = EventKind::kCall, .began = now, .call = note}, group);
   }
   Handle beginLaunch(Handle group, void* /*stream*/, Instant now) override {
     return add({.kind = EventKind::kLaunch, .began = now}, group);
   }
   Handle beginRun(Handle call, Instant now) override {
-    std::unique_lock lock(mutex_);
-    runBegan_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return !isSlow_; });
-    lock.unlock();
+    takeLong(EventKind::kRun);
     return add({.kind = EventKind::kRun, .began = now}, call);
   }
   Handle beginTransfer(Handle, const observe::TransferNote&, Instant) override { return nullptr; }
@@ -76,15 +75,20 @@ class Told : public observe::ProfilerSink {
     dropped_ += calls;
   }
 
-  // A plug-in that takes long over the begin of a run.
-  void beSlow(bool isSlow) {
+  // From now on does not return from the begin of such an event, until it is let go.
+  void hold(EventKind kind) {
     const std::lock_guard lock(mutex_);
-    isSlow_ = isSlow;
-    changed_.notify_all();
+    held_ = kind;
+    isHeld_ = false;
   }
-  void awaitRun() {
+  void awaitHeld() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return runBegan_; });
+    changed_.wait(lock, [this] { return isHeld_; });
+  }
+  void letGo() {
+    const std::lock_guard lock(mutex_);
+    held_.reset();
+    changed_.notify_all();
   }
   std::vector<Event> events(EventKind kind) const {
     const std::lock_guard lock(mutex_);
@@ -116,6 +120,13 @@ class Told : public observe::ProfilerSink {
   }
 
  private:
+  void takeLong(EventKind kind) {
+    std::unique_lock lock(mutex_);
+    if (held_ != kind) return;
+    isHeld_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !held_; });
+  }
   static size_t placeOf(Handle handle) { return reinterpret_cast<uintptr_t>(handle) - 1; }
   Handle add(Event event, Handle parent) {
     const std::lock_guard lock(mutex_);
@@ -133,8 +144,8 @@ class Told : public observe::ProfilerSink {
   std::condition_variable changed_;
   std::vector<Event> events_;
   size_t dropped_ = 0;
-  bool isSlow_ = false;
-  bool runBegan_ = false;
+  std::optional<EventKind> held_;
+  bool isHeld_ = false;
 };
 
 class GpuProfileTest : public testing::Test {
@@ -391,19 +402,32 @@ TEST_F(GpuProfileTest, WhatTheGpuEndsAfterAnAbortHasItsTimes) {
   EXPECT_EQ(told_->events(EventKind::kRun).size(), 1u);
 }
 
-// The watcher goes on while a plug-in does not return, and so does who launches.
-TEST_F(GpuProfileTest, ASlowPluginKeepsNobodyFromFindingOutOfADeath) {
-  open({.limits = {.rankCount = 4}, .timeout = std::chrono::milliseconds(200)});
-  told_->beSlow(true);
-  ASSERT_TRUE(allReduces(1).launch(launcher()).ok());
-  told_->awaitRun();
-  gpu().hold();
-  ASSERT_TRUE(allReduces(1).launch(launcher()).ok());
-  EXPECT_FALSE(launcher().isIdle());
-  launcher().fail(invalidUsage("of the test"));
-  EXPECT_TRUE(launcher().hasFailed());
-  told_->beSlow(false);
-  EXPECT_TRUE(endsAll());
+// Neither over what begins nor over what has ended: the watcher finds out, and ends the kernels.
+TEST_F(GpuProfileTest, APlugInThatDoesNotReturnKeepsNobodyFromFindingOutOfADeath) {
+  for (const EventKind kind : {EventKind::kCall, EventKind::kRun}) {
+    open({.limits = {.rankCount = 3}, .timeout = std::chrono::seconds(1)});
+    if (kind == EventKind::kRun) {
+      told_->hold(kind);
+      ASSERT_TRUE(allReduces(1).launch(launcher()).ok());
+      told_->awaitHeld();
+    }
+    gpu().hold();
+    ASSERT_TRUE(allReduces(1).launch(launcher()).ok());
+    std::thread caller;
+    if (kind == EventKind::kCall) {
+      told_->hold(kind);
+      caller = std::thread([this] { (void)allReduces(1).launch(launcher()); });
+      told_->awaitHeld();
+    }
+    EXPECT_FALSE(launcher().isIdle());
+    rank_->recorderOf(0).giveVerdict(
+        {.code = Code::kRemoteError, .guilty = 2, .text = "rank 2 fell into a well"});
+    EXPECT_TRUE(rank_->failsWithin(kPatience));
+    told_->letGo();
+    if (caller.joinable()) caller.join();
+    EXPECT_TRUE(endsAll());
+    rank_->close();
+  }
 }
 
 // The GPU's timer runs faster than the host's clock: what is told stays right.

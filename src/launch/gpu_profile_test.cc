@@ -337,7 +337,11 @@ TEST_F(GpuProfileTest, CallsWithoutStampsHaveNoRuns) {
   ASSERT_TRUE(endsAll());
   EXPECT_EQ(told_->events(EventKind::kCall).size(), 17 * kRounds);
   EXPECT_EQ(told_->events(EventKind::kRun).size(), 16 * kRounds);
+  gpu().hold();
   ASSERT_TRUE(group.launch(launcher()).ok());
+  sleepFor(std::chrono::milliseconds(20));
+  EXPECT_EQ(told_->events(EventKind::kRun).size(), 16 * kRounds) << "of stamps that are used again";
+  gpu().finish();
   ASSERT_TRUE(endsAll());
   EXPECT_EQ(told_->events(EventKind::kRun).size(), 17 * kRounds);
 }

@@ -35,7 +35,7 @@ if [[ " $parts " == *" build "* ]] || [ ! -e "$library" ]; then
   parts=${parts//build/}
   step "configured" 300 cmake -S "$here" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON \
     -DTUTTI_GPU_KERNELS=ON -DTUTTI_TESTS=ON
-  step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu fake_net11 gpu_kernels_bench gpu_enqueue
+  step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu fake_net11 fake_profilers gpu_kernels_bench gpu_enqueue
   [ "$(count failed)" -eq 0 ] || exit 1
 fi
 

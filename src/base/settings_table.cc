@@ -115,10 +115,10 @@ constexpr SettingInfo kTable[] = {
      "Number of the signal on which TUTTI_BUNDLE_DIR gets a bundle; -1 or 0: SIGUSR1's. One that "
      "the program handles stays the program's."},
     {"TUTTI_TRACE_DIR", kPath, "", "", "",
-     "Folder for traces: each CPU rank of each communicator writes one when it ends, with its "
-     "calls and their messages between hosts, for Perfetto. Empty: none."},
+     "Folder for traces: each rank of each communicator writes one when it ends, with its calls, "
+     "when they ran, on a GPU too, and their messages between hosts, for Perfetto. Empty: none."},
     {"TUTTI_TRACE_EVENTS", kInteger, "", "32768", "1024..16777216",
-     "How many events a rank keeps for its trace, each 120 bytes; the newest overwrite the "
+     "How many events a rank keeps for its trace, each 128 bytes; the newest overwrite the "
      "oldest."},
     {"NCCL_IGNORE_CPU_AFFINITY", kInteger, "", "0", "0..1",
      "A GPU rank makes its host memory on CPUs near its GPU, of those that its thread may run on. "
@@ -180,9 +180,9 @@ constexpr SettingInfo kTable[] = {
      "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
     {"NCCL_PROFILER_PLUGIN", kText, "", "", "",
-     "A profiler plug-in (versions 1 to 5) that is told of CPU ranks' calls and their messages "
-     "between hosts: a path, libNAME.so, or NAME for libnccl-profiler-NAME.so; STATIC_PLUGIN: in "
-     "the program; none: do not look for libnccl-profiler.so."},
+     "A profiler plug-in (versions 1 to 5) that is told of calls, when they ran, on a GPU too, and "
+     "of their messages between hosts: a path, libNAME.so, or NAME for libnccl-profiler-NAME.so; "
+     "STATIC_PLUGIN: in the program; none: do not look for libnccl-profiler.so."},
     {"NCCL_NET", kText, "", "", "",
      "The network between hosts, by name, and no other: Socket, IB (InfiniBand and RoCE), ofi "
      "(libfabric), or a plug-in's name. Unset: the first plug-in that works, else IB, else "

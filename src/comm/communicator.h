@@ -215,6 +215,7 @@ class Communicator {
   Status prepareGpuDirect();
   Result<std::vector<net::Adapter>> findAdapters();
   std::string describeGpuDirect() const;
+  void openProfiler();
   void openLinks(std::unique_ptr<observe::Recorder> recorder);
   // What this rank's device knows of memory that peers can map; null where they may not.
   device::SharedMemory* sharedMemory();

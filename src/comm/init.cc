@@ -180,8 +180,7 @@ Status Communicator::prepareToRun() {
                              : prepareStaged(std::move(recorder));
 }
 
-// Nothing is allocated for links here: they come with the first operation that needs them.
-void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
+void Communicator::openProfiler() {
   const bootstrap::PeerInfo& own = peers_[static_cast<size_t>(index(rank()))];
   profiler_ = process_.profiling().open({.trace = {.communicator = hash(),
                                                    .name = name(),
@@ -191,6 +190,12 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                                                    .hostHash = own.hostHash,
                                                    .processId = own.processId},
                                          .nodeCount = graph_.nodeCount()});
+}
+
+// Nothing is allocated for links here: they come with the first operation that needs them.
+void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
+  const bootstrap::PeerInfo& own = peers_[static_cast<size_t>(index(rank()))];
+  openProfiler();
   const plan::Agreement& agreement = planner_->agreement();
   links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
       .bootstrap = *bootstrap_,
@@ -332,6 +337,7 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
                                   .clock = process_.clock(),
                                   .timeout = timeout,
                                   .alive = segments->aliveWords()});
+  openProfiler();
   auto launcher = launch::GpuLauncher::open(
       {.accelerator = *device_.accelerator(),
        .watcher = process_.gpuWatcher(),
@@ -345,7 +351,9 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
                    .timeout = timeout,
                    .waitLimit = std::chrono::milliseconds(settings.integer("TUTTI_GPU_WAIT_MS")),
                    .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0,
-                   .registersGraphs = settings.integer("NCCL_GRAPH_REGISTER") != 0}});
+                   .registersGraphs = settings.integer("NCCL_GRAPH_REGISTER") != 0},
+       .profiler = profiler_.get(),
+       .teller = &process_.gpuTeller()});
   // Kernels of ranks that are through may wait for those that still load theirs.
   TUTTI_TRY(bootstrap_->barrier());
   if (!launcher.ok()) return launcher.takeStatus();

@@ -23,6 +23,7 @@
 #include "comm/tuner_plugin.h"
 #include "comm/virtual_cluster.h"
 #include "device/device.h"
+#include "launch/gpu_profile.h"
 #include "launch/gpu_room.h"
 #include "launch/gpu_watcher.h"
 #include "net/reduction.h"
@@ -62,6 +63,8 @@ class Process {
   // Memory from allocate() of any device of the process.
   Status freeMemory(void* memory);
   launch::GpuWatcher& gpuWatcher() { return gpuWatcher_; }
+  // Another, which tells profilers what GPUs have done. Its thread begins with the first of them.
+  launch::GpuWatcher& gpuTeller() { return gpuTeller_; }
   launch::GpuRooms& gpuRooms() { return gpuRooms_; }
   LinkRegister& links() { return links_; }
   Clock& clock() { return steadyClock(); }
@@ -124,6 +127,7 @@ class Process {
   observe::ProcessRecorders recorders_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;
+  launch::GpuWatcher gpuTeller_{launch::GpuProfile::kLookInterval, "tutti-gpu-tell"};
   launch::GpuRooms gpuRooms_;
   LinkRegister links_;
   std::unique_ptr<Profiling> profiling_;

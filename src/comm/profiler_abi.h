@@ -193,6 +193,9 @@ struct ProxyOp {
 struct ProxyStep {
   int step;
 };
+struct KernelLaunch {
+  void* stream;
+};
 struct KernelChannel {
   uint8_t channel;
   uint64_t timer;  // from version 4 on
@@ -224,6 +227,7 @@ struct Types {
       GroupApi groupApi;
       CollectiveApi collectiveApi;
       PointToPointApi pointToPointApi;
+      KernelLaunch kernelLaunch;
       ProxyOp proxyOp;
       ProxyStep proxyStep;
       KernelChannel kernelChannel;

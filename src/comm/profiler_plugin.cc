@@ -66,7 +66,7 @@ uint64_t withParents(uint64_t wanted) {
   if ((wanted & (kProxyOp | kKernelChannel)) != 0) wanted |= kCollective | kPointToPoint;
   if ((wanted & kCollective) != 0) wanted |= kGroup | kCollectiveApi;
   if ((wanted & kPointToPoint) != 0) wanted |= kGroup | kPointToPointApi;
-  if ((wanted & (kCollectiveApi | kPointToPointApi)) != 0) wanted |= kGroupApi;
+  if ((wanted & (kCollectiveApi | kPointToPointApi | kKernelLaunch)) != 0) wanted |= kGroupApi;
   return wanted;
 }
 
@@ -120,7 +120,7 @@ class PluginProfiler final : public observe::ProfilerSink {
     Event& event = take();
     if constexpr (kVersion >= 5) {
       Description api = describe(abi::kGroupApi, nullptr);
-      api.groupApi = {.isCaptured = 0, .depth = note.isUsers ? 2 : 1};
+      api.groupApi = {.isCaptured = note.isCaptured ? 1 : 0, .depth = note.isUsers ? 2 : 1};
       event.api = start(api);
       // Both ends of the group's calls are behind us: it is told of when it is handed over.
       tellState(event.api, abi::kGroupStartApiStop, nullptr);
@@ -143,7 +143,17 @@ class PluginProfiler final : public observe::ProfilerSink {
     return &event;
   }
 
-  // What a GPU's kernel would be.
+  Handle beginLaunch(Handle group, void* stream, Instant /*now*/) override {
+    const std::lock_guard lock(mutex_);
+    if constexpr (kVersion < 5) return nullptr;
+    Event& event = take();
+    Description own = describe(abi::kKernelLaunch, static_cast<Event*>(group)->api);
+    own.kernelLaunch = {.stream = stream};
+    event.own = start(own);
+    return &event;
+  }
+
+  // A GPU's kernel, or what would be one.
   Handle beginRun(Handle call, Instant now) override {
     const std::lock_guard lock(mutex_);
     if constexpr (kVersion < 3) return nullptr;
@@ -215,6 +225,9 @@ class PluginProfiler final : public observe::ProfilerSink {
     free_.push_back(&event);
   }
 
+  // The interface has no word for it.
+  void drop(size_t /*calls*/) override {}
+
  private:
   static Description describe(uint64_t kind, void* parent, int rank) {
     Description description{};
@@ -253,8 +266,8 @@ class PluginProfiler final : public observe::ProfilerSink {
                            .count = note.count,
                            .type = typeName(note.type),
                            .root = note.peer,
-                           .stream = nullptr,
-                           .isCaptured = false};
+                           .stream = note.stream,
+                           .isCaptured = note.isCaptured};
       event.api = start(api);
     }
     Description own = describe(abi::kCollective, kVersion >= 5 ? event.api : parent.own);
@@ -283,8 +296,8 @@ class PluginProfiler final : public observe::ProfilerSink {
       api.pointToPointApi = {.function = wordOf(name(note.collective), false).c_str(),
                              .count = note.count,
                              .type = typeName(note.type),
-                             .stream = nullptr,
-                             .isCaptured = false};
+                             .stream = note.stream,
+                             .isCaptured = note.isCaptured};
       event.api = start(api);
     }
     Description own = describe(abi::kPointToPoint, kVersion >= 5 ? event.api : parent.own);

@@ -1,4 +1,4 @@
-// Profiler plug-ins (NCCL_PROFILER_PLUGIN): found and loaded once a process, told of each CPU
+// Profiler plug-ins (NCCL_PROFILER_PLUGIN): found and loaded once a process, told of each
 // rank's work. No fault of one ends a start or a call: it is told once, with its reason, and that
 // communicator goes on without it.
 #pragma once

@@ -219,6 +219,64 @@ TEST_P(ProfilerPlugin, IsToldOfSendsAndReceivesWithTheirPeers) {
   EXPECT_THAT(told(), testing::Contains(HasSubstr(names + " count 9 peer 1")));
 }
 
+// A rank on a GPU: its group's launch, and then the run, with the times of the GPU.
+std::vector<std::string> wantedOfAGpu(int version) {
+  const std::string call = namesOf(version) + " seq 0 count 10";
+  if (version < 3)
+    return {"start 1 kind 1 parent 0", "start 2 kind 2 parent 1 " + call, "stop 2", "stop 1",
+            "finalize"};
+  if (version == 3)
+    return {"start 1 kind 1 parent 0",
+            "start 2 kind 2 parent 1 " + call,
+            "start 3 kind 64 parent 2",
+            "stop 3",
+            "stop 2",
+            "stop 1",
+            "finalize"};
+  if (version == 4)
+    return {"start 1 kind 1 parent 0",
+            "start 2 kind 2 parent 1 " + call,
+            "start 3 kind 64 parent 2",
+            "state 3 is 22 bytes 7",
+            "stop 3",
+            "stop 2",
+            "stop 1",
+            "finalize"};
+  return {"start 1 kind 256 parent 0 depth 1",
+          "state 1 is 23 bytes 0",
+          "state 1 is 24 bytes 0",
+          "start 2 kind 1 parent 0",
+          "start 3 kind 512 parent 1 func AllReduce",
+          "start 4 kind 2 parent 3 " + call + " group 2",
+          "start 5 kind 2048 parent 1",
+          "stop 5",
+          "start 6 kind 64 parent 4",
+          "state 6 is 22 bytes 7",
+          "stop 6",
+          "stop 4",
+          "stop 3",
+          "stop 2",
+          "stop 1",
+          "finalize"};
+}
+
+TEST_P(ProfilerPlugin, IsToldOfLaunchesOnGpusAndTheirRuns) {
+  {
+    const auto sink = open();
+    ASSERT_TRUE(sink.ok()) << sink.status().message();
+    const auto group = sink.value()->beginGroup({.callCount = 1}, Instant{1});
+    const auto call = sink.value()->beginCall(group, kAllReduce, Instant{1});
+    const auto launch = sink.value()->beginLaunch(group, nullptr, Instant{2});
+    if (launch != nullptr) sink.value()->end(EventKind::kLaunch, launch, Instant{3});
+    const auto run = sink.value()->beginRun(call, Instant{4});
+    if (run != nullptr) sink.value()->end(EventKind::kRun, run, Instant{7});
+    sink.value()->end(EventKind::kCall, call, Instant{7});
+    sink.value()->end(EventKind::kGroup, group, Instant{7});
+    sink.value()->drop(3);
+  }
+  EXPECT_EQ(told(), wantedOfAGpu(GetParam()));
+}
+
 TEST(ProfilerPlugins, ThatAreNotThereAreNamed) {
   const auto library = loadProfiler("absent");
   ASSERT_FALSE(library.ok());

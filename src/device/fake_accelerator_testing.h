@@ -1,6 +1,7 @@
 // Tests only: a GPU of ordinary memory behind the Accelerator seam. Memory is files, which really
-// map into several places. Kernels are noted, not run. Streams and events are numbers, of which the
-// fake knows what comes before what, as a driver does, captures included. Any call can fail.
+// map into several places. Kernels are noted, not run, but for stamps. Streams and events are
+// numbers, of which the fake knows what comes before what, as a driver does, captures included. Any
+// call can fail.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,7 +20,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "device/accelerator_testing.h"
+#include "wire/gpu_stamp.h"
 
 namespace tutti::device {
 
@@ -52,6 +55,8 @@ class FakeAccelerator : public EmptyAccelerator {
 
   bool doesNothing = false;  // of launches and events; not even notes
 
+  std::atomic<int64_t> timerOffset = 0;  // of its timer to the host's clock
+
   // From its `number`-th call on, counted from 1 and from now, `call` fails: once, or for good as
   // with an error of a context that stays.
   void failAt(std::string_view call, int number = 1, bool isSticky = false) {
@@ -73,6 +78,8 @@ class FakeAccelerator : public EmptyAccelerator {
   void finish(uint64_t launches = kAll) {
     const std::lock_guard lock(mutex_);
     ended_ = launches;
+    while (!stamps_.empty() && stamps_.begin()->first <= ended_)
+      stampNow(stamps_.extract(stamps_.begin()).mapped());
   }
   void beginCapture(void* stream, uint64_t id) {
     const std::lock_guard lock(mutex_);
@@ -194,9 +201,15 @@ class FakeAccelerator : public EmptyAccelerator {
     if (argumentBytes) launches_.back().argument.assign(argument, argument + argumentBytes(name));
     on.before.insert(launches_.size());
     on.last = launches_.size();
+    if (name == "tuttiStamp" && on.capture == 0) stamp(argument);
     return {};
   }
 
+  Result<void*> createUrgentStream() override {
+    TUTTI_TRY(enter("createUrgentStream"));
+    ++*alive_;
+    return reinterpret_cast<void*>(++lastHandle_);
+  }
   Result<void*> createStream() override {
     TUTTI_TRY(enter("createStream"));
     ++*alive_;
@@ -315,6 +328,17 @@ class FakeAccelerator : public EmptyAccelerator {
     std::vector<Line> lines_;
   };
 
+  void stamp(const std::byte* argument) {
+    wire::GpuStamp stamp;
+    std::memcpy(&stamp, argument, sizeof stamp);
+    if (stamp.word == nullptr) return;
+    if (launches_.size() <= ended_) return stampNow(stamp.word);
+    stamps_[launches_.size()] = stamp.word;
+  }
+  void stampNow(uint64_t* word) const {
+    const auto now = static_cast<int64_t>(steadyClock().now());
+    std::atomic_ref(*word).store(static_cast<uint64_t>(now + timerOffset));
+  }
   static Status error(std::string text) {
     return Status(Code::kUnhandledCudaError, std::move(text));
   }
@@ -357,6 +381,7 @@ class FakeAccelerator : public EmptyAccelerator {
   std::atomic<bool> hasFailed_ = false;
   uint64_t ended_ = kAll;
   std::vector<NotedLaunch> launches_;
+  std::map<uint64_t, uint64_t*> stamps_;  // to come, by the numbers of their launches
   std::map<void*, Stream> streams_;
   std::map<Event*, Stream> events_;
   std::set<void*> lost_;

@@ -34,7 +34,7 @@ Status operationsGoOn() {
 Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream) {
   if (launch::StreamRunner* runner = communicator.streamRunner(); runner != nullptr) {
     const launch::StreamCall one{.call = &call, .stream = stream};
-    return runner->launch({&one, 1});
+    return runner->launch({&one, 1}, false);
   }
   device::Device& device = communicator.device();
   launch::Launcher& launcher = communicator.launcher();
@@ -213,7 +213,7 @@ Status Group::launchAll() {
       scratchStreamCalls_.push_back({.call = &calls_[j].call, .stream = calls_[j].stream});
       calls_[j].isTaken = true;
     }
-    TUTTI_TRY(runner->launch(scratchStreamCalls_));
+    TUTTI_TRY(runner->launch(scratchStreamCalls_, true));
   }
   return {};
 }

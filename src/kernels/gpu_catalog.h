@@ -151,12 +151,14 @@ KernelNames kernelNames(int32_t image, int32_t rankCount);
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.
 std::span<const unsigned char> image(int32_t which);
 // Another: what folds for the host's executor (kernels/gpu_folder.h), one kernel a type, and what
-// runs rounds of calls that it carries out (wire/gpu_staging.h).
+// runs rounds of calls that it carries out (wire/gpu_staging.h), and what notes when a GPU comes to
+// it (wire/gpu_stamp.h).
 std::span<const unsigned char> stepImage();
 inline constexpr int32_t kStepThreads = 256;  // of a block, at most
 const char* stepKernel(DataType type);
 inline constexpr const char* kStageKernel = "tuttiStage";
 inline constexpr uint32_t kStageThreads = 512;  // of a block
+inline constexpr const char* kStampKernel = "tuttiStamp";
 inline bool hasImages() { return !image(kMoveImage).empty(); }
 // What they were compiled for, "80 90", the last one also as PTX for GPUs to come; empty without.
 std::string_view architectures();

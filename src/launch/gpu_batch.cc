@@ -170,6 +170,7 @@ Status GpuBatcher::addProgram(const Call& call, const GpuChooser::Decision& deci
   std::memcpy(&next.scalar, call.preScale.bytes, sizeof next.scalar);
   next.signature = signatureOf(call);
   return emit({.program = launch.get(),
+               .collectiveCount = 1,
                .choice = kernels::cuda::programKernel(decision.request, *decision.program),
                .blocks = decision.program->blocks});
 }
@@ -182,6 +183,7 @@ Status GpuBatcher::flush(const Emit& emit) {
   choice.threads = grid.threads;
   const Status status = emit({.collectives = &launch_,
                               .transfers = nullptr,
+                              .collectiveCount = launch_.callCount,
                               .choice = choice,
                               .blocks = grid.blocks,
                               .sharedBytes = grid.sharedBytes});
@@ -206,7 +208,7 @@ Status GpuBatcher::addParts(const Call& call, const kernels::cuda::GpuRequest& r
                                                            .root = index(call.shape.peer)});
   const auto shape = kernels::cuda::shapeTransfer(bytesOf(call), request);
   for (int32_t i = 0; i < list.count; ++i) addPart(call, list.parts[static_cast<size_t>(i)], shape);
-  return emitTransfers(emit, kernels::cuda::transferKernelOf(request));
+  return emitTransfers(emit, kernels::cuda::transferKernelOf(request), GpuBatch::kNoRound);
 }
 
 // A collective of two ranks whose output is in a window of both. While the peer's is not mapped
@@ -243,6 +245,7 @@ Result<bool> GpuBatcher::addByEngines(const Call& call, const kernels::cuda::Gpu
   TUTTI_TRY(emit({.collectives = nullptr,
                   .transfers = &transfers_,
                   .engines = &engines_,
+                  .collectiveCount = 1,
                   .choice = kernels::cuda::transferKernel(),
                   .blocks = blocks_}));
   return true;
@@ -332,21 +335,27 @@ void GpuBatcher::addProgramTransfer(const Call& call, const std::byte* source) {
   blocks_ += next.blocks;
 }
 
-Status GpuBatcher::emitRound(const Emit& emit) {
+Status GpuBatcher::emitRound(const Emit& emit, int32_t round) {
   if (!isForPrograms()) {
     if (transfers_.transferCount == 0) return {};
-    return emitTransfers(emit, kernels::cuda::transferKernel());
+    return emitTransfers(emit, kernels::cuda::transferKernel(), round);
   }
   if (programTransfers_->transferCount == 0) return {};
   return emit({.programTransfers = programTransfers_.get(),
+               .round = round,
                .choice = kernels::cuda::programTransferKernel(),
                .blocks = blocks_});
 }
 
-Status GpuBatcher::emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice) {
+// `round` of a collective: GpuBatch::kNoRound.
+Status GpuBatcher::emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice, int32_t round) {
   choice.startsEarly = kernels::cuda::startsEarly(blocks_, limits_.ranksPerDevice);
-  return emit(
-      {.collectives = nullptr, .transfers = &transfers_, .choice = choice, .blocks = blocks_});
+  return emit({.collectives = nullptr,
+               .transfers = &transfers_,
+               .collectiveCount = round == GpuBatch::kNoRound ? 1 : 0,
+               .round = round,
+               .choice = choice,
+               .blocks = blocks_});
 }
 
 // One launch with the round's send to and receive from each peer; false when there is none.
@@ -379,7 +388,7 @@ Result<bool> GpuBatcher::transferRound(std::span<const StreamCall> calls, int32_
   }
   if (selfSend != nullptr && selfReceive != nullptr && selfSend->input != selfReceive->output)
     add(*selfReceive, static_cast<const std::byte*>(selfSend->input));
-  TUTTI_TRY(emitRound(emit));
+  TUTTI_TRY(emitRound(emit, round));
   return isMore;
 }
 

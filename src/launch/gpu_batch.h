@@ -40,12 +40,17 @@ struct EngineWork {
 
 // One launch of a batch: exactly one of the first four is set.
 struct GpuBatch {
+  static constexpr int32_t kNoRound = -1;
   const wire::GpuLaunch* collectives = nullptr;
   const wire::GpuTransfers* transfers = nullptr;
   const wire::GpuProgramLaunch* program = nullptr;
   const wire::GpuProgramTransfers* programTransfers = nullptr;
   const EngineWork* engines = nullptr;  // before the transfers, or null
-  kernels::cuda::GpuChoice choice{};    // kernel and image
+  // Which of the group's calls: so many of the next collectives that have anything to do, or the
+  // k-th send to and receive from each rank.
+  int32_t collectiveCount = 0;
+  int32_t round = kNoRound;           // k
+  kernels::cuda::GpuChoice choice{};  // kernel and image
   int32_t blocks = 0;
   uint32_t sharedBytes = 0;  // of a block
 
@@ -86,8 +91,8 @@ class GpuBatcher {
   bool findReach(const Call& call, wire::GpuReach& reach) const;
   Status flush(const Emit& emit);
   Result<bool> transferRound(std::span<const StreamCall> calls, int32_t round, const Emit& emit);
-  Status emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice);
-  Status emitRound(const Emit& emit);
+  Status emitTransfers(const Emit& emit, kernels::cuda::GpuChoice choice, int32_t round);
+  Status emitRound(const Emit& emit, int32_t round);
   bool isForPrograms() const { return limits_.rankCount > wire::kGpuMaxRanks; }
   Status addParts(const Call& call, const kernels::cuda::GpuRequest& request, const Emit& emit);
   Result<bool> addByEngines(const Call& call, const kernels::cuda::GpuRequest& request,

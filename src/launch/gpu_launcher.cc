@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "launch/idle_poll.h"
 #include "launch/stream_calls.h"
+#include "wire/gpu_stamp.h"
 
 namespace tutti::launch {
 namespace {
@@ -58,7 +59,24 @@ Status GpuLauncher::initialise() {
   } else {
     guest_ = std::make_unique<GpuRoom::Guest>(parts_.room, order_.tail());
   }
+  if (parts_.profiler != nullptr) openProfile();
   return loadKernels();
+}
+
+// A communicator that cannot be profiled goes on.
+void GpuLauncher::openProfile() {
+  auto opened = GpuProfile::open({.profiler = *parts_.profiler,
+                                  .accelerator = parts_.accelerator,
+                                  .teller = *parts_.teller,
+                                  .clock = parts_.clock,
+                                  .limits = parts_.options.limits,
+                                  .rank = parts_.recorder->rank(),
+                                  .timeout = parts_.options.timeout});
+  if (opened.ok()) {
+    profile_ = std::move(opened).value();
+  } else {
+    log::warn("rank {} is not profiled: {}", parts_.recorder->rank(), opened.status().message());
+  }
 }
 
 // All of them, while no kernel of this communicator can wait: loading waits for what runs on the
@@ -80,6 +98,7 @@ Status GpuLauncher::loadKernels() {
     }
   }
   if (ownStream_ == nullptr) return {};
+  if (profile_ != nullptr) TUTTI_TRY(tryKernel(profile_->kernel()));
   TUTTI_TRY(order_.end(ownStream_, {}));
   return awaitTail(parts_.options.timeout);
 }
@@ -90,6 +109,7 @@ Status GpuLauncher::loadKernels() {
 Status GpuLauncher::tryKernel(const device::Kernel& kernel) {
   const union {
     wire::GpuLaunch launch;
+    wire::GpuStamp stamp;
     wire::GpuTransfers transfers;
     wire::GpuProgramLaunch program;
     wire::GpuProgramTransfers programTransfers;
@@ -122,6 +142,7 @@ Status GpuLauncher::awaitTail(Nanoseconds bound) {
 
 GpuLauncher::~GpuLauncher() {
   parts_.watcher.remove(*this);
+  profile_.reset();
   parts_.recorder->setLife(observe::Life::kDestroyed);
   parts_.accelerator.destroyEvent(probe_);
   parts_.accelerator.destroyStream(ownStream_);
@@ -134,7 +155,15 @@ GpuLauncher::~GpuLauncher() {
   parts_.accelerator.keepForGood(std::move(parts_.segments));
 }
 
-Status GpuLauncher::launch(std::span<const StreamCall> calls) {
+Status GpuLauncher::launch(std::span<const StreamCall> calls, bool isUsersGroup) {
+  if (profile_ == nullptr) [[likely]]
+    return launchNow(calls);
+  if (hasFailed()) return failure();
+  return profile_->tell({.calls = calls, .isUsers = isUsersGroup},
+                        [this, calls] { return launchNow(calls); });
+}
+
+Status GpuLauncher::launchNow(std::span<const StreamCall> calls) {
   std::lock_guard lock(mutex_);
   if (hasFailed()) return failure();
   if (parts_.options.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));
@@ -278,8 +307,13 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
                          .capture = capture.isActive ? capture.id : 0},
                         launch, stream));
   }
-  if (batch.engines != nullptr) return engines_.launch(launch, *batch.engines, stream);
-  return parts_.accelerator.launch(launch, stream);
+  if (profile_ != nullptr) TUTTI_TRY(profile_->begin(batch, stream));
+  if (batch.engines != nullptr) {
+    TUTTI_TRY(engines_.launch(launch, *batch.engines, stream));
+  } else {
+    TUTTI_TRY(parts_.accelerator.launch(launch, stream));
+  }
+  return profile_ != nullptr ? profile_->end(stream) : Status();
 }
 
 void GpuLauncher::settleInRoom(const device::Capture& capture) {
@@ -364,7 +398,10 @@ void GpuLauncher::fail(const Status& status) {
   abort();
 }
 
-void GpuLauncher::abort() { words().abort.store(1, std::memory_order_relaxed); }
+void GpuLauncher::abort() {
+  words().abort.store(1, std::memory_order_relaxed);
+  if (profile_ != nullptr) profile_->giveUp();
+}
 
 // The oldest launch that may still run, after a look at the device. REQUIRES: mutex_ is held.
 GpuLauncher::Pending GpuLauncher::findPending() {

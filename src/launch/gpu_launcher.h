@@ -22,6 +22,7 @@
 #include "launch/block_accord.h"
 #include "launch/copy_engines.h"
 #include "launch/gpu_batch.h"
+#include "launch/gpu_profile.h"
 #include "launch/gpu_room.h"
 #include "launch/gpu_waits.h"
 #include "launch/gpu_watcher.h"
@@ -51,13 +52,15 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
     std::unique_ptr<channel::PeerBuffers> buffers;
     std::unique_ptr<observe::Recorder> recorder;
     Options options;
+    observe::Profiler* profiler = nullptr;  // null: nobody asked; else `teller` is there, too
+    GpuWatcher* teller = nullptr;           // GpuProfile::Parts
   };
   static Result<std::unique_ptr<GpuLauncher>> open(Parts parts);
   // REQUIRES: idle, and no graph that holds its calls is replayed any more, unless fail() was
   // called: then such a replay does nothing.
   ~GpuLauncher() override;
 
-  Status launch(std::span<const StreamCall> calls) override;
+  Status launch(std::span<const StreamCall> calls, bool isUsersGroup) override;
 
   bool isIdle() override;
   bool isSettled() override { return true; }
@@ -107,10 +110,12 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
                 .timeout = parts_.options.timeout}),
         accord_(parts_.recorder->board(), parts_.recorder->rank()) {}
   Status initialise();
+  void openProfile();
   Status loadKernels();
   Status tryKernel(const device::Kernel& kernel);
   Status awaitTail(Nanoseconds bound);
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
+  Status launchNow(std::span<const StreamCall> calls);
   Status emit(const GpuBatch& batch, void* stream, const device::Capture& capture);
   Status enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream);
   void settleInRoom(const device::Capture& capture);
@@ -138,7 +143,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Parts parts_;
   StreamOrder order_;  // guarded by mutex_, as the next
   CopyEngines engines_;
-  Watch watch_;  // the watcher's thread only
+  Watch watch_;                          // the watcher's thread only
+  std::unique_ptr<GpuProfile> profile_;  // constant once open; null: nobody is told
   std::unique_ptr<device::SharedWords> words_;
   // Kernels found so far, by image and then in the order of first use.
   struct Known {

@@ -51,7 +51,7 @@ class Group {
     std::vector<StreamCall> items;
     for (size_t i = 0; i < calls_.size(); ++i)
       items.push_back({.call = &calls_[i], .stream = streams_[i]});
-    return launcher.launch(items);
+    return launcher.launch(items, items.size() > 1);
   }
 
  private:

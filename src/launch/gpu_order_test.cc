@@ -242,7 +242,8 @@ class RankPlayer {
       items.push_back({.call = &calls[i], .stream = streamAt(base + below(width))});
     }
     const size_t before = gpu().launches().size();
-    const Status status = world_.communicators[plan.communicator]->launcher(rank_)->launch(items);
+    const Status status =
+        world_.communicators[plan.communicator]->launcher(rank_)->launch(items, true);
     ASSERT_TRUE(status.ok()) << status.message();
     const auto launches = gpu().launches();
     for (size_t i = before; i < launches.size(); ++i) {

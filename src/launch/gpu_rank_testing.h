@@ -25,6 +25,7 @@ struct GpuRankOptions {
   Nanoseconds timeout = std::chrono::seconds(20);
   Nanoseconds waitLimit{0};
   bool checksPointers = false;
+  observe::Profiler* profiler = nullptr;
 };
 
 // What processes of a rank each have: a GPU, and what its communicators share there.
@@ -37,6 +38,7 @@ struct GpuProcesses {
   std::vector<device::FakeAccelerator> gpus;  // what they keep for good uses the line before
   GpuRooms rooms;
   GpuWatcher watcher{kWatchInterval};
+  GpuWatcher teller{GpuProfile::kLookInterval};
 };
 
 // A communicator of theirs: the segments and the board, and the launchers of those that open one.
@@ -101,7 +103,9 @@ class GpuCommunicator {
                                         .options = {.limits = options_.limits,
                                                     .timeout = options_.timeout,
                                                     .waitLimit = options_.waitLimit,
-                                                    .checksPointers = options_.checksPointers}}));
+                                                    .checksPointers = options_.checksPointers},
+                                        .profiler = options_.profiler,
+                                        .teller = &processes_.teller}));
     return {};
   }
 
@@ -112,6 +116,7 @@ class GpuCommunicator {
   }
   static size_t bytesOfArgument(std::string_view kernel) {
     if (kernel == "tuttiProgramTransfers") return sizeof(wire::GpuProgramTransfers);
+    if (kernel == "tuttiStamp") return sizeof(wire::GpuStamp);
     if (kernel.ends_with("Program")) return sizeof(wire::GpuProgramLaunch);
     return kernels::cuda::takesTransfers(kernel) ? sizeof(wire::GpuTransfers)
                                                  : sizeof(wire::GpuLaunch);

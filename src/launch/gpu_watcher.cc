@@ -20,7 +20,7 @@ void GpuWatcher::add(Watched& watched) {
   watched_.push_back(&watched);
   if (thread_.joinable()) return;
   thread_ = std::thread([this] {
-    ::pthread_setname_np(::pthread_self(), "tutti-gpu-watch");
+    ::pthread_setname_np(::pthread_self(), name_);
     run();
   });
 }

@@ -35,7 +35,9 @@ class GpuWatcher {
   };
 
   // `interval`: between two looks at what runs; then the first of the pauses that grow.
-  explicit GpuWatcher(Nanoseconds interval = kInterval) : interval_(interval) {}
+  // `name`: of its thread.
+  explicit GpuWatcher(Nanoseconds interval = kInterval, const char* name = "tutti-gpu-watch")
+      : interval_(interval), name_(name) {}
   ~GpuWatcher();
   GpuWatcher(const GpuWatcher&) = delete;
   GpuWatcher& operator=(const GpuWatcher&) = delete;
@@ -58,6 +60,7 @@ class GpuWatcher {
   void wakeSleeper();
 
   const Nanoseconds interval_;
+  const char* const name_;
   std::mutex mutex_;  // guards the next, and holds off remove() during a look
   std::vector<Watched*> watched_;
   // Guards the next, and the way to sleep. Another than for looks: who wakes us may hold what a

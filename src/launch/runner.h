@@ -42,8 +42,9 @@ class Runner {
 class StreamRunner : public Runner {
  public:
   // The calls of one group. They run on the first call's stream; the other streams wait for it, and
-  // it for them. Returns when they are on the stream. Any thread; serialised.
-  virtual Status launch(std::span<const StreamCall> calls) = 0;
+  // it for them. Returns when they are on the stream. Any thread; serialised. `isUsersGroup`:
+  // between the program's ncclGroupStart and ncclGroupEnd.
+  virtual Status launch(std::span<const StreamCall> calls, bool isUsersGroup) = 0;
   virtual ~StreamRunner() = default;
 };
 

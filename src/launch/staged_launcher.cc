@@ -83,7 +83,7 @@ StagedLauncher::~StagedLauncher() {
   parts_.accelerator.keepForGood(std::move(gpuMemory_));
 }
 
-Status StagedLauncher::launch(std::span<const StreamCall> calls) {
+Status StagedLauncher::launch(std::span<const StreamCall> calls, bool /*isUsersGroup*/) {
   std::lock_guard lock(mutex_);
   if (hasFailed()) return failure();
   if (parts_.checksPointers) TUTTI_TRY(checkBuffers(calls, parts_.accelerator));

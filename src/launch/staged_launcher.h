@@ -50,7 +50,7 @@ class StagedLauncher final : public StreamRunner {
   // REQUIRES: idle.
   ~StagedLauncher() override;
 
-  Status launch(std::span<const StreamCall> calls) override;
+  Status launch(std::span<const StreamCall> calls, bool isUsersGroup) override;
 
   bool isIdle() override;
   bool isSettled() override { return true; }

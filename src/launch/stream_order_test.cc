@@ -102,7 +102,7 @@ class Play {
            .stream = capture != nullptr ? capture->streams[draw(2)] : streamAt(draw(kStreams))});
     }
     const size_t first = gpu().launches().size();
-    const Status status = rank_.launcher().launch(items);
+    const Status status = rank_.launcher().launch(items, false);
     ASSERT_TRUE(status.ok()) << status.message();
     check(items, first, capture);
   }
@@ -169,11 +169,12 @@ TEST(StreamOrder, CallsOnOneStreamWaitForNothing) {
   Call call;
   call.shape.count = 100;
   const StreamCall item{.call = &call, .stream = streamAt(0)};
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(rank.launcher().launch({&item, 1}).ok());
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(rank.launcher().launch({&item, 1}, false).ok());
   rank.gpu().finish();
   EXPECT_TRUE(rank.launcher().isIdle());
   const StreamCall other{.call = &call, .stream = streamAt(1)};
-  EXPECT_TRUE(rank.launcher().launch({&other, 1}).ok()) << "nor on another when nothing runs";
+  EXPECT_TRUE(rank.launcher().launch({&other, 1}, false).ok())
+      << "nor on another when nothing runs";
   EXPECT_FALSE(rank.gpu().hasFailed());
 }
 

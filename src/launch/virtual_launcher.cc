@@ -2,7 +2,7 @@
 
 namespace tutti::launch {
 
-Status VirtualLauncher::launch(std::span<const StreamCall> calls) {
+Status VirtualLauncher::launch(std::span<const StreamCall> calls, bool /*isUsersGroup*/) {
   if (hasFailed()) return failure();
   return world_->enter(self_, calls);
 }

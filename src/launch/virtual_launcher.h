@@ -17,7 +17,7 @@ class VirtualLauncher final : public StreamRunner {
   VirtualLauncher(std::shared_ptr<VirtualWorld> world, Rank self)
       : world_(std::move(world)), self_(self) {}
 
-  Status launch(std::span<const StreamCall> calls) override;
+  Status launch(std::span<const StreamCall> calls, bool isUsersGroup) override;
   Result<double> estimateUs(const plan::CallShape& shape) {
     return world_->estimateUs(shape, self_);
   }

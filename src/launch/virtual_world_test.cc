@@ -86,8 +86,8 @@ TEST(VirtualWorld, ARankOnlyLeavesForItself) {
   EXPECT_FALSE(second.hasFailed());
   const Call call{.shape = allReduce(5)};
   const StreamCall item{.call = &call, .stream = nullptr};
-  EXPECT_TRUE(second.launch({&item, 1}).ok());
-  EXPECT_EQ(first.launch({&item, 1}).code(), Code::kInvalidUsage);
+  EXPECT_TRUE(second.launch({&item, 1}, false).ok());
+  EXPECT_EQ(first.launch({&item, 1}, false).code(), Code::kInvalidUsage);
 }
 
 }  // namespace

@@ -25,6 +25,12 @@ EventTag Profiler::beginCall(const EventTag& group, const CallNote& note, Instan
   });
 }
 
+EventTag Profiler::beginLaunch(const EventTag& group, void* stream, Instant now) {
+  return beginAt(sinks_, [&](ProfilerSink& sink, size_t at) {
+    return sink.beginLaunch(group.handles[at], stream, now);
+  });
+}
+
 EventTag Profiler::beginRun(const EventTag& call, Instant now) {
   return beginAt(
       sinks_, [&](ProfilerSink& sink, size_t at) { return sink.beginRun(call.handles[at], now); });
@@ -52,6 +58,10 @@ void Profiler::end(EventKind kind, const EventTag& event, Instant now) {
   for (size_t i = 0; i < sinks_.size() && i < kMaxSinks; ++i) {
     if (event.handles[i] != nullptr) sinks_[i]->end(kind, event.handles[i], now);
   }
+}
+
+void Profiler::drop(size_t calls) {
+  for (const auto& sink : sinks_) sink->drop(calls);
 }
 
 }  // namespace tutti::observe

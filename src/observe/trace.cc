@@ -24,6 +24,10 @@ ProfilerSink::Handle Trace::beginCall(Handle group, const CallNote& note, Instan
   return add({.kind = EventKind::kCall, .parent = numberOf(group), .began = now, .call = note});
 }
 
+ProfilerSink::Handle Trace::beginLaunch(Handle /*group*/, void* /*stream*/, Instant /*now*/) {
+  return nullptr;
+}
+
 ProfilerSink::Handle Trace::beginRun(Handle call, Instant now) {
   const std::lock_guard lock(mutex_);
   return add({.kind = EventKind::kRun, .parent = numberOf(call), .began = now, .call = {}});
@@ -77,6 +81,11 @@ void Trace::end(EventKind /*kind*/, Handle event, Instant now) {
   record->ended = now;
 }
 
+void Trace::drop(size_t calls) {
+  const std::lock_guard lock(mutex_);
+  untold_ += calls;
+}
+
 ProfilerSink::Handle Trace::add(const TraceRecord& record) {
   const uint64_t number = ++last_;
   TraceRecord& slot = records_[number % records_.size()];
@@ -102,7 +111,7 @@ std::vector<TraceRecord> Trace::records() const {
 
 uint64_t Trace::droppedCount() const {
   const std::lock_guard lock(mutex_);
-  return last_ > records_.size() ? last_ - records_.size() : 0;
+  return untold_ + (last_ > records_.size() ? last_ - records_.size() : 0);
 }
 
 }  // namespace tutti::observe

@@ -116,6 +116,31 @@ TEST(Trace, KeepsTheNewestEventsInMemoryOfAFixedSize) {
     EXPECT_EQ(record.stage == TraceStage::kEnded, record.number == 11);
 }
 
+// As a GPU's: when the first runs, the second has been called.
+TEST(Trace, ShowsRunsInTheirCallsWhereSeveralAreUnderWay) {
+  Trace trace(8);
+  const Trace::Handle first = trace.beginCall(nullptr, kCall, at(1));
+  const Trace::Handle second = trace.beginCall(nullptr, kCall, at(2));
+  for (const auto& [call, begin] : {std::pair(first, 3), std::pair(second, 5)}) {
+    trace.end(EventKind::kRun, trace.beginRun(call, at(begin)), at(begin + 1));
+    trace.end(EventKind::kCall, call, at(begin + 1));
+  }
+  EXPECT_EQ(trace.beginLaunch(nullptr, nullptr, at(6)), nullptr);
+  const std::string text = textOf(trace);
+  EXPECT_THAT(text, HasSubstr(R"j("tid": 0, "ts": 1.000, "dur": 3.000)j"));
+  EXPECT_THAT(text, HasSubstr(R"j("tid": 0, "ts": 3.000, "dur": 1.000)j"));
+  EXPECT_THAT(text, HasSubstr(R"j("tid": 1, "ts": 2.000, "dur": 4.000)j"));
+  EXPECT_THAT(text, HasSubstr(R"j("tid": 1, "ts": 5.000, "dur": 1.000)j"));
+}
+
+TEST(Trace, CountsCallsThatItWasNotToldOf) {
+  Trace trace(8);
+  trace.beginCall(nullptr, kCall, at(1));
+  trace.drop(3);
+  trace.drop(1);
+  EXPECT_EQ(trace.droppedCount(), 4u);
+}
+
 TEST(Trace, LeavesOutMessagesWhoseTransferIsForgotten) {
   Trace trace(8);
   const Trace::Handle transfer = trace.beginTransfer(nullptr, {.messageCount = 1}, at(1));

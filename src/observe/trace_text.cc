@@ -32,6 +32,7 @@ class TraceWriter {
     switch (record.kind) {
       case EventKind::kGroup: return addGroup(record);
       case EventKind::kCall: return addCall(record);
+      case EventKind::kLaunch: return;
       case EventKind::kRun: return addRun(record);
       case EventKind::kTransfer: return addTransfer(record);
       case EventKind::kMessage: return addMessage(record);

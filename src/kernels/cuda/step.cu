@@ -1,10 +1,12 @@
 // What GPUs do for the host's executor: its steps on a GPU's memory (kernels/gpu_folder.h), one
 // fold a launch, of each element type; and rounds of calls that it carries out in pinned memory
-// (launch/staged_launcher.h), copied in, awaited and copied out by one launch.
+// (launch/staged_launcher.h), copied in, awaited and copied out by one launch. And what notes when
+// a GPU comes to it (launch/gpu_profile.h).
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/memory.cuh"
 #include "wire/gpu_fold.h"
 #include "wire/gpu_staging.h"
+#include "wire/gpu_stamp.h"
 
 namespace tutti::kernels::cuda {
 namespace {
@@ -117,6 +119,10 @@ __device__ void runRound(const wire::GpuStaging& round) {
   copyAll(round.copies + round.inCount, round.outCount);
 }
 
+__device__ void putStamp(const wire::GpuStamp& stamp) {
+  if (stamp.word != nullptr && threadIdx.x == 0) storeRelaxed(stamp.word, nanoseconds());
+}
+
 }  // namespace
 }  // namespace tutti::kernels::cuda
 
@@ -143,4 +149,8 @@ TUTTI_STEP_KERNEL(kFloat8E5M2)
 extern "C" __global__ void __launch_bounds__(512)
     tuttiStage(const __grid_constant__ tutti::wire::GpuStaging round) {
   tutti::kernels::cuda::runRound(round);
+}
+
+extern "C" __global__ void tuttiStamp(const __grid_constant__ tutti::wire::GpuStamp stamp) {
+  tutti::kernels::cuda::putStamp(stamp);
 }

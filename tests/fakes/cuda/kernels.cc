@@ -1,17 +1,21 @@
-// Kernels: what they do for the host's executor.
+// Kernels: what they do for the host's executor, and stamps of a timer that is FAKE_CUDA_TIMER_NS
+// ahead of the host's clock.
 #include "kernels/kernels.h"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "base/clock.h"
 #include "fakes/cuda/entry.h"
 #include "fakes/cuda/stream.h"
 #include "kernels/gpu_catalog.h"
 #include "wire/gpu_fold.h"
 #include "wire/gpu_staging.h"
+#include "wire/gpu_stamp.h"
 
 namespace fakes::cuda {
 namespace {
@@ -50,9 +54,20 @@ void runRound(const tutti::wire::GpuStaging& round, unsigned blocks) {
   copyAll(round.copies + round.inCount, round.outCount);
 }
 
+int64_t timerOffset() {
+  static const char* text = std::getenv("FAKE_CUDA_TIMER_NS");
+  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
+}
+
+void putStamp(uint64_t* word) {
+  const auto now = static_cast<int64_t>(tutti::steadyClock().now());
+  if (word != nullptr) std::atomic_ref(*word).store(static_cast<uint64_t>(now + timerOffset()));
+}
+
 // A function is the number of its type, from 1 on; others are kUnknownKernel.
 void* const kUnknownKernel = reinterpret_cast<void*>(intptr_t{1000});
 void* const kStage = reinterpret_cast<void*>(intptr_t{1001});
+void* const kStamp = reinterpret_cast<void*>(intptr_t{1002});
 
 }  // namespace
 
@@ -69,7 +84,8 @@ FAKE_CUDA cuModuleGetFunction(void** function, void*, const char* name) {
     return kSuccess;
   }
   const bool isStage = std::strcmp(name, tutti::kernels::cuda::kStageKernel) == 0;
-  *function = isStage ? kStage : kUnknownKernel;
+  const bool isStamp = std::strcmp(name, tutti::kernels::cuda::kStampKernel) == 0;
+  *function = isStage ? kStage : isStamp ? kStamp : kUnknownKernel;
   return kSuccess;
 }
 FAKE_CUDA cuFuncGetAttribute(int* value, int, void*) {
@@ -89,6 +105,10 @@ FAKE_CUDA cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, s
 FAKE_CUDA cuLaunchKernelEx(const LaunchShape* shape, void* function, void** parameters, void**) {
   FAKE_CUDA_ENTER;
   if (function == kUnknownKernel) return streamOf(shape->stream).put([] {});
+  if (function == kStamp) {
+    uint64_t* word = static_cast<const tutti::wire::GpuStamp*>(parameters[0])->word;
+    return streamOf(shape->stream).put([word] { putStamp(word); });
+  }
   if (function == kStage) {
     const auto round = *static_cast<const tutti::wire::GpuStaging*>(parameters[0]);
     const unsigned blocks = shape->grid[0];

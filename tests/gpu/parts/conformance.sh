@@ -54,6 +54,11 @@ forms() {
   tutti_perf "$1 groups" 60 all_reduce "${@:2}" -m 50 -b 8 -e 256K -f 64 --min-time 0.002 -T 50
 }
 
+# profiles NAME RANKS: of traces and plug-ins.
+profiles() {
+  step "$1, profilers" 240 python3 "$here/tests/gpu/profile_check.py" "$build" "$2"
+}
+
 # behaviour RANKS WHERE: test_gpu. A test that is skipped is a failure: here are GPUs.
 behaviour() {
   local refused='\[  SKIPPED \]|\[  PASSED  \] 0 tests' wanted='\[  PASSED  \]'
@@ -84,6 +89,9 @@ part_one() {
   types "1 GPU, 2 threads" -t 2
   forms "1 GPU, 2 threads" -t 2
   shared "1 GPU, 2 processes" -n 2
+  finish_lanes
+  profiles "1 GPU, 2 processes" 2
+  open_lanes each
   for ranks in 4 8; do
     each "1 GPU, $ranks threads" -t $ranks -b 36 -e 40M -f 97
     shared "1 GPU, $ranks processes" -n $ranks
@@ -103,6 +111,7 @@ part_all() {
   forms "$gpus GPUs, processes" -n "$gpus"
   each "2 threads a GPU" -t $((2 * gpus)) -b 36 -e 40M -f 97
   finish_lanes
+  profiles "$gpus GPUs" "$gpus"
   shared "2 processes a GPU" -n $((2 * gpus))
   behaviour "$gpus" "on $gpus GPUs"
   behaviour $((2 * gpus)) "on $gpus GPUs"

@@ -1,4 +1,4 @@
-# The GPU kernels: one fatbin for each element type's reductions and one for what only moves bytes, and as many of the
+# The GPU kernels: one fatbin for each element type's reductions (integers with and without a sign share one) and one for what only moves bytes, and as many of the
 # general executor, embedded into the library and loaded by the driver when first used. Nothing of CUDA's runtime is
 # compiled or linked.
 set(TUTTI_GPU_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for; the last one also as PTX, for later ones")
@@ -20,8 +20,8 @@ endforeach()
 list(GET TUTTI_GPU_ARCHITECTURES -1 architecture)
 list(APPEND gpu_flags -gencode=arch=compute_${architecture},code=compute_${architecture})
 
-# In the order of DataType; catalog.h counts on it.
-set(gpu_types kInt8 kUint8 kInt32 kUint32 kInt64 kUint64 kFloat16 kFloat32 kFloat64 kBfloat16 kFloat8E4M3 kFloat8E5M2)
+# In the order of DataType, integers without a sign left out: foldImage() of gpu_catalog.h counts on it.
+set(gpu_types kInt8 kInt32 kInt64 kFloat16 kFloat32 kFloat64 kBfloat16 kFloat8E4M3 kFloat8E5M2)
 set(gpu_images "")
 set(gpu_listing "// Generated: the kernels' images, in the order of catalog.h.\n#include \"kernels/cuda/catalog.h\"\n\n")
 set(gpu_entries "")

@@ -269,6 +269,7 @@ bool Member::goesAsTransfers(const Job& job) const {
 void Member::launchParts(const Job& job) {
   wire::GpuTransfers work{};
   work.view = view_;
+  work.reduction.type = job.type;
   work.reduction.op = job.op;
   work.reduction.scalar = job.scalar;
   const GpuRequest asked = request(job);

@@ -70,7 +70,7 @@ struct GpuGrid {
 GpuGrid gridOf(const GpuChoice& choice, int32_t blocks, int32_t rankCount, bool isBulk);
 // Whether long calls are shaped for that.
 bool goesInBulk(const GpuRequest& request);
-// Of any launch of the kernel among so many ranks.
+// Of any launch of the kernel among so many ranks, where GpuRequest::hasBulk.
 uint32_t mostSharedBytes(std::string_view kernel, int32_t rankCount);
 // A matter of this rank alone.
 bool mayGoByBulk(const GpuRequest& request, const void* input, const void* output);
@@ -136,16 +136,21 @@ wire::GpuCall makeCall(const GpuRequest& request, const GpuChoice& choice);
 // ---- images
 // --------------------------------------------------------------------------------------
 
-// Images 0 … kDataTypeCount-1 hold the reductions of that type, kMoveImage what only moves bytes.
-inline constexpr int32_t kMoveImage = kDataTypeCount;
+// The first images hold the reductions of a type, or of two integers of a width, which differ in
+// the sign alone; kMoveImage what only moves bytes. In the order of cmake/TuttiGpuKernels.cmake.
+inline constexpr int32_t kMoveImage = kDataTypeCount - 3;
+constexpr int32_t foldImage(DataType type) {
+  const auto number = static_cast<int32_t>(type);
+  return number <= static_cast<int32_t>(DataType::kUint64) ? number / 2 : number - 3;
+}
 // The same again of the general executor (gpu_program.h), of which only some communicators load
 // any.
-inline constexpr int32_t kProgramImages = kDataTypeCount + 1;
+inline constexpr int32_t kProgramImages = kMoveImage + 1;
 inline constexpr int32_t kImageCount = 2 * kProgramImages;
 
 // The kernels of an image that a communicator of so many ranks may run: all names that choose(),
 // transferKernel() and gpu_program.h give. Null at the end where there are fewer.
-using KernelNames = std::array<const char*, 7>;
+using KernelNames = std::array<const char*, 6>;
 KernelNames kernelNames(int32_t image, int32_t rankCount);
 
 // A fatbin for cuModuleLoadData; empty in a build without a CUDA compiler.

@@ -228,6 +228,7 @@ void fillProgram(const GpuRequest& request, const GpuProgramWay& way, const GpuP
   call.firstOutputBlock = layout.firstOutputBlock;
   call.elementBytes = static_cast<uint16_t>(elementBytes);
   call.collective = request.collective;
+  call.type = request.type;
   call.op = request.op;
   call.messages = way.messages;
   call.wordCount = static_cast<uint32_t>(
@@ -239,7 +240,7 @@ GpuChoice programKernel(const GpuRequest& request, const GpuProgramWay& way) {
   return {.algorithm = way.algorithm->name,
           .protocol = nameOf(way.messages),
           .kernel = folds ? "tuttiFoldProgram" : "tuttiMoveProgram",
-          .image = kProgramImages + (folds ? static_cast<int32_t>(request.type) : kMoveImage),
+          .image = kProgramImages + (folds ? foldImage(request.type) : kMoveImage),
           .threads = kProgramThreads,
           .blocks = way.blocks,
           .chunkBytes = 0,

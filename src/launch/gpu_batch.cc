@@ -198,6 +198,7 @@ Status GpuBatcher::addParts(const Call& call, const kernels::cuda::GpuRequest& r
   transfers_.transferCount = 0;
   blocks_ = 0;
   transfers_.reduction = {};
+  transfers_.reduction.type = call.shape.type;
   transfers_.reduction.op = call.shape.op;
   transfers_.reduction.scalarAddress = call.preScaleAddress;
   std::memcpy(&transfers_.reduction.scalar, call.preScale.bytes,

@@ -86,14 +86,6 @@ bool needsPrograms(const GpuLimits& limits) {
   return false;
 }
 
-// A tuner may ask for fewer blocks in any call.
-bool mayGoInBulk(const GpuLimits& limits) {
-  GpuRequest request = GpuChooser(limits).usualRequest({});
-  request.savesBlocks |= limits.adaptsBlocks;
-  if (limits.tuner != nullptr) request.maxBlocks = 1;
-  return kernels::cuda::goesInBulk(request);
-}
-
 GpuChooser::GpuChooser(const GpuLimits& limits)
     : limits_(limits),
       algorithms_(limits.algorithms),

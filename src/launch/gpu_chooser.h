@@ -39,8 +39,6 @@ struct GpuLimits {
 // Whether some call goes as a program: there are more ranks than kernels know, or NCCL_ALGO names
 // for a collective only what has no kernel.
 bool needsPrograms(const GpuLimits& limits);
-// Whether some call is shaped for copy engines of multiprocessors: the kernels for that are needed.
-bool mayGoInBulk(const GpuLimits& limits);
 
 // NCCL's name for how a kernel moves bytes: with a flag in each store, in each line, or by slots.
 graph::Protocol protocolOf(const kernels::cuda::GpuChoice& choice);
@@ -66,7 +64,6 @@ class GpuChooser {
 
  private:
   friend bool needsPrograms(const GpuLimits& limits);
-  friend bool mayGoInBulk(const GpuLimits& limits);
   // How the call could go.
   struct Way {
     Decision decision{};

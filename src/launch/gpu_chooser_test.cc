@@ -161,20 +161,5 @@ TEST(GpuChooser, OffersATunerOnlyWhatIsAllowed) {
   EXPECT_EQ(protocolOf(choiceOf(limits, kShort)), Protocol::kSimple);
 }
 
-TEST(GpuBulkKernels, AreNeededWhereFewerBlocksMayBeAskedFor) {
-  const GpuLimits usual{.rankCount = 4, .hasBulk = true};
-  EXPECT_FALSE(mayGoInBulk(usual));
-  GpuLimits saving = usual;
-  saving.savesBlocks = true;
-  EXPECT_TRUE(mayGoInBulk(saving));
-  saving.hasBulk = false;
-  EXPECT_FALSE(mayGoInBulk(saving));
-  GpuLimits few = usual;
-  few.maxBlocks = 32;
-  EXPECT_TRUE(mayGoInBulk(few));
-  few.rankCount = 2;
-  EXPECT_FALSE(mayGoInBulk(few));
-}
-
 }  // namespace
 }  // namespace tutti::launch

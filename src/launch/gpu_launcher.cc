@@ -83,13 +83,11 @@ void GpuLauncher::openProfile() {
 // GPU. All images took 9 to 13 ms and 4 MB, once a process and GPU (2026-11-21, H200, driver 580).
 Status GpuLauncher::loadKernels() {
   const GpuLimits& limits = parts_.options.limits;
-  const bool isBulk = mayGoInBulk(limits);
   const int32_t images =
       limits.hasPrograms ? kernels::cuda::kImageCount : kernels::cuda::kProgramImages;
   for (int32_t image = 0; image < images; ++image) {
     for (const char* name : kernels::cuda::kernelNames(image, limits.rankCount)) {
       if (name == nullptr) continue;
-      if (!isBulk && kernels::cuda::mostSharedBytes(name, limits.rankCount) != 0) continue;
       kernels::cuda::GpuChoice choice{};
       choice.image = image;
       choice.kernel = name;

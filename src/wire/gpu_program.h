@@ -160,6 +160,7 @@ struct GpuProgramCall {
   uint32_t wordCount;
   uint16_t elementBytes;
   Collective collective;
+  DataType type;
   ReduceOp op;
   GpuMessages messages;
 };

@@ -336,7 +336,7 @@ static_assert(sizeof(GpuTransfer) == 56);
 // The parameter of the transfer kernels.
 struct GpuTransfers {
   GpuView view;
-  GpuCall reduction;  // of transfers that fold: operation and scalar, nothing else
+  GpuCall reduction;  // of transfers that fold: type, operation and scalar, nothing else
   int32_t transferCount;
   int32_t padding;
   GpuTransfer transfers[kGpuMaxTransfers];

@@ -61,6 +61,10 @@ constexpr size_t sizeOf(DataType type) {
   return 0;
 }
 
+constexpr bool isUnsigned(DataType type) {
+  return type == DataType::kUint8 || type == DataType::kUint32 || type == DataType::kUint64;
+}
+
 constexpr std::string_view name(DataType type) {
   switch (type) {
     case DataType::kInt8: return "int8";

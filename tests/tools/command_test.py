@@ -376,7 +376,7 @@ class Explain(unittest.TestCase):
         for name in ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"):
             self.assertEqual(own(long, {name: "7"})["blocks"], 4, "of four lanes")
         self.assertEqual(own(long, {"NCCL_CTA_POLICY": "1"})["blocks"], 32)
-        self.assertEqual(own(long, {"NCCL_CTA_POLICY": "1"})["kernel"], "tuttiFoldBulk8")
+        self.assertEqual(own(long, {"NCCL_CTA_POLICY": "1"})["kernel"], "tuttiFoldApart8")
         self.assertEqual(own(short, {})["blocks"], 1)
         for name in ("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"):
             self.assertEqual(own(short, {name: "4"})["blocks"], 4)

@@ -210,9 +210,9 @@ struct ApartPlace {
 };
 
 // The grid: all senders, all workers, all collectors. Lanes beyond a call's have nothing to do.
-template <bool kFolds, bool kHasBulk>
+template <bool kFolds>
 __device__ __forceinline__ ApartPlace placeOf(const wire::GpuLaunch& launch) {
-  const bool isBulk = kHasBulk && launch.isBulk != 0;
+  const bool isBulk = launch.isBulk != 0;
   const auto block = static_cast<int>(blockIdx.x);
   const auto blocks = static_cast<int>(gridDim.x);
   const auto thread = static_cast<int>(threadIdx.x);
@@ -232,8 +232,8 @@ __device__ __forceinline__ ApartPlace placeOf(const wire::GpuLaunch& launch) {
     return {part, (block - first) * kBulkLanes + group, true, group, thread % kBulkThreads};
   }
   const int group = thread / kPumpThreads;
-  constexpr int kGroups = kHasBulk ? wire::kGpuFoldLanes : 1;
-  return {part, (block - first) * kGroups + group, false, group, thread % kPumpThreads};
+  const int groups = static_cast<int>(blockDim.x) / kPumpThreads;
+  return {part, (block - first) * groups + group, false, group, thread % kPumpThreads};
 }
 
 // What the threads of a group share.
@@ -315,13 +315,12 @@ class StartClock {
   }
 };
 
-// kHasBulk: for launches with isBulk, too.
-template <int kMost, typename Policy, bool kHasBulk>
+template <int kMost, typename Policy>
 __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
   extern __shared__ __align__(128) std::byte buffers[];  // of a launch by bulk
   const StartClock clock(launch.view);
-  __shared__ ApartShared<kMost> shared[kHasBulk ? kBulkLanes : 1];
-  const ApartPlace place = placeOf<Policy::kFolds, kHasBulk>(launch);
+  __shared__ ApartShared<kMost> shared[kBulkLanes];
+  const ApartPlace place = placeOf<Policy::kFolds>(launch);
   if (place.group >= kBulkLanes) return;
   ApartShared<kMost>& own = shared[place.group];
   const int ranks = launch.view.rankCount;
@@ -337,16 +336,12 @@ __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
   clock.tell(launch.view);
 }
 
-#define TUTTI_APART_KERNEL(name, most, policy)                                        \
-  extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 2) \
-      name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {             \
-    tutti::kernels::cuda::runApartCalls<most, policy, false>(launch);                 \
-  }
-
-#define TUTTI_BULK_KERNEL(name, most, policy)                                          \
+// A launch with isBulk, or of choices that may be so, has one block on a multiprocessor, others
+// two: either way a thread has as many registers.
+#define TUTTI_APART_KERNEL(name, most, policy)                                         \
   extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kApartThreads, 1) \
       name##most(const __grid_constant__ tutti::wire::GpuLaunch launch) {              \
-    tutti::kernels::cuda::runApartCalls<most, policy, true>(launch);                   \
+    tutti::kernels::cuda::runApartCalls<most, policy>(launch);                         \
   }
 
 }  // namespace tutti::kernels::cuda

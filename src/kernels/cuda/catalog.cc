@@ -252,13 +252,12 @@ std::optional<GpuChoice> choose(const GpuRequest& request) {
   choice.protocol = way == Way::kSlots ? "slots" : "lines";
   choice.threads = kCollectiveThreads;
   const bool fold = folds(request.collective);
-  choice.image = fold ? static_cast<int32_t>(request.type) : kMoveImage;
+  choice.image = fold ? foldImage(request.type) : kMoveImage;
   if (way == Way::kSlots) {
     choice.isApart = request.rankCount > 2;
     choice.isBulk = goesInBulk(request);
     if (choice.isApart && !choice.isBulk) choice.threads = kPumpThreads;
-    choice.kernel =
-        choice.isBulk ? bulkKernel(fold, request.rankCount) : slotKernel(fold, request.rankCount);
+    choice.kernel = slotKernel(fold, request.rankCount);
     shapeSlots(request, choice);
     return choice;
   }

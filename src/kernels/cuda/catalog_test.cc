@@ -170,7 +170,7 @@ TEST_P(GpuCatalogTest, LanesShareBlocks) {
   EXPECT_LE(wire::gpuBulkBytes(GetParam()), 184u << 10);
   EXPECT_EQ(gridOf(*move, 40, GetParam(), true).sharedBytes,
             mostSharedBytes(move->kernel, GetParam()));
-  EXPECT_EQ(mostSharedBytes("tuttiMoveApart4", GetParam()), 0u);
+  EXPECT_EQ(mostSharedBytes("tuttiMoveSharing4", GetParam()), 0u);
 }
 
 TEST(GpuBulkTest, NeedsAlignedMessagesThatGoAsTheyAre) {

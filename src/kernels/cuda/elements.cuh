@@ -32,10 +32,37 @@ struct IntegerElement {
   }
   static __device__ Value maximum(Value a, Value b) { return a > b ? a : b; }
   static __device__ Value minimum(Value a, Value b) { return a < b ? a : b; }
-  static __device__ Value divide(Value sum, int32_t divisor) {
-    return static_cast<Value>(static_cast<Bits>(sum) / static_cast<Bits>(divisor));
+  // Toward zero. `isUnsigned`: the bits are those of an unsigned number.
+  static __device__ Value divide(Value sum, int32_t divisor, bool isUnsigned) {
+    using Magnitude = std::make_unsigned_t<Bits>;
+    const bool isNegative = !isUnsigned && static_cast<std::make_signed_t<Bits>>(sum) < 0;
+    const auto bits = static_cast<Wrapping>(sum);
+    const auto magnitude = static_cast<Magnitude>(isNegative ? 0 - bits : bits);
+    const Wrapping quotient = Wrapping{magnitude} / static_cast<Wrapping>(divisor);
+    return static_cast<Value>(isNegative ? 0 - quotient : quotient);
   }
 };
+
+template <typename Element>
+inline constexpr bool kIsInteger = std::is_integral_v<typename Element::Value>;
+
+// The elements of a word or vector with their sign bits changed: signed numbers that are in the
+// order of unsigned ones, and back.
+template <typename Bits, typename W>
+__device__ __forceinline__ W withSignsChanged(const W& raw) {
+  union {
+    W whole;
+    uint32_t words[sizeof(W) / sizeof(uint32_t)];
+  } bits;
+  bits.whole = raw;
+  constexpr uint64_t kSigns = sizeof(Bits) == 1   ? 0x8080808080808080
+                              : sizeof(Bits) == 4 ? 0x8000000080000000
+                                                  : 0x8000000000000000;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(W) / sizeof(uint32_t); ++i)
+    bits.words[i] ^= static_cast<uint32_t>(kSigns >> i % 2 * 32);
+  return bits.whole;
+}
 
 struct FloatArithmetic {
   using Value = float;
@@ -221,9 +248,16 @@ struct Lanes {
 
   __device__ void add(const Lanes& other) { each(other, Element::add); }
 
-  __device__ void divide(int32_t divisor) {
+  // `isUnsigned`: elements that are integers stand for unsigned ones.
+  __device__ void divide(int32_t divisor, bool isUnsigned) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = Element::divide(values[i], divisor);
+    for (int i = 0; i < kCount; ++i) {
+      if constexpr (kIsInteger<Element>) {
+        values[i] = Element::divide(values[i], divisor, isUnsigned);
+      } else {
+        values[i] = Element::divide(values[i], divisor);
+      }
+    }
   }
 
   __device__ void scale(Value factor) {

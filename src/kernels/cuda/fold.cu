@@ -1,9 +1,10 @@
-// Reductions of one element type: compiled once for each, with TUTTI_ELEMENT naming it.
+// Reductions of one element type: compiled once for each, with TUTTI_ELEMENT naming it; of integers
+// for both that have its width.
 //
 // Each for 2, 4 and 8 ranks at most, where a name has such a number: tuttiFoldLines2 … executes the
 // schedules AllReduce/oneshot, ReduceScatter/direct and Reduce/direct; tuttiFoldTwoStages4 …
-// AllReduce/twoshot and Reduce/twoshot; tuttiFoldWide2 …, tuttiFoldSlots2, tuttiFoldApart4 …,
-// tuttiFoldBulk4 … and tuttiFoldSharing4 … all of these; tuttiFoldTransfers those of two ranks.
+// AllReduce/twoshot and Reduce/twoshot; tuttiFoldWide2 …, tuttiFoldSlots2, tuttiFoldApart4 … and
+// tuttiFoldSharing4 … all of these; tuttiFoldTransfers those of two ranks.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/fold_transfers.cuh"
 #include "kernels/cuda/policies.cuh"
@@ -24,8 +25,6 @@ TUTTI_LINE_KERNEL(tuttiFoldWide, 2, WideCall, tutti::kernels::cuda::Policy)
 TUTTI_LINE_KERNEL(tuttiFoldWide, 4, WideCall, tutti::kernels::cuda::Policy)
 TUTTI_APART_KERNEL(tuttiFoldApart, 4, tutti::kernels::cuda::Policy)
 TUTTI_APART_KERNEL(tuttiFoldApart, 8, tutti::kernels::cuda::Policy)
-TUTTI_BULK_KERNEL(tuttiFoldBulk, 4, tutti::kernels::cuda::Policy)
-TUTTI_BULK_KERNEL(tuttiFoldBulk, 8, tutti::kernels::cuda::Policy)
 
 TUTTI_SLOT_KERNEL(tuttiFoldSlots, 2, tutti::kernels::cuda::Policy, false)
 TUTTI_SLOT_KERNEL(tuttiFoldSharing, 4, tutti::kernels::cuda::Policy, true)

@@ -13,11 +13,6 @@ const char* slotKernel(bool fold, int32_t rankCount) {
   return fold ? "tuttiFoldApart8" : "tuttiMoveApart8";
 }
 
-const char* bulkKernel(bool fold, int32_t rankCount) {
-  if (rankCount <= 4) return fold ? "tuttiFoldBulk4" : "tuttiMoveBulk4";
-  return fold ? "tuttiFoldBulk8" : "tuttiMoveBulk8";
-}
-
 const char* sharingKernel(bool fold, int32_t rankCount) {
   if (rankCount <= 2) return fold ? nullptr : "tuttiMoveSharing2";
   if (rankCount <= 4) return fold ? "tuttiFoldSharing4" : "tuttiMoveSharing4";
@@ -42,9 +37,9 @@ const char* wideKernel(bool fold, int32_t rankCount) {
 }
 
 uint32_t mostSharedBytes(std::string_view kernel, int32_t rankCount) {
-  const bool isBulk = rankCount > 2 && (kernel == bulkKernel(true, rankCount) ||
-                                        kernel == bulkKernel(false, rankCount));
-  return isBulk ? wire::gpuBulkBytes(rankCount) : 0;
+  const bool isApart = rankCount > 2 && (kernel == slotKernel(true, rankCount) ||
+                                         kernel == slotKernel(false, rankCount));
+  return isApart ? wire::gpuBulkBytes(rankCount) : 0;
 }
 
 namespace {
@@ -93,8 +88,7 @@ KernelNames kernelNames(int32_t image, int32_t rankCount) {
           rankCount > 2 ? stageKernel(fold, rankCount) : nullptr,
           fold ? transfers : transferKernel().kernel,
           sharingKernel(fold, rankCount),
-          wideKernel(fold, rankCount),
-          rankCount > 2 ? bulkKernel(fold, rankCount) : nullptr};
+          wideKernel(fold, rankCount)};
 }
 
 const char* stepKernel(DataType type) {

@@ -11,7 +11,6 @@ inline constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
 // Of two ranks by blocks that send and receive, of more in parts apart.
 const char* slotKernel(bool fold, int32_t rankCount);
 // Of more than two ranks.
-const char* bulkKernel(bool fold, int32_t rankCount);
 // Null where no call of such a communicator shares.
 const char* sharingKernel(bool fold, int32_t rankCount);
 const char* lineKernel(bool fold, int32_t rankCount);

@@ -2,9 +2,9 @@
 //
 // Each for 2, 4 and 8 ranks at most, where a name has such a number: tuttiMoveLines2 … and
 // tuttiMoveSlots2 execute the schedules AllGather/direct, AlltoAll/pairwise, Broadcast/direct,
-// Gather/direct and Scatter/direct; tuttiMoveWide2 …, tuttiMoveApart4 …, tuttiMoveBulk4 … and
-// tuttiMoveSharing4 … // these and Broadcast/twoshot, which tuttiMoveTwoStages4 … executes;
-// tuttiTransfers Send/direct and Recv/direct.
+// Gather/direct and Scatter/direct; tuttiMoveWide2 …, tuttiMoveApart4 … and tuttiMoveSharing4 …
+// these and Broadcast/twoshot, which tuttiMoveTwoStages4 … executes; tuttiTransfers Send/direct and
+// Recv/direct.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/policies.cuh"
 #include "kernels/cuda/transfers.cuh"
@@ -19,8 +19,6 @@ TUTTI_LINE_KERNEL(tuttiMoveWide, 2, WideCall, tutti::kernels::cuda::Moving)
 TUTTI_LINE_KERNEL(tuttiMoveWide, 4, WideCall, tutti::kernels::cuda::Moving)
 TUTTI_APART_KERNEL(tuttiMoveApart, 4, tutti::kernels::cuda::Moving)
 TUTTI_APART_KERNEL(tuttiMoveApart, 8, tutti::kernels::cuda::Moving)
-TUTTI_BULK_KERNEL(tuttiMoveBulk, 4, tutti::kernels::cuda::Moving)
-TUTTI_BULK_KERNEL(tuttiMoveBulk, 8, tutti::kernels::cuda::Moving)
 
 TUTTI_SLOT_KERNEL(tuttiMoveSlots, 2, tutti::kernels::cuda::Moving, false)
 TUTTI_SLOT_KERNEL(tuttiMoveSharing, 2, tutti::kernels::cuda::Moving, true)

@@ -24,6 +24,8 @@ class Moving {
 // Reduces in rank order, 0, 1, … n-1, whatever the algorithm, and rounds once: so the result
 // depends on nothing but the inputs. A pre-multiplied input is rounded to its type first, on the
 // rank that owns it: what its peers fold came to them that way.
+//
+// Elements that are integers stand for unsigned ones, too, as the call's type says.
 template <typename Element>
 class Folding {
  public:
@@ -36,7 +38,9 @@ class Folding {
       : op_(call.op),
         rankCount_(rankCount),
         divisor_(call.op == ReduceOp::kAvg ? rankCount : 1),
-        scales_(call.op == ReduceOp::kPreMulSum) {
+        scales_(call.op == ReduceOp::kPreMulSum),
+        isUnsigned_(isUnsigned(call.type)),
+        changesSigns_(isUnsigned_ && (op_ == ReduceOp::kMax || op_ == ReduceOp::kMin)) {
     if (!scales_) return;
     union {
       uint64_t word;
@@ -49,8 +53,6 @@ class Folding {
 
   __device__ __forceinline__ bool scales() const { return scales_; }
   __device__ __forceinline__ bool divides() const { return divisor_ > 1; }
-  __device__ __forceinline__ int divisor() const { return divisor_; }
-  __device__ __forceinline__ ReduceOp op() const { return op_; }
   // Nothing but additions: what most calls are.
   __device__ __forceinline__ bool isSum() const { return op_ == ReduceOp::kSum; }
 
@@ -65,8 +67,29 @@ class Folding {
 
   // One contribution, ready to be folded with others.
   template <typename W>
+  __device__ __forceinline__ auto lanesOf(const W& raw) const {
+    if constexpr (kIsInteger<Element>) {
+      if (changesSigns_) return Lanes<Element, W>::widen(withSignsChanged<Bits>(raw));
+    }
+    return Lanes<Element, W>::widen(raw);
+  }
+  template <typename W>
   __device__ __forceinline__ auto lanesOf(const W& raw, bool isInput) const {
-    return Lanes<Element, W>::widen(isInput ? outgoing(raw) : raw);
+    return lanesOf(isInput ? outgoing(raw) : raw);
+  }
+  template <typename W>
+  __device__ __forceinline__ void add(Lanes<Element, W>& sum, const Lanes<Element, W>& next) const {
+    sum.fold(op_, next);
+  }
+  // In the element's type; `isWhole`: of all contributions.
+  template <typename W>
+  __device__ __forceinline__ W resultOf(Lanes<Element, W>& sum, bool isWhole) const {
+    if (isWhole && divides()) sum.divide(divisor_, isUnsigned_);
+    const W result = sum.narrow();
+    if constexpr (kIsInteger<Element>) {
+      if (changesSigns_) return withSignsChanged<Bits>(result);
+    }
+    return result;
   }
 
   // As fold(), where isSum().
@@ -87,13 +110,12 @@ class Folding {
     using W = decltype(value(0));
     W first = value(0);
     if (rankCount_ == 1) return first;
-    auto sum = Lanes<Element, W>::widen(first);
+    auto sum = lanesOf(first);
 #pragma unroll
     for (int rank = 1; rank < kMost; ++rank) {
-      if (rank < rankCount_) sum.fold(op_, Lanes<Element, W>::widen(value(rank)));
+      if (rank < rankCount_) add(sum, lanesOf<W>(value(rank)));
     }
-    if (divisor_ > 1) sum.divide(divisor_);
-    return sum.narrow();
+    return resultOf(sum, true);
   }
 
  private:
@@ -101,6 +123,8 @@ class Folding {
   const int rankCount_;
   const int divisor_;
   const bool scales_;
+  const bool isUnsigned_;
+  const bool changesSigns_;  // while they are folded
   Value factor_{};
 };
 

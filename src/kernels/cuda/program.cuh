@@ -342,9 +342,8 @@ class ProgramRun {
     } else {
       auto sum = policy_.template lanesOf<W>(load(0), shared_.isScaled[0]);
       for (int source = 1; source < step.sources; ++source)
-        sum.fold(policy_.op(), policy_.template lanesOf<W>(load(source), shared_.isScaled[source]));
-      if (step.post && policy_.divides()) sum.divide(policy_.divisor());
-      return sum.narrow();
+        policy_.add(sum, policy_.template lanesOf<W>(load(source), shared_.isScaled[source]));
+      return policy_.resultOf(sum, step.post);
     }
   }
 
@@ -522,14 +521,13 @@ class ProgramRun {
           if (source == 0) {
             sums[k] = next;
           } else {
-            sums[k].fold(policy_.op(), next);
+            policy_.add(sums[k], next);
           }
         }
       }
 #pragma unroll
       for (int k = 0; k < kUnroll; ++k) {
-        if (step.post && policy_.divides()) sums[k].divide(policy_.divisor());
-        values[k] = sums[k].narrow();
+        values[k] = policy_.resultOf(sums[k], step.post);
       }
       storeGroup(step, first, vectors, values);
     });
@@ -557,6 +555,7 @@ __device__ __forceinline__ void runProgram(const wire::GpuProgramLaunch& launch,
                                            ProgramShared& shared) {
   if (launch.call.wordCount == 0 || isOver(launch.view)) return;
   GpuCall reduction{};
+  reduction.type = launch.call.type;
   reduction.op = launch.call.op;
   reduction.scalar = launch.call.scalar;
   reduction.scalarAddress = launch.call.scalarAddress;

@@ -372,7 +372,9 @@ class Movers {
   static constexpr int kPeers = kMost - 1;
   // Loads under way, of each peer's bytes.
   static constexpr int kVectors = kMost == 2 ? 8 : kMost == 4 ? 5 : 1;
-  static constexpr int kFoldVectors = kMost == 2 ? 4 : kMost == 4 ? 3 : 1;
+  static constexpr int kFoldVectors = kMost > 4 || Policy::kElementBytes == 1 ? 1
+                                      : kMost == 2                            ? 4
+                                                                              : 3;
   static constexpr int kSumVectors = kMost == 2 ? 8 : kMost == 4 ? 5 : 2;
 
   __device__ Movers(const GpuCall& call, const GpuView& view, uint32_t mover)

@@ -29,7 +29,7 @@ __device__ void foldOne(const GpuFold& fold, uint64_t at) {
     bits.parts[0] = static_cast<const Bits*>(fold.sources[i])[at];
     sum.fold(fold.op, Wide::widen(bits.whole));
   }
-  if (fold.divisor != 0) sum.divide(fold.divisor);
+  if (fold.divisor != 0) sum.divide(fold.divisor, std::is_unsigned_v<typename Element::Bits>);
   bits.whole = sum.narrow();
   for (int i = 0; i < fold.destinationCount; ++i)
     static_cast<Bits*>(fold.destinations[i])[at] = bits.parts[0];
@@ -41,7 +41,7 @@ __device__ void foldVector(const GpuFold& fold, uint64_t at) {
   Wide sum = Wide::widen(static_cast<const uint4*>(fold.sources[0])[at]);
   for (int i = 1; i < fold.sourceCount; ++i)
     sum.fold(fold.op, Wide::widen(static_cast<const uint4*>(fold.sources[i])[at]));
-  if (fold.divisor != 0) sum.divide(fold.divisor);
+  if (fold.divisor != 0) sum.divide(fold.divisor, std::is_unsigned_v<typename Element::Bits>);
   const uint4 result = sum.narrow();
   for (int i = 0; i < fold.destinationCount; ++i)
     static_cast<uint4*>(fold.destinations[i])[at] = result;

@@ -156,7 +156,7 @@ GpuChoice transferKernelOf(const GpuRequest& request) {
   if (!folds(request.collective)) return choice;
   choice.algorithm = scheduleName(request.collective, shapeOf(request, Way::kSlots));
   choice.kernel = kFoldTransfers;
-  choice.image = static_cast<int32_t>(request.type);
+  choice.image = foldImage(request.type);
   return choice;
 }
 

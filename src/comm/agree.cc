@@ -115,6 +115,11 @@ std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
   return places;
 }
 
+void noteNetwork(InitRecord& own, const Settings& settings) {
+  own.relays = relaysOf(settings);
+  own.overlap = static_cast<plan::Overlap>(settings.integer("TUTTI_NET_OVERLAP"));
+}
+
 // Whether ranks work on later pieces while messages cross the network.
 bool doOverlap(const std::vector<InitRecord>& records, std::span<const RankCpus> cpus) {
   switch (std::ranges::min(records, {}, &InitRecord::overlap).overlap) {
@@ -272,8 +277,7 @@ Status Communicator::agree() {
   nameAccelerator(own, device_);
   own.cpus = affinityMask();
   noteProcess(own, process_);
-  own.relays = relaysOf(process_.settings());
-  own.overlap = static_cast<plan::Overlap>(process_.settings().integer("TUTTI_NET_OVERLAP"));
+  noteNetwork(own, process_.settings());
   own.processor = processorKind();
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
   own.reduction.nodeThreshold =
@@ -305,7 +309,7 @@ Status Communicator::agree() {
                             .order = graph::orderOf(graph_),
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
-  agreement.overlapsNetwork = !agreement.isOneHost && doOverlap(records, cpus);
+  agreement.overlapsNetwork = doOverlap(records, cpus);
   agreement.railOf = railsOf(records);
   agreement.processor = processorOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);

@@ -66,26 +66,16 @@ Status GpuBatcher::build(std::span<const StreamCall> calls, const Find& find, co
   return {};
 }
 
-// Whether the rank can agree to peers' writing to outputs, and where it has its own. A rank to
-// which a reduction brings nothing agrees by an input that is registered.
+// Whether peers can write to the output, which has a block of each, and where they have it.
 bool GpuBatcher::findReach(const Call& call, wire::GpuReach& reach) const {
-  const int32_t self = launch_.view.rank;
-  const Collective collective = call.shape.collective;
-  const bool isTarget = collective != Collective::kReduce || index(call.shape.peer) == self;
-  const bool isWide = collective == Collective::kAllGather || collective == Collective::kAllToAll;
-  const uint64_t bytes =
-      bytesOf(call) * (isWide ? static_cast<uint64_t>(limits_.rankCount) : uint64_t{1});
-  const auto address = reinterpret_cast<uintptr_t>(isTarget ? call.output : call.input);
-  if (!(*find_)(isTarget ? call.output : call.input, bytes, reach)) return false;
-  if (!isTarget) {
-    std::ranges::fill(reach.output, nullptr);
-    return true;
-  }
+  const uint64_t bytes = bytesOf(call) * static_cast<uint64_t>(limits_.rankCount);
+  if (!(*find_)(call.output, bytes, reach)) return false;
+  const auto address = reinterpret_cast<uintptr_t>(call.output);
   if (address % kVectorBytes != 0) return false;
   // In place, peers would write what is still to be sent.
   const auto input = reinterpret_cast<uintptr_t>(call.input);
   const bool overlaps = input < address + bytes && address < input + bytes;
-  return collective != Collective::kAllToAll || !overlaps;
+  return call.shape.collective != Collective::kAllToAll || !overlaps;
 }
 
 Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {

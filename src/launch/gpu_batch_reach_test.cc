@@ -9,24 +9,22 @@ namespace {
 TEST_F(GpuBatchTest, ALongCallOnAReachedOutputTellsWhereItIs) {
   GpuBatcher batcher = make();
   reached_ = {out_};
-  add(Collective::kAllReduce, kLong);
   add(Collective::kAllGather, kLong);
   const auto emitted = build(batcher);
-  ASSERT_EQ(emitted.size(), 2u);
-  for (const Emitted& one : emitted) {
-    ASSERT_EQ(one.reaches.size(), 1u);
-    EXPECT_EQ(one.calls[0].reach, 0);
-    EXPECT_EQ(one.reaches[0].output[3], kElsewhere);
-    EXPECT_EQ(one.reaches[0].alive, &alive_);
-  }
-  EXPECT_EQ(asked_[0].second, kLong * 4);
-  EXPECT_EQ(asked_[1].second, kLong * 4 * 4) << "all-gather's output has a block of each rank";
+  ASSERT_EQ(emitted.size(), 1u);
+  ASSERT_EQ(emitted[0].reaches.size(), 1u);
+  EXPECT_EQ(emitted[0].calls[0].reach, 0);
+  EXPECT_EQ(emitted[0].reaches[0].output[3], kElsewhere);
+  EXPECT_EQ(emitted[0].reaches[0].alive, &alive_);
+  EXPECT_EQ(asked_[0].second, kLong * 4 * 4) << "all-gather's output has a block of each rank";
 }
 
 TEST_F(GpuBatchTest, WhatCannotGainIsNotAskedFor) {
   GpuBatcher batcher = make();
-  add(Collective::kAllReduce, 1000);       // by lines
-  add(Collective::kReduceScatter, kLong);  // all of it is folded
+  add(Collective::kAllReduce, 1000);  // by lines
+  for (const auto collective :
+       {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter})
+    add(collective, kLong);
   add(Collective::kAllGather, kLong + 1);  // blocks that are not aligned
   for (const Emitted& one : build(batcher)) EXPECT_EQ(one.calls[0].reach, -1);
   EXPECT_TRUE(asked_.empty());
@@ -35,27 +33,13 @@ TEST_F(GpuBatchTest, WhatCannotGainIsNotAskedFor) {
 TEST_F(GpuBatchTest, AnUnalignedOutputAndAnAllToAllInPlaceAreNotShared) {
   GpuBatcher batcher = make();
   reached_ = {out_, out_ + 4};
-  calls_.push_back({.shape = {.collective = Collective::kAllReduce, .count = kLong},
+  calls_.push_back({.shape = {.collective = Collective::kAllGather, .count = kLong},
                     .input = in_,
                     .output = out_ + 4});
   calls_.push_back({.shape = {.collective = Collective::kAllToAll, .count = kLong},
                     .input = out_,
                     .output = out_});
   for (const Emitted& one : build(batcher)) EXPECT_EQ(one.calls[0].reach, -1);
-}
-
-TEST_F(GpuBatchTest, ARankThatGetsNothingOfAReductionAgreesByItsInput) {
-  for (const int root : {kRank, 0}) {
-    GpuBatcher batcher = make();
-    calls_.clear();
-    asked_.clear();
-    reached_ = {root == kRank ? out_ : in_};
-    add(Collective::kReduce, kLong, root);
-    const auto emitted = build(batcher);
-    ASSERT_EQ(emitted.size(), 1u);
-    ASSERT_EQ(emitted[0].calls[0].reach, 0) << "root " << root;
-    EXPECT_EQ(emitted[0].reaches[0].output[0], root == kRank ? kElsewhere : nullptr);
-  }
 }
 
 TEST_F(GpuBatchTest, MoreReachedCallsThanALaunchHasRoomForTakeAnother) {

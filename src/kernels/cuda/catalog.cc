@@ -299,20 +299,19 @@ bool startsEarly(int32_t blocks, int32_t ranksPerDevice) {
   return ranksPerDevice == 1 && blocks <= kEarlyBlocks;
 }
 
-// 4 × H200, 1 GB: all-reduce 4917 µs (5077 through slots), all-gather 2409 (2457), reduce 3291
-// (3442). All-to-all of 16 MB 51 (57), of 1 GB 2555 (2463). Not where one rank has all: a broadcast
-// in two stages took 3263 µs so (3214), and 33 of 4 MB (25), among two ranks 12.6 of 1 MB (10.7)
-// (2026-11-22).
+// 4 × H100, µs so and through slots (2026-11-27): all-gather of 16 MB 47 (56), of 64 MB 159 (165),
+// of 1 GB 2384 (2383), all-to-all 48 (55), 163 (166), 2368 (2413); but all-reduce of 64 MB 325
+// (313), of 1 GB 4840 (4639), reduce 240 (236), 3329 (3243), reduce-scatter alike. 4 × H200
+// (2026-11-22): all-to-all of 1 GB 2555 (2463), a broadcast in two stages 3263 (3214), of 4 MB 33
+// (25), among two ranks of 1 MB 12.6 (10.7).
 std::optional<GpuChoice> choiceThatShares(const GpuRequest& request, const GpuChoice& choice) {
   if (request.rankCount < 2 || choice.protocol != "slots") return std::nullopt;
   if (messageBytes(request) % wire::kGpuLineBytes != 0) return std::nullopt;
-  const bool fold = choice.shape == GpuAlgorithm::kTwoShot && request.collective != kBroadcast;
-  const bool moves = request.collective == kAllGather ||
+  const bool gains = request.collective == kAllGather ||
                      (request.collective == kAllToAll && messageBytes(request) <= 8_MiB);
-  const char* kernel = fold || moves ? sharingKernel(fold, request.rankCount) : nullptr;
-  if (kernel == nullptr) return std::nullopt;
+  if (!gains) return std::nullopt;
   GpuChoice sharing = choice;
-  sharing.kernel = kernel;
+  sharing.kernel = sharingKernel(request.rankCount);
   sharing.threads = kCollectiveThreads;
   sharing.isApart = sharing.isBulk = false;
   return sharing;

@@ -131,10 +131,16 @@ TEST_P(GpuCatalogTest, LanesOfAllRanksFitTheGpuTogether) {
             EXPECT_LE(grid.blocks, std::max(most, choice->isBulk ? 4 : 3));
           }
         }
-        const auto sharing = choiceThatShares(request, *choice);
+        EXPECT_FALSE(choiceThatShares(request, *choice).has_value());
+        request = requestOf(Collective::kAllGather, GetParam(), 1 << 26, perDevice);
+        request.maxBlocks = most;
+        request.hasBulk = hasBulk;
+        const auto gather = choose(request);
+        ASSERT_TRUE(gather.has_value());
+        const auto sharing = choiceThatShares(request, *gather);
         ASSERT_TRUE(sharing.has_value());
-        EXPECT_EQ(sharing->blocks, choice->blocks) << "ranks of either kind may meet";
-        EXPECT_EQ(sharing->chunkBytes, choice->chunkBytes);
+        EXPECT_EQ(sharing->blocks, gather->blocks) << "ranks of either kind may meet";
+        EXPECT_EQ(sharing->chunkBytes, gather->chunkBytes);
         EXPECT_FALSE(sharing->isApart);
       }
     }

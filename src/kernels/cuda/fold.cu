@@ -3,8 +3,8 @@
 //
 // Each for 2, 4 and 8 ranks at most, where a name has such a number: tuttiFoldLines2 … executes the
 // schedules AllReduce/oneshot, ReduceScatter/direct and Reduce/direct; tuttiFoldTwoStages4 …
-// AllReduce/twoshot and Reduce/twoshot; tuttiFoldWide2 …, tuttiFoldSlots2, tuttiFoldApart4 … and
-// tuttiFoldSharing4 … all of these; tuttiFoldTransfers those of two ranks.
+// AllReduce/twoshot and Reduce/twoshot; tuttiFoldWide2 …, tuttiFoldSlots2 and tuttiFoldApart4 …
+// all of these; tuttiFoldTransfers those of two ranks.
 #include "kernels/cuda/calls.cuh"
 #include "kernels/cuda/fold_transfers.cuh"
 #include "kernels/cuda/policies.cuh"
@@ -27,8 +27,6 @@ TUTTI_APART_KERNEL(tuttiFoldApart, 4, tutti::kernels::cuda::Policy)
 TUTTI_APART_KERNEL(tuttiFoldApart, 8, tutti::kernels::cuda::Policy)
 
 TUTTI_SLOT_KERNEL(tuttiFoldSlots, 2, tutti::kernels::cuda::Policy, false)
-TUTTI_SLOT_KERNEL(tuttiFoldSharing, 4, tutti::kernels::cuda::Policy, true)
-TUTTI_SLOT_KERNEL(tuttiFoldSharing, 8, tutti::kernels::cuda::Policy, true)
 
 extern "C" __global__ void __launch_bounds__(tutti::kernels::cuda::kPumpThreads, 2)
     tuttiFoldTransfers(const __grid_constant__ tutti::wire::GpuTransfers transfers) {

@@ -13,10 +13,9 @@ const char* slotKernel(bool fold, int32_t rankCount) {
   return fold ? "tuttiFoldApart8" : "tuttiMoveApart8";
 }
 
-const char* sharingKernel(bool fold, int32_t rankCount) {
-  if (rankCount <= 2) return fold ? nullptr : "tuttiMoveSharing2";
-  if (rankCount <= 4) return fold ? "tuttiFoldSharing4" : "tuttiMoveSharing4";
-  return fold ? "tuttiFoldSharing8" : "tuttiMoveSharing8";
+const char* sharingKernel(int32_t rankCount) {
+  if (rankCount <= 2) return "tuttiMoveSharing2";
+  return rankCount <= 4 ? "tuttiMoveSharing4" : "tuttiMoveSharing8";
 }
 
 const char* lineKernel(bool fold, int32_t rankCount) {
@@ -87,7 +86,7 @@ KernelNames kernelNames(int32_t image, int32_t rankCount) {
           slotKernel(fold, rankCount),
           rankCount > 2 ? stageKernel(fold, rankCount) : nullptr,
           fold ? transfers : transferKernel().kernel,
-          sharingKernel(fold, rankCount),
+          fold ? nullptr : sharingKernel(rankCount),
           wideKernel(fold, rankCount)};
 }
 

@@ -10,9 +10,8 @@ inline constexpr const char* kFoldTransfers = "tuttiFoldTransfers";
 // `fold`: in a type's image, else in that of what only moves bytes.
 // Of two ranks by blocks that send and receive, of more in parts apart.
 const char* slotKernel(bool fold, int32_t rankCount);
-// Of more than two ranks.
-// Null where no call of such a communicator shares.
-const char* sharingKernel(bool fold, int32_t rankCount);
+// Moves.
+const char* sharingKernel(int32_t rankCount);
 const char* lineKernel(bool fold, int32_t rankCount);
 // Of more than two ranks.
 const char* stageKernel(bool fold, int32_t rankCount);

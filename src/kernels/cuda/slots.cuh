@@ -17,11 +17,9 @@
 // In place, the worker's output is the sender's input: the worker waits until the sender is through
 // with the chunk (SlotShared::sent).
 //
-// Where the ranks share their outputs (sharing.cuh), what needs no fold goes there instead of into
-// slots: the second stage, which then nobody collects, or, of what only moves bytes, the first. In
-// place that is safe, too: an owner writes a chunk of a peer's output once it has that peer's
-// input. Kernels of their own (kShares) do that on a rank that shares, since what both ways need
-// costs registers: the others took 2 % longer with it (2026-11-22, 4 × H200, all-reduce of 1 GB).
+// Where the ranks share their outputs (sharing.cuh), what only moves bytes, in one stage, goes
+// there instead of into slots. Kernels of their own (kShares) do that on a rank that shares, since
+// what both ways need costs registers: the others took 2 % longer with it (2026-11-22, 4 × H200).
 #pragma once
 
 #include "kernels/cuda/plain_stores.cuh"
@@ -76,10 +74,9 @@ struct SlotCall {
   const GpuCall& call;
   const Sharing& sharing;
   Roles roles;
-  bool isDirect = false;       // peers' outputs are written
-  bool isFirstDirect = false;  // by the first stage; else by the second
-  const size_t blockBytes;     // of the call: a rank's block, or the whole vector
-  int64_t chunks;              // of this lane
+  bool isDirect = false;    // the one stage there is writes peers' outputs
+  const size_t blockBytes;  // of the call: a rank's block, or the whole vector
+  int64_t chunks;           // of this lane
   uint64_t epoch;
   const int lane;  // of the call's: which rings and chunks
 
@@ -99,20 +96,10 @@ struct SlotCall {
   }
 
   // What remains to do where peers write here and this rank there.
-  __device__ __forceinline__ void writeDirectly(bool folds) {
+  __device__ __forceinline__ void writeDirectly() {
     isDirect = true;
-    isFirstDirect = !folds;
-    roles.collects = 0;
-    if (folds) return;
     roles.receives = 0;
     roles.works = false;
-  }
-  // Whose outputs this rank writes then, and who writes this rank's.
-  static __device__ __forceinline__ uint32_t written(const Roles& all, bool folds) {
-    return all.forwards | (folds ? 0 : all.sends);
-  }
-  static __device__ __forceinline__ uint32_t writers(const Roles& all, bool folds) {
-    return all.collects | (folds ? 0 : all.receives);
   }
 
   __device__ __forceinline__ bool sends() const { return roles.sends != 0 || roles.copiesOwn; }
@@ -197,7 +184,7 @@ class SenderKeeper {
         lag_(call.lag()),
         sendsHere_((call.roles.sends >> lane & 1) != 0),
         collectsHere_((call.roles.collects >> lane & 1) != 0) {
-    if (sendsHere_ && !call.isFirstDirect)
+    if (sendsHere_ && !call.isDirect)
       out_ = OutRing(call.view, call.awaited(lane), call.firstRing());
     if (collectsHere_) {
       in_ = InRing(call.view, call.awaited(lane), call.secondRing(), call.chunks);
@@ -231,8 +218,7 @@ class SenderKeeper {
     }
     if (isFine && sends && sendsHere_) {
       const size_t at = call_.offset(step, call_.part(lane_));
-      std::byte* slot =
-          call_.isFirstDirect ? call_.theirs(lane_, at) : out_.awaitSlot(call_.view, step);
+      std::byte* slot = call_.isDirect ? call_.theirs(lane_, at) : out_.awaitSlot(call_.view, step);
       isFine = slot != nullptr;
       table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
       table.each[call_.place(lane_)] = {call_.input(lane_, at), slot, call_.bytesAt(at)};
@@ -244,14 +230,14 @@ class SenderKeeper {
     if (collectsHere_ && step >= lag_) in_.take(call_.view, step - lag_);
     if (call_.sends() && step < call_.chunks) {
       if (lane_ == 0) progress_.raise(step + 1);
-      if (call_.isFirstDirect) return;
+      if (call_.isDirect) return;
       if (call_.roles.sends != 0) fenceSystem();
       if (sendsHere_) out_.mark(call_.view, step);
     }
   }
 
   __device__ void save() const {
-    if (sendsHere_ && !call_.isFirstDirect) out_.save(call_.view, call_.chunks);
+    if (sendsHere_ && !call_.isDirect) out_.save(call_.view, call_.chunks);
     if (collectsHere_) in_.save(call_.view);
   }
 
@@ -297,8 +283,7 @@ class WorkerKeeper {
     if (receivesHere_) {
       in_ = InRing(call.view, call.awaited(lane), call.firstRing(), call.chunks);
     }
-    if (forwardsHere_ && !call.isDirect)
-      out_ = OutRing(call.view, call.awaited(lane), call.secondRing());
+    if (forwardsHere_) out_ = OutRing(call.view, call.awaited(lane), call.secondRing());
   }
 
   __device__ void begin() const {
@@ -310,7 +295,7 @@ class WorkerKeeper {
     const uint32_t bytes = call_.bytesAt(at);
     const bool isSame = kFolds || call_.roles.forwards != 0;
     bool isFine = true;
-    if (forwardsHere_ && !call_.isDirect) out_.refresh(call_.view, step);
+    if (forwardsHere_) out_.refresh(call_.view, step);
     if (lane_ == 0) {
       table.same.bytes = isSame ? bytes : 0;
       table.hasEach = !isSame;
@@ -335,7 +320,7 @@ class WorkerKeeper {
       }
     }
     if (isFine && forwardsHere_) {
-      std::byte* slot = call_.isDirect ? call_.theirs(lane_, at) : out_.awaitSlot(call_.view, step);
+      std::byte* slot = out_.awaitSlot(call_.view, step);
       isFine = slot != nullptr;
       table.same.slots[call_.place(lane_)] = reinterpret_cast<uint4*>(slot);
     }
@@ -345,14 +330,14 @@ class WorkerKeeper {
 
   __device__ void complete(int64_t step) {
     if (receivesHere_) in_.take(call_.view, step);
-    if (call_.roles.forwards == 0 || call_.isDirect) return;
+    if (call_.roles.forwards == 0) return;
     fenceSystem();
     if (forwardsHere_) out_.mark(call_.view, step);
   }
 
   __device__ void save() const {
     if (receivesHere_) in_.save(call_.view);
-    if (forwardsHere_ && !call_.isDirect) out_.save(call_.view, call_.chunks);
+    if (forwardsHere_) out_.save(call_.view, call_.chunks);
   }
 
  private:
@@ -583,11 +568,12 @@ __device__ __forceinline__ bool runSlotCall(const wire::GpuLaunch& launch, const
   if (__syncthreads_and(isFine ? 1 : 0) == 0) return false;
   if (threadIdx.x == 0) own->epoch[blockIdx.x] = epoch;
   const bool isDirect = kShares && shared.sharing.isDirect;
-  const uint32_t written = SlotCall::written(slots.roles, Policy::kFolds);
-  const uint32_t writers = SlotCall::writers(slots.roles, Policy::kFolds);
-  if (isDirect) slots.writeDirectly(Policy::kFolds);
+  // Whose outputs this rank writes then, and who writes this rank's.
+  const uint32_t written = slots.roles.sends;
+  const uint32_t writers = slots.roles.receives;
+  if (isDirect) slots.writeDirectly();
   isFine = true;
-  if (kShares && !Policy::kFolds && isDirect && isPlain(call)) {
+  if (kShares && isDirect && isPlain(call)) {
     storePlainly<kMost>(slots);
   } else {
     isFine = runPumps<kMost, Policy>(slots, shared);

@@ -202,7 +202,9 @@ void Member::launch(std::span<const Job> jobs) {
     for (; i < jobs.size() && calls.size() < wire::kGpuMaxCalls; ++i) {
       const GpuChoice next = choose(jobs[i]);
       if (goesAsTransfers(jobs[i])) break;
-      if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image) break;
+      if (std::string_view(next.kernel) != choice.kernel || next.image != choice.image ||
+          next.isBulk != choice.isBulk)
+        break;
       isBulk =
           isBulk && kernels::cuda::mayGoByBulk(request(jobs[i]), jobs[i].input, jobs[i].output);
       choice.threads = std::max(choice.threads, next.threads);

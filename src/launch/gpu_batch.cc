@@ -101,7 +101,8 @@ Status GpuBatcher::addCollective(const Call& call, const Emit& emit) {
   const bool fits = launch_.callCount < wire::kGpuMaxCalls &&
                     (!isReached || launch_.reachCount < wire::kGpuMaxReaches) &&
                     (launch_.callCount == 0 ||
-                     (choice->image == choice_.image && choice->kernel == choice_.kernel));
+                     (choice->image == choice_.image && choice->kernel == choice_.kernel &&
+                      choice->isBulk == choice_.isBulk));
   if (!fits) TUTTI_TRY(flush(emit));
   const bool startsEarly = choice->startsEarly && (launch_.callCount == 0 || choice_.startsEarly);
   if (launch_.callCount == 0) {

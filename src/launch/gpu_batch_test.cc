@@ -87,6 +87,25 @@ TEST_F(GpuBatchTest, LongCallsGoByBulkWhereAllOfALaunchMay) {
   EXPECT_FALSE(isBulk(in_, Collective::kReduceScatter)) << "blocks of an odd length";
 }
 
+// Both are calls of one kernel.
+TEST_F(GpuBatchTest, CallsBeforeAndAfterBlocksAreSavedShareNoLaunch) {
+  add(Collective::kAllReduce, uint64_t{1} << 22);
+  add(Collective::kAllReduce, uint64_t{1} << 22);
+  wire::GpuView view{};
+  view.rank = kRank;
+  view.rankCount = 4;
+  GpuBatcher batcher(view, {.rankCount = 4, .adaptsBlocks = true, .hasBulk = true});
+  int asked = 0;
+  batcher.askWhetherToSave([&] { return ++asked > 1; });
+  const auto emitted = build(batcher);
+  ASSERT_EQ(emitted.size(), 2u);
+  EXPECT_EQ(emitted[0].kernel, emitted[1].kernel);
+  EXPECT_FALSE(emitted[0].isBulk);
+  EXPECT_EQ(emitted[0].blocks, wire::kGpuLaneParts * wire::kGpuMaxBlocks);
+  EXPECT_TRUE(emitted[1].isBulk);
+  EXPECT_EQ(emitted[1].blocks, 32);
+}
+
 TEST_F(GpuBatchTest, EmptyCallsNeedNoKernel) {
   add(Collective::kAllReduce, 0);
   add(Collective::kSend, 0, 2);

@@ -36,12 +36,8 @@ class Ring {
   int32_t lagAfter(int32_t links) const {
     if (!lags_) return 0;
     const int32_t seats = size() / options_.hostCount;
-    int32_t lag = 0;
-    for (int32_t link = 0; link < links; ++link) {
-      const int32_t to = ((position_ - link) % size() + size()) % size();
-      if (to % seats == 0) ++lag;
-    }
-    return lag;
+    const int32_t here = position_ + 2 * size();  // links are fewer
+    return here / seats - (here - links) / seats;
   }
 
  private:

@@ -51,9 +51,7 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
       agreement.hostOf.push_back(rank * call.hostCount / call.rankCount);
     const int32_t mostOfAHost = (call.rankCount + call.hostCount - 1) / call.hostCount;
     agreement.ranksPerCpu = ranksPerCpu(mostOfAHost, call.cpuCount);
-    agreement.overlapsNetwork =
-        call.overlap == plan::Overlap::kAlways ||
-        (call.overlap == plan::Overlap::kWithCpus && call.cpuCount >= 2 * mostOfAHost);
+    agreement.overlapsNetwork = plan::doOverlap(call.overlap, call.cpuCount >= 2 * mostOfAHost);
   }
   agreement.inNetwork = call.inNetwork;
   agreement.relays = call.relays;
@@ -63,16 +61,10 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
   return agreement;
 }
 
-// Of the schedule that is taken; its hosts' starts are the call's.
-schedule::ScheduleOptions optionsOf(const ExplainedCall& call) {
+schedule::Schedule scheduleOf(const ExplainedCall& call, std::string_view algorithm) {
   const plan::Agreement agreement = agreementOf(call, false);
-  return {.rankCount = call.rankCount,
-          .root = call.root,
-          .sender = senderOf(call),
-          .hostCount = agreement.evenHostCount(),
-          .lagSlots = plan::lagSlotsOf(agreement),
-          .hostStarts = call.inNetwork.hostStarts,
-          .headCount = std::max(call.inNetwork.headCount, 1)};
+  return schedule::makeSchedule(*schedule::findAlgorithm(call.collective, algorithm),
+                                plan::optionsFor(shapeOf(call, 0), agreement));
 }
 
 plan::CostedCall costedOf(const ExplainedCall& call) {
@@ -118,8 +110,7 @@ void addAlgorithms(Explanation& explanation) {
 void addProof(Explanation& explanation) {
   const ExplainedCall& call = explanation.call;
   if (call.rankCount > kMostRanksProved) return;
-  const schedule::Schedule schedule = schedule::makeSchedule(
-      *schedule::findAlgorithm(call.collective, explanation.plan.algorithm), optionsOf(call));
+  const schedule::Schedule schedule = scheduleOf(call, explanation.plan.algorithm);
   explanation.isProved = true;
   for (const bool inPlace : {true, false}) {
     const schedule::Proof proof = schedule::prove(
@@ -138,8 +129,7 @@ void addMapped(Explanation& explanation, const plan::CallShape& shape) {
   const ExplainedCall& call = explanation.call;
   if (call.rankCount > plan::kMostRanksMapped) return;
   const plan::Agreement agreement = agreementOf(call, false);
-  const schedule::Schedule schedule = schedule::makeSchedule(
-      *schedule::findAlgorithm(call.collective, explanation.slotPlan.algorithm), optionsOf(call));
+  const schedule::Schedule schedule = scheduleOf(call, explanation.slotPlan.algorithm);
   explanation.mapped = explainMapped(agreement, shape, explanation.slotPlan, schedule);
   const auto other = plan::Planner(agreement).makeOther(shape, explanation.slotPlan);
   if (other.ok() && other.value()) explanation.mappedOther = other.value()->algorithm;
@@ -226,9 +216,10 @@ void printAlgorithms(const Explanation& explanation) {
 // The shown rank's program; the plan's is that of a send's sender.
 schedule::Program programOf(const Explanation& explanation) {
   const ExplainedCall& call = explanation.call;
+  const plan::Agreement agreement = agreementOf(call, false);
   return schedule::buildProgram(
-      *schedule::findAlgorithm(call.collective, explanation.plan.algorithm), optionsOf(call),
-      call.rank);
+      *schedule::findAlgorithm(call.collective, explanation.plan.algorithm),
+      plan::optionsFor(shapeOf(call, explanation.count), agreement), call.rank);
 }
 
 std::string sizeText(uint64_t bytes) {

@@ -120,14 +120,8 @@ void noteNetwork(InitRecord& own, const Settings& settings) {
   own.overlap = static_cast<plan::Overlap>(settings.integer("TUTTI_NET_OVERLAP"));
 }
 
-// Whether ranks work on later pieces while messages cross the network.
-bool doOverlap(const std::vector<InitRecord>& records, std::span<const RankCpus> cpus) {
-  switch (std::ranges::min(records, {}, &InitRecord::overlap).overlap) {
-    case plan::Overlap::kNever: return false;
-    case plan::Overlap::kWithCpus: return haveTwoCpusEach(cpus);
-    case plan::Overlap::kAlways: return true;
-  }
-  return false;
+plan::Overlap overlapOf(const std::vector<InitRecord>& records) {
+  return std::ranges::min(records, {}, &InitRecord::overlap).overlap;
 }
 
 bool isOneHost(const std::vector<InitRecord>& records) {
@@ -309,7 +303,7 @@ Status Communicator::agree() {
                             .order = graph::orderOf(graph_),
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
-  agreement.overlapsNetwork = doOverlap(records, cpus);
+  agreement.overlapsNetwork = plan::doOverlap(overlapOf(records), haveTwoCpusEach(cpus));
   agreement.railOf = railsOf(records);
   agreement.processor = processorOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);

@@ -43,7 +43,6 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
       elementBytes_(sizeOf(parts.fold.type)),
       pieceElements_(parts.layout.pieceElements),
       pieceCount_(parts.program.steps.empty() ? 0 : parts.layout.pieceCount),
-      turnCount_(pieceCount_ + (pieceCount_ > 1 ? static_cast<size_t>(parts.program.lag()) : 0)),
       isDirect_(parts.isDirect),
       mayRefer_(parts.mayRefer) {
   const schedule::Program& program = parts.program;
@@ -53,6 +52,7 @@ BoundProgram::BoundProgram(const ProgramParts& parts)
   operands_.reserve(operandCount);  // steps point there, so it must not move
   steps_.reserve(program.steps.size());
   for (const schedule::Step& step : program.steps) addStep(step, parts);
+  turnCount_ = pieceCount_ + (steps_.empty() ? 0 : steps_.back().lag);
   findFinal();
   const auto heard =
       parts.incoming.size() - static_cast<size_t>(std::ranges::count(parts.incoming, nullptr));

@@ -99,7 +99,7 @@ void GpuProfile::beginEvents(Launch& launch, const Group& group, bool isCaptured
     told.isOpen = true;
     const plan::CallShape& shape = item.call->shape;
     if (shape.count == 0) {
-      told.round = kNothingToDo;
+      told.round = kNoElements;
     } else if (isPointToPoint(shape.collective)) {
       const size_t way = shape.collective == Collective::kSend ? 0 : 1;
       told.round = rounds[way][static_cast<size_t>(index(shape.peer))]++;

@@ -80,7 +80,7 @@ class GpuProfile final : public GpuWatcher::Watched {
     bool isOpen = false;
     bool isRunning = false;
   };
-  static constexpr int32_t kCollective = -1, kNothingToDo = -2, kNone = -1;
+  static constexpr int32_t kCollective = -1, kNoElements = -2, kNone = -1;
   // Stamps, by number.
   struct Span {
     uint64_t begin = 0;

@@ -16,11 +16,15 @@ namespace tutti::plan {
 
 using schedule::Algorithm;
 
+namespace {
+
 int32_t lagSlotsOf(const Agreement& agreement) {
   return agreement.overlapsNetwork
              ? static_cast<int32_t>(wire::capacity(agreement.geometry.slotCount))
              : 0;
 }
+
+}  // namespace
 
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
   schedule::ScheduleOptions options{.rankCount = agreement.rankCount,

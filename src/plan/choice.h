@@ -9,9 +9,8 @@
 
 namespace tutti::plan {
 
-// ScheduleOptions::lagSlots.
-int32_t lagSlotsOf(const Agreement& agreement);
-// How the call's programs are built, and on which chunks of the vector there is anything.
+// How the call's programs are built, while there is the agreement; and on which chunks of the
+// vector there is anything.
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement);
 int32_t filledChunks(const schedule::Algorithm& algorithm, const CallShape& shape,
                      const Agreement& agreement);

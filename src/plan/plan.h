@@ -47,6 +47,9 @@ enum class Relays : uint8_t { kNever, kByPrice, kAlways };
 
 // Whether ranks work on later pieces while messages cross the network (TUTTI_NET_OVERLAP).
 enum class Overlap : uint8_t { kNever, kWithCpus, kAlways };
+constexpr bool doOverlap(Overlap wanted, bool haveTwoCpusEach) {
+  return wanted == Overlap::kAlways || (wanted == Overlap::kWithCpus && haveTwoCpusEach);
+}
 
 // The links that a communicator makes when NCCL_BUFFSIZE, the payload of a whole link, is this.
 wire::LinkGeometry linkGeometry(size_t bufferBytes);

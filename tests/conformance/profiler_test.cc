@@ -2,61 +2,20 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
 
+#include "../fakes/profiler_log.h"
 #include "network_ranks.h"
 
 namespace tutti::conformance {
 namespace {
 
+using testing_profiler::read;
+using testing_profiler::Told;
+
 std::string pluginOf(int version) {
   return std::string("NCCL_PROFILER_PLUGIN=" TUTTI_FAKE_PROFILERS "/libnccl-profiler-fake")
       .append(std::to_string(version))
       .append(".so");
-}
-
-// What one rank's plug-in was told, by event.
-struct Told {
-  struct Event {
-    int kind = 0, parent = 0, stops = 0;
-    std::string line;
-  };
-  std::map<int, Event> events;
-  size_t strange = 0;  // lines about events that had ended
-  size_t finalizes = 0;
-
-  size_t count(int kind) const {
-    size_t found = 0;
-    for (const auto& [number, event] : events) found += event.kind == kind;
-    return found;
-  }
-  int kindOf(int number) const {
-    const auto found = events.find(number);
-    return found == events.end() ? 0 : found->second.kind;
-  }
-};
-
-Told read(const std::string& path) {
-  Told told;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    std::stringstream words(line);
-    std::string verb, word;
-    int number = 0;
-    words >> verb >> number;
-    if (verb == "start") {
-      Told::Event& event = told.events[number];
-      words >> word >> event.kind >> word >> event.parent;
-      event.line = line;
-    }
-    if (verb == "stop") ++told.events[number].stops;
-    told.strange += verb == "late" || verb == "twice";
-    told.finalizes += verb == "finalize";
-  }
-  std::filesystem::remove(path);
-  return told;
 }
 
 // The parent's kind, by the child's.

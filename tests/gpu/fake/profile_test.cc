@@ -1,16 +1,16 @@
 // What a profiler plug-in is told of ranks that go by kernels, which do nothing here but stamps of
 // a timer that is far ahead of the host's clock (FAKE_CUDA_TIMER_NS).
-#include <cstdio>
-#include <fstream>
-#include <map>
-#include <sstream>
 #include <string>
 
 #include "base/clock.h"
+#include "tests/fakes/profiler_log.h"
 #include "tests/gpu/ranks.h"
 
 namespace tutti::gputest {
 namespace {
+
+using testing_profiler::read;
+using testing_profiler::Told;
 
 enum Kind : int {
   kGroup = 1,
@@ -22,56 +22,6 @@ enum Kind : int {
   kPointToPointApi = 1024,
   kKernelLaunch = 2048
 };
-constexpr int kKernelChannelStop = 22;
-
-struct Event {
-  int kind = 0;
-  int parent = 0;
-  int stops = 0;
-  int stoppedParents = 0;  // when it stopped: those above it that had
-  int64_t ended = 0;       // by the plug-in's argument
-  std::string line{};
-};
-
-// By event; `strange`: lines about events that had ended.
-struct Told {
-  std::map<int, Event> events;
-  size_t strange = 0;
-  size_t finalizes = 0;
-
-  size_t count(int kind) const {
-    size_t found = 0;
-    for (const auto& [number, event] : events) found += event.kind == kind;
-    return found;
-  }
-};
-
-Told read(const std::string& path) {
-  Told told;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    std::stringstream words(line);
-    std::string verb, word;
-    int number = 0, state = 0;
-    words >> verb >> number;
-    Event& event = told.events[number];
-    if (verb == "start") {
-      words >> word >> event.kind >> word >> event.parent;
-      event.line = line;
-    } else if (verb == "state") {
-      words >> word >> state;
-      if (state == kKernelChannelStop) words >> word >> event.ended;
-    } else if (verb == "stop") {
-      ++event.stops;
-      event.stoppedParents += told.events[event.parent].stops;
-    }
-    told.strange += verb == "late" || verb == "twice";
-    told.finalizes += verb == "finalize";
-  }
-  told.events.erase(0);
-  std::remove(path.c_str());
-  return told;
-}
 
 int versionOf(const std::string& plugin) { return plugin[plugin.rfind(".so") - 1] - '0'; }
 

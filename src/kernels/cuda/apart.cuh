@@ -217,7 +217,7 @@ __device__ __forceinline__ ApartPlace placeOf(const wire::GpuLaunch& launch) {
   const auto blocks = static_cast<int>(gridDim.x);
   const auto thread = static_cast<int>(threadIdx.x);
   const int workers = wire::gpuWorkerBlocks(kFolds, isBulk);
-  const int ofPart = max(blocks / (kParts - 1 + workers), 1);  // also of a launch of nothing
+  const int ofPart = blocks / (kParts - 1 + workers);
   int part = 0;
   int first = 0;
   if (block >= ofPart * (1 + workers)) {
@@ -317,6 +317,7 @@ class StartClock {
 
 template <int kMost, typename Policy>
 __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
+  if (launch.callCount == 0) return;  // a trial, which has no ranks either
   extern __shared__ __align__(128) std::byte buffers[];  // of a launch by bulk
   const StartClock clock(launch.view);
   __shared__ ApartShared<kMost> shared[kBulkLanes];

@@ -46,7 +46,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     target_compile_definitions(tutti PRIVATE TUTTI_HAS_HWLOC=1)
   endif()
   # Beside the library both in the build folder (bin/, lib/) and where it is installed.
-  set_target_properties(tutti PROPERTIES BUILD_RPATH_USE_ORIGIN ON BUILD_RPATH "$ORIGIN/../lib"
+  set_target_properties(tutti PROPERTIES BUILD_RPATH "$ORIGIN/../lib"
                         INSTALL_RPATH "$ORIGIN/../lib")
   # Before LD_LIBRARY_PATH, which may lead to NVIDIA's library: that lacks what the command calls, and it would not start.
   target_link_options(tutti PRIVATE LINKER:--disable-new-dtags)

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/service_thread.h"
 #include "base/units.h"
 #include "bootstrap/bytes.h"
 #include "bootstrap/interfaces.h"
-#include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 
 namespace tutti::bootstrap {

@@ -4,11 +4,11 @@
 #include <bit>
 #include <optional>
 
+#include "base/service_thread.h"
 #include "bootstrap/bytes.h"
 #include "bootstrap/impl.h"
 #include "bootstrap/rank_groups.h"
 #include "bootstrap/root_client.h"
-#include "bootstrap/service_thread.h"
 
 namespace tutti::bootstrap {
 namespace {

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/service_thread.h"
 #include "bootstrap/bytes.h"
 #include "bootstrap/key.h"
 #include "bootstrap/poller.h"
-#include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 
 namespace tutti::bootstrap {

@@ -16,12 +16,12 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/service_thread.h"
 #include "base/status.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/frame.h"
 #include "bootstrap/meeting.h"
 #include "bootstrap/poller.h"
-#include "bootstrap/service_thread.h"
 
 namespace tutti::bootstrap {
 

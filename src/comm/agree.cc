@@ -240,6 +240,14 @@ bool isMachineWanted(const std::vector<InitRecord>& records, const InitRecord& o
   });
 }
 
+// Threads that help a rank with long calls, where it has so many CPUs: half of those besides its
+// own are left to the program.
+int32_t helpersOf(const Settings& settings, int32_t cpus) {
+  constexpr int32_t kMost = 3;
+  const auto wanted = static_cast<int32_t>(settings.integer("TUTTI_HELPER_THREADS"));
+  return wanted >= 0 ? wanted : std::clamp(cpus / 2 - 1, 0, kMost);
+}
+
 std::shared_ptr<plan::Tuner> tunerOf(Process& process, const bootstrap::UniqueId& id,
                                      const graph::MergedGraph& graph) {
   return process.openTuner({.id = hashOf(bootstrap::jobName(id.job)),
@@ -303,7 +311,7 @@ Status Communicator::agree() {
                             .order = graph::orderOf(graph_),
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
-  agreement.overlapsNetwork = plan::doOverlap(overlapOf(records), haveTwoCpusEach(cpus));
+  agreement.overlapsNetwork = plan::doOverlap(overlapOf(records), cpusEach(cpus) >= 2);
   agreement.railOf = railsOf(records);
   agreement.processor = processorOf(records);
   for (const InitRecord& record : records) peers_.push_back(record.peer);
@@ -364,7 +372,9 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   for (const auto& transport : process_.transports()) {
     transport->noteRanks({.onCpus = ranksOnCpus_, .inProcess = static_cast<int32_t>(inProcess)});
   }
+  helpers_ = helpersOf(process_.settings(), machine.each());
   if (derivation_) {
+    helpers_ = std::min(helpers_, derivation_->parent->helpers_);
     homeCpu_ = derivation_->parent->homeCpu_;
   } else if (process_.settings().integer("TUTTI_HOME_CPUS") == 1) {
     homeCpu_ = homeCpuOf(cpus, rank());

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "bootstrap/service_thread.h"
+#include "base/service_thread.h"
 #include "comm/bundle_signal.h"
 #include "comm/folders.h"
 #include "observe/bundle.h"
@@ -31,7 +31,7 @@ Result<std::unique_ptr<BundleService>> BundleService::start(Options options) {
   service->wakeUp_.reset(::eventfd(0, EFD_CLOEXEC));
   if (!service->wakeUp_) return systemError("eventfd", "for bundles", errno);
   TUTTI_TRY_ASSIGN(service->thread_,
-                   bootstrap::startThread("tutti-bundle", [own = service.get()] { own->serve(); }));
+                   startThread("tutti-bundle", [own = service.get()] { own->serve(); }));
   const std::string owner = takeSignal(service->options_.signal, service->wakeUp_.get());
   if (!owner.empty()) {
     log::warn("{} makes no bundle, since {}; tutti why --bundle makes one from outside",

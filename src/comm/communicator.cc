@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "bootstrap/service_thread.h"
+#include "base/service_thread.h"
 #include "comm/hash.h"
 #include "comm/membership.h"
 #include "comm/process.h"
@@ -64,7 +64,7 @@ Status Communicator::startInitialise() {
 
 Status Communicator::startInitThread() {
   std::lock_guard lock(threadMutex_);
-  TUTTI_TRY_ASSIGN(initThread_, bootstrap::startThread("tutti-init", [this] {
+  TUTTI_TRY_ASSIGN(initThread_, startThread("tutti-init", [this] {
                      // The outcome is kept in the communicator, for asyncError() and
                      // joinInitialise().
                      [[maybe_unused]] const Status outcome = initialise();

@@ -274,6 +274,7 @@ class Communicator {
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
   int32_t homeCpu_ = HomeCpu::kNone;
+  int32_t helpers_ = 0;             // of long calls
   std::vector<uint8_t> sharesCpu_;  // launch::Launcher::Parts
   int32_t ranksOnCpus_ = 0;         // of those, as many as share this process's CPUs
 

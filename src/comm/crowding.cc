@@ -81,14 +81,14 @@ double ranksPerCpu(std::span<const RankCpus> ranks) {
   return most;
 }
 
-bool haveTwoCpusEach(std::span<const RankCpus> ranks) {
+int32_t cpusEach(std::span<const RankCpus> ranks) {
+  int32_t least = INT32_MAX;
   std::set<std::pair<uint64_t, uint64_t>> seen;
   for (const RankCpus& rank : ranks) {
     if (!seen.insert({rank.machine, rank.machine != 0 ? 0 : rank.host}).second) continue;
-    const MachineCpus machine = machineOf(ranks, rank);
-    if (machine.cpus < 2 * machine.ranks) return false;
+    least = std::min(least, machineOf(ranks, rank).each());
   }
-  return true;
+  return least;
 }
 
 int32_t homeCpuOf(std::span<const RankCpus> ranks, Rank rank) {

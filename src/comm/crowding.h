@@ -35,14 +35,16 @@ int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host);
 struct MachineCpus {
   int32_t ranks = 0;
   int32_t cpus = 1;
+  int32_t each() const { return cpus / ranks; }
 };
 MachineCpus machineOf(std::span<const RankCpus> ranks, const RankCpus& rank);
 
 // Ranks a CPU on the host where it is most; at least 1. Every rank finds the same. Plans go by it.
 double ranksPerCpu(std::span<const RankCpus> ranks);
 
-// Each rank has two CPUs of its machine, at least. Every rank finds the same.
-bool haveTwoCpusEach(std::span<const RankCpus> ranks);
+// Whole CPUs a rank of the machine where it is least; 0: ranks share some. Every rank finds the
+// same.
+int32_t cpusEach(std::span<const RankCpus> ranks);
 
 // Where a rank belongs on a host whose ranks share all CPUs: each CPU gets as many of them,
 // neighbours stay together. HomeCpu::kNone where there are fewer ranks than CPUs, or where the

@@ -64,13 +64,13 @@ TEST(Crowding, CountsTheCpusOfEachMachine) {
   std::vector<RankCpus> ranks;
   for (const uint64_t host : {1, 1, 2, 2})
     ranks.push_back({.host = host, .machine = host, .usable = 4, .mask = maskOf(0xf)});
-  EXPECT_TRUE(haveTwoCpusEach(ranks));
+  EXPECT_EQ(cpusEach(ranks), 2);
   for (RankCpus& rank : ranks) rank.machine = 7;
-  EXPECT_FALSE(haveTwoCpusEach(ranks));
+  EXPECT_EQ(cpusEach(ranks), 1);
   ranks.resize(2);
-  EXPECT_TRUE(haveTwoCpusEach(ranks));
+  EXPECT_EQ(cpusEach(ranks), 2);
   ranks.push_back({.host = 3, .usable = 1, .mask = maskOf(1)});
-  EXPECT_FALSE(haveTwoCpusEach(ranks));
+  EXPECT_EQ(cpusEach(ranks), 1);
 }
 
 TEST(Crowding, AnUnknownMaskIsNoCpu) {

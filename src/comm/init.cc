@@ -226,7 +226,9 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                               .outbox = makeOutbox(agreement),
                               .triesForms = settings.integer("TUTTI_PROCESS_READ") != 1,
                               .profiler = profiler_.get(),
-                              .folder = folder_.get()});
+                              .folder = folder_.get(),
+                              .crews = &process_.crews(),
+                              .helpers = helpers_});
 }
 
 launch::OwnSegment Communicator::makeOutbox(const plan::Agreement& agreement) {

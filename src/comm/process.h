@@ -23,6 +23,7 @@
 #include "comm/tuner_plugin.h"
 #include "comm/virtual_cluster.h"
 #include "device/device.h"
+#include "kernels/crew.h"
 #include "launch/gpu_profile.h"
 #include "launch/gpu_room.h"
 #include "launch/gpu_watcher.h"
@@ -66,6 +67,7 @@ class Process {
   // Another, which tells profilers what GPUs have done. Its thread begins with the first of them.
   launch::GpuWatcher& gpuTeller() { return gpuTeller_; }
   launch::GpuRooms& gpuRooms() { return gpuRooms_; }
+  kernels::Crews& crews() { return crews_; }
   LinkRegister& links() { return links_; }
   Clock& clock() { return steadyClock(); }
   // True once: for a warning that one rank of the process is enough for.
@@ -129,6 +131,7 @@ class Process {
   launch::GpuWatcher gpuWatcher_;
   launch::GpuWatcher gpuTeller_{launch::GpuProfile::kLookInterval, "tutti-gpu-tell"};
   launch::GpuRooms gpuRooms_;
+  kernels::Crews crews_{steadyClock()};
   LinkRegister links_;
   std::unique_ptr<Profiling> profiling_;
   std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them

@@ -3,19 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/copy_memory.h"
-#include "base/units.h"
-#include "kernels/copy_bytes.h"
-#include "kernels/remote_memory.h"
 
 namespace tutti::kernels {
 namespace {
 
 using schedule::Place;
-
-// Long enough that the system call's 0.7 us do not show, short enough that a few of them stay in an
-// L2 cache.
-constexpr size_t kBlockBytes = 64_KiB;
 
 // The port of a link whose message says where the sender has what it sends, and may fail to keep
 // it; null: another source.
@@ -27,30 +19,7 @@ const wire::LinkPort* namingPort(const BoundOperand& source) {
   return names && (message.flags & wire::kIsPosted) == 0 ? source.port : nullptr;
 }
 
-// Its content comes with the message, or is in place already.
-bool bringsItself(MessageForm form) {
-  switch (form) {
-    case MessageForm::kPayload:
-    case MessageForm::kPayloadAnnouncing:
-    case MessageForm::kPlaced: return true;
-    case MessageForm::kReference:
-    case MessageForm::kReferenceAnnouncing:
-    case MessageForm::kShared: return false;
-  }
-  return false;
-}
-
 }  // namespace
-
-void StepScratch::reserve(size_t operands) {
-  if (sources.size() >= operands) return;
-  sources.resize(operands);
-  destinations.resize(operands);
-  remote.resize(operands);
-  blockSources.resize(operands);
-  blockDestinations.resize(operands);
-  forms.resize(operands);
-}
 
 void Execution::start() {
   binding_.scratch->reserve(binding_.program->operandLimit());
@@ -58,12 +27,12 @@ void Execution::start() {
   refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
-             binding_.gpu == nullptr;
+             binding_.gpu == nullptr && binding_.crew == nullptr;
   mayPost_ = isPlain_ && binding_.outbox != nullptr;
   isHearing_ = binding_.outbox != nullptr && binding_.program->hearsAll();
   if (isHearing_) [[unlikely]]
     binding_.outbox->begin();
-  isMapped_ = binding_.shared != nullptr && !binding_.streams &&
+  isMapped_ = binding_.shared != nullptr && !binding_.streams && binding_.crew == nullptr &&
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
@@ -130,16 +99,11 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
     openAhead(step);
     return receiveJointly(step);
   }
-  Status read;
-  if (data.remoteCount > 0 && data.localCount > 0) {
-    read = computeInBlocks(step, data);
-  } else if (data.localCount > 0) {
-    compute(step, data);
-  }
+  Status computed = compute(step, data);
   if (data.readsPeers) {
     if (const BoundOperand* lost = findLost(step)) return endWith(*lost);
   }
-  TUTTI_TRY(std::move(read));
+  TUTTI_TRY(std::move(computed));
   publish(step, data);
   return Attempt::kDone;
 }
@@ -190,7 +154,7 @@ wire::SharedSegment Execution::segmentOfOutput() const {
 
 Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
   const BoundOperand& source = binding_.program->sources(step)[0];
-  Result<Progress> progress = joint_.poll();
+  Result<Progress> progress = joint_.poll(binding_.crew);
   if (progress.ok() && *progress == Progress::kIdle) {
     blockage_ = {.what = For::kBlocks, .peer = source.peer, .port = source.port};
     return Attempt::kBlocked;
@@ -204,7 +168,7 @@ Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
 // A block's time at most.
 bool Execution::helpReceivers() {
   return std::ranges::any_of(binding_.program->outgoing(), [this](const BoundOperand& link) {
-    return helpReceiver(*link.port, binding_.streams);
+    return helpReceiver(*link.port, binding_.streams, binding_.crew);
   });
 }
 
@@ -328,95 +292,6 @@ Status Execution::refuseMessage(const BoundStep& step, const BoundOperand& sourc
           "{:08x}, this rank's call wants {} bytes with {:08x} (step {}); all ranks must make the "
           "same calls in the same order with the same count, type, operation and root",
           source.peer, header.bytes, header.signature, bytes, binding_.signature, numberOf(step)));
-}
-
-// Of its destinations, outputs first. What lies in a slot is read again, better from a cache, and
-// so is what messages name; but not what is put in place at the peer's.
-size_t Execution::streamedCount(const BoundStep& step, const StepData& data) const {
-  if (!binding_.streams || !step.isFinal) return 0;
-  const std::span<const MessageForm> forms =
-      std::span(binding_.scratch->forms).first(data.hasForms ? step.linkCount : 0);
-  const bool namesAny =
-      data.hasForms ? !std::ranges::all_of(forms, bringsItself) : data.refers && step.linkCount > 0;
-  if (namesAny && !isLocalCopy(step)) return 0;
-  const bool isPlaced =
-      step.linkCount == forms.size() &&
-      std::ranges::all_of(forms, [](MessageForm form) { return form == MessageForm::kPlaced; });
-  return isPlaced ? data.localCount : step.outputCount;
-}
-
-void Execution::compute(const BoundStep& step, const StepData& data) {
-  const StepScratch& scratch = *binding_.scratch;
-  if (data.localCount == 1 && step.isCopy && scratch.destinations[0] == scratch.sources[0]) return;
-  const size_t streamed = streamedCount(step, data);
-  if (step.isCopy && streamed == 0) {
-    for (size_t i = 0; i < data.localCount; ++i)
-      copyBytes(static_cast<std::byte*>(scratch.destinations[i]),
-                static_cast<const std::byte*>(scratch.sources[0]), data.bytes);
-    return;
-  }
-  const FoldArgs args{.sources = {scratch.sources.data(), step.sourceCount},
-                      .destinations = {scratch.destinations.data(), data.localCount},
-                      .elementCount = data.elements,
-                      .scaledSource = step.scaledSource,
-                      .post = step.post,
-                      .streamedCount = streamed};
-  if (step.scaledSource < 0) {
-    fold(binding_.program->fold(), args);
-    return;
-  }
-  FoldSpec spec = binding_.program->fold();
-  spec.preScale = binding_.preScale;
-  fold(spec, args);
-}
-
-// Sources of other processes pass through scratch memory that stays in the cache; a plain copy goes
-// straight to its place, where the kernel is as fast as elsewhere.
-Status Execution::computeInBlocks(const BoundStep& step, const StepData& data) {
-  const size_t elementBytes = binding_.program->elementBytes();
-  const auto sources = binding_.program->sources(step);
-  StepScratch& scratch = *binding_.scratch;
-  const size_t streamed = streamedCount(step, data);
-  const bool isStraight = step.isCopy && data.localCount == 1 && streamed == 0;
-  if (isStraight && !looksOverlapping(static_cast<const std::byte*>(scratch.destinations[0]),
-                                      scratch.remote[0])) {
-    return readProcess(sources[0].port->senderProcess, scratch.remote[0], scratch.destinations[0],
-                       data.bytes);
-  }
-  const size_t blockElements = std::min(data.elements, kBlockBytes / elementBytes);
-  const size_t blockBytes = blockElements * elementBytes;
-  const size_t roomBytes = blockBytes + kAliasBytes;
-  if (scratch.blocks.size() < data.remoteCount * roomBytes)
-    scratch.blocks.resize(data.remoteCount * roomBytes);
-  FoldSpec spec = binding_.program->fold();
-  spec.preScale = binding_.preScale;
-  for (size_t done = 0; done < data.elements; done += blockElements) {
-    const size_t elements = std::min(blockElements, data.elements - done);
-    std::byte* room = scratch.blocks.data();
-    for (size_t i = 0; i < sources.size(); ++i) {
-      if (scratch.remote[i] == nullptr) {
-        scratch.blockSources[i] =
-            static_cast<const std::byte*>(scratch.sources[i]) + done * elementBytes;
-        continue;
-      }
-      const std::byte* from = scratch.remote[i] + done * elementBytes;
-      std::byte* block = placeAlike(room, from);
-      TUTTI_TRY(readProcess(sources[i].port->senderProcess, from, block, elements * elementBytes));
-      scratch.blockSources[i] = block;
-      room += roomBytes;
-    }
-    for (size_t i = 0; i < data.localCount; ++i) {
-      scratch.blockDestinations[i] =
-          static_cast<std::byte*>(scratch.destinations[i]) + done * elementBytes;
-    }
-    fold(spec, {.sources = {scratch.blockSources.data(), sources.size()},
-                .destinations = {scratch.blockDestinations.data(), data.localCount},
-                .elementCount = elements,
-                .scaledSource = step.scaledSource,
-                .post = step.post,
-                .streamedCount = streamed});
-  }
-  return {};
 }
 
 // Hands filled slots to their receivers, who wait for them, then drained ones back to their

@@ -14,36 +14,14 @@
 #include "base/units.h"
 #include "device/task.h"
 #include "kernels/bound_program.h"
+#include "kernels/crew.h"
 #include "kernels/gpu_folder.h"
 #include "kernels/joint_copy.h"
 #include "kernels/outbox.h"
+#include "kernels/step_scratch.h"
 #include "schedule/placements.h"
 
 namespace tutti::kernels {
-
-// How one message of a step goes out.
-enum class MessageForm : uint8_t {
-  kPayload,
-  kPayloadAnnouncing,
-  kReference,
-  kReferenceAnnouncing,
-  kShared,
-  kPlaced
-};
-
-// Memory for one step at a time, shared by executions that are driven in turn. Grows, so that in
-// the steady state nothing is allocated.
-struct StepScratch {
-  std::vector<const void*> sources;
-  std::vector<void*> destinations;
-  std::vector<const std::byte*> remote;  // null, or what to read from the source's process
-  std::vector<const void*> blockSources;
-  std::vector<void*> blockDestinations;
-  std::vector<std::byte> blocks;   // what was read from other processes
-  std::vector<MessageForm> forms;  // by link of the step, where they differ
-
-  void reserve(size_t operands);
-};
 
 // From this length on it can pay that the receiver reads a message in place.
 inline constexpr size_t kSharedMinBytes = 1_KiB;
@@ -76,6 +54,7 @@ struct Binding {
   GpuFolder* gpu = nullptr;  // whose memory the buffers are, and long messages may be; null: none's
   // For messages to several.
   Outbox* outbox = nullptr;
+  Crew* crew = nullptr;  // helps with what is long; null: nobody does
 };
 
 class Execution {
@@ -254,8 +233,12 @@ class Execution {
   Status takeMessage(const BoundStep& step, size_t at, StepData& data);
   Status refuseMessage(const BoundStep& step, const BoundOperand& source, size_t bytes) const;
   size_t streamedCount(const BoundStep& step, const StepData& data) const;
-  void compute(const BoundStep& step, const StepData& data);
-  Status computeInBlocks(const BoundStep& step, const StepData& data);
+  Status compute(const BoundStep& step, const StepData& data);
+  Status computeTogether(const BoundStep& step, const StepData& data);
+  // Of the elements whose addresses are in the scratch, which is a thread's own.
+  Status computeWith(StepScratch& scratch, const BoundStep& step, const StepData& data) const;
+  void computeHere(const StepScratch& scratch, const BoundStep& step, const StepData& data) const;
+  Status computeInBlocks(StepScratch& scratch, const BoundStep& step, const StepData& data) const;
   void publish(const BoundStep& step, const StepData& data);
   // The original then serves as what the copy's messages refer to.
   bool isLocalCopy(const BoundStep& step) const {

@@ -64,6 +64,36 @@ TEST(Execution, RunsOverLongSlots) {
   }
 }
 
+// A crew does what is long in each form of messages; two threads besides this one.
+TEST(Execution, HelpersTakePartInLongSteps) {
+  SeededRng rng(20261128);
+  constexpr uint32_t kLongSlot = 128_KiB;
+  constexpr size_t kLong = 60'001;  // several slots a rank
+  const std::unique_ptr<Crew> crew = Crew::start(2, steadyClock()).value();
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const Algorithm& algorithm : schedule::algorithms(static_cast<Collective>(c))) {
+      for (const bool refers : {false, true}) {
+        if (refers && !(schedule::isReferable(algorithm) && readsThroughKernel())) continue;
+        SCOPED_TRACE(testing::Message() << name(algorithm.collective) << " " << algorithm.name
+                                        << (refers ? ", references" : ""));
+        Cluster cluster({.algorithm = &algorithm,
+                         .rankCount = 3,
+                         .root = 1,
+                         .count = kLong,
+                         .slotCount = 8,
+                         .mayRefer = refers},
+                        kLongSlot);
+        for (const bool isOther : {false, true}) {
+          cluster.start(
+              {.refers = refers, .streams = isOther, .isJoint = isOther, .crew = crew.get()});
+          ASSERT_TRUE(cluster.run(rng));
+          cluster.check();
+        }
+      }
+    }
+  }
+}
+
 // Steps that lag work on pieces before those of the others; programs that run once have none.
 TEST(Execution, RunsStepsThatLag) {
   SeededRng rng(20261127);

@@ -99,6 +99,7 @@ struct Wishes {
   bool inPlace = false;  // of a collective whose buffers are equally long: both are the output
   GpuFolder* gpu = nullptr;
   Outbox* outbox = nullptr;
+  Crew* crew = nullptr;
 };
 
 class Cluster {
@@ -137,7 +138,8 @@ class Cluster {
                            .streams = wishes.streams,
                            .isJoint = wishes.isJoint,
                            .gpu = wishes.gpu,
-                           .outbox = wishes.outbox});
+                           .outbox = wishes.outbox,
+                           .crew = wishes.crew});
   }
 
   // Polls ranks in random order until all are done. False: nobody could move any more.

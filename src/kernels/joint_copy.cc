@@ -41,6 +41,14 @@ void copyMapped(std::byte* to, const std::byte* from, size_t bytes, bool streams
                                     .streamedCount = 1});
 }
 
+// part(offset, bytes) for all of so many bytes.
+template <typename Part>
+Status copyWith(Crew* crew, size_t bytes, const Part& part) {
+  if (crew == nullptr) return part(size_t{0}, bytes);
+  return crew->share(bytes, 1,
+                     [&](int32_t, size_t first, size_t count) { return part(first, count); });
+}
+
 uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 
 // The message's target as plain memory of this process, the sender's; null: it is none. Its segment
@@ -59,7 +67,7 @@ std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, std::b
 }
 
 // Writes a block of the message of that number, which goes there.
-bool helpWith(wire::LinkPort& port, uint64_t number, std::byte* target, bool streams) {
+bool helpWith(wire::LinkPort& port, uint64_t number, std::byte* target, bool streams, Crew* crew) {
   const wire::MessageHead& message = port.view.message(number);
   wire::JointCopy& joint = wire::jointOf(port.view, number);
   const size_t bytes = message.bytes;
@@ -72,11 +80,16 @@ bool helpWith(wire::LinkPort& port, uint64_t number, std::byte* target, bool str
   if (block >= blocks.count()) return false;  // the memory was overwritten
   if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
   const std::byte* from = sentFrom(message) + blocks.offset(block);
+  std::byte* to = (mapped != nullptr ? mapped : target) + blocks.offset(block);
   ++answered;
-  if (mapped != nullptr) {
-    copyMapped(mapped + blocks.offset(block), from, blocks.length(block), streams);
-  } else if (!writeProcess(port.receiverProcess, from, target + blocks.offset(block),
-                           blocks.length(block))) {
+  const Status written =
+      copyWith(crew, blocks.length(block), [&](size_t first, size_t length) -> Status {
+        if (mapped == nullptr)
+          return writeProcess(port.receiverProcess, from + first, to + first, length);
+        copyMapped(to + first, from + first, length, streams);
+        return {};
+      });
+  if (!written.ok()) {
     answered |= (block + 1) << 32;
     port.mayWrite = false;
   }
@@ -117,23 +130,26 @@ void JointReceive::offer(wire::JointCopy& joint, std::byte* to,
   joint.target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
 }
 
-Status JointReceive::read(uint64_t block) {
+Status JointReceive::read(uint64_t block, Crew* crew) {
   const size_t offset = blocks_.offset(block);
-  const size_t bytes = blocks_.length(block);
-  if (!isMapped_) return readProcess(port_->senderProcess, from_ + offset, to_ + offset, bytes);
-  copyMapped(to_ + offset, from_ + offset, bytes, streams_);
-  return {};
+  return copyWith(crew, blocks_.length(block), [&](size_t first, size_t bytes) -> Status {
+    const std::byte* from = from_ + offset + first;
+    std::byte* to = to_ + offset + first;
+    if (!isMapped_) return readProcess(port_->senderProcess, from, to, bytes);
+    copyMapped(to, from, bytes, streams_);
+    return {};
+  });
 }
 
-Result<Progress> JointReceive::poll() {
+Result<Progress> JointReceive::poll(Crew* crew) {
   while (joint_->taken.load(std::memory_order_relaxed) < blocks_.count()) {
     if (joint_->taken.fetch_add(1, std::memory_order_relaxed) >= blocks_.count()) break;
-    TUTTI_TRY(read(blocks_.count() - 1 - own_));
+    TUTTI_TRY(read(blocks_.count() - 1 - own_, crew));
     ++own_;
   }
   if (!isAnswered()) return Progress::kIdle;
   const uint64_t failed = joint_->answered.load(std::memory_order_acquire) >> 32;
-  if (failed != 0) TUTTI_TRY(read(failed - 1));
+  if (failed != 0) TUTTI_TRY(read(failed - 1, crew));
   joint_ = nullptr;
   return Progress::kDone;
 }
@@ -170,14 +186,14 @@ void JointReceive::withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own
   }
 }
 
-bool helpReceiver(wire::LinkPort& port, bool streams) {
+bool helpReceiver(wire::LinkPort& port, bool streams, Crew* crew) {
   if (!port.mayWrite || wire::isDrained(port)) return false;
   for (uint64_t number = port.known; number < port.drainTo; ++number) {
     if (!wire::isJoint(port.view, port.view.message(number))) return false;
     const wire::JointCopy& joint = wire::jointOf(port.view, number);
     auto* target = reinterpret_cast<std::byte*>(joint.target.load(std::memory_order_acquire));
     if (target == nullptr) return false;  // they are opened in turn
-    if (helpWith(port, number, target, streams)) return true;
+    if (helpWith(port, number, target, streams, crew)) return true;
   }
   return false;
 }

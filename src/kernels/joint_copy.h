@@ -6,6 +6,7 @@
 
 #include "base/futex.h"
 #include "base/status.h"
+#include "kernels/crew.h"
 #include "wire/link.h"
 
 namespace tutti::kernels {
@@ -25,9 +26,9 @@ class JointReceive {
   // How many are open behind that one.
   uint64_t ahead() const { return ahead_; }
 
-  // Reads the blocks that the sender has not taken. kDone when all is there, with which this
-  // closes; kIdle while the sender writes.
-  Result<Progress> poll();
+  // Reads the blocks that the sender has not taken, with a crew's help where there is one. kDone
+  // when all is there, with which this closes; kIdle while the sender writes.
+  Result<Progress> poll(Crew* crew = nullptr);
   // The sender is through with what it took.
   bool isAnswered() const;
   FutexPoint wait() const;
@@ -37,7 +38,7 @@ class JointReceive {
   void withdraw();
 
  private:
-  Status read(uint64_t block);
+  Status read(uint64_t block, Crew* crew);
   static void withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own);
   static void offer(wire::JointCopy& joint, std::byte* to, const wire::SharedSegment& segment);
 
@@ -54,6 +55,6 @@ class JointReceive {
 
 // The sender's part: writes a block of the message that the receiver is at. False: it is no joint
 // one, the receiver has not come to it, no block is left, or its memory cannot be written.
-bool helpReceiver(wire::LinkPort& port, bool streams = false);
+bool helpReceiver(wire::LinkPort& port, bool streams = false, Crew* crew = nullptr);
 
 }  // namespace tutti::kernels

@@ -34,7 +34,7 @@ Status readProcess(int32_t processId, const void* address, void* to, size_t byte
   return {};
 }
 
-bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes) {
+Status writeProcess(int32_t processId, const void* from, void* to, size_t bytes) {
   auto* source = static_cast<const std::byte*>(from);
   auto* target = static_cast<std::byte*>(to);
   while (bytes > 0) {
@@ -42,12 +42,12 @@ bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes) {
     const iovec remote{.iov_base = target, .iov_len = bytes};
     const ssize_t done = ::process_vm_writev(processId, &local, 1, &remote, 1, 0);
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return false;
+    if (done <= 0) return Status(Code::kRemoteError, "cannot write to the process");
     source += done;
     target += done;
     bytes -= static_cast<size_t>(done);
   }
-  return true;
+  return {};
 }
 
 bool doesReadFast() {

@@ -12,9 +12,9 @@ namespace tutti::kernels {
 // address is not its memory. Any thread.
 Status readProcess(int32_t processId, const void* address, void* to, size_t bytes);
 
-// Copies to `to` of the process. False: not all of it, as when the process is gone or forbids it.
-// Any thread.
-bool writeProcess(int32_t processId, const void* from, void* to, size_t bytes);
+// Copies to `to` of the process. kRemoteError, not logged: not all of it, as when the process is
+// gone or forbids it. Any thread.
+Status writeProcess(int32_t processId, const void* from, void* to, size_t bytes);
 
 // Whether that takes less than thrice as long as a copy of as many bytes in a cache; else it loses
 // to a copy into a slot and one out of it: on an AMD EPYC VM (family 26) it takes 8.5 times as

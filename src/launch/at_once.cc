@@ -201,6 +201,7 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
   binding.agrees = false;
   binding.streams = plan.streams;
   binding.isJoint = false;
+  binding.crew = nullptr;
   binding.gpu = plan.shape.isOnGpu ? parts_.folder : nullptr;
   binding.outbox = outbox_ && channel::isCollective(plan.lane) ? &*outbox_ : nullptr;
 }

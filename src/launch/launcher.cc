@@ -301,6 +301,7 @@ void Launcher::finish(Operation& operation, Status status) {
   }
   if (parts_.links.hasMotors()) parts_.links.settleMotors();
   if (operation.profile_) operation.profile_->finish();
+  operation.crew_.reset();
   giveBack(operation);
   markDone(number);
 }

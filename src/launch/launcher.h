@@ -106,6 +106,7 @@ class Operation final : public device::Task {
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
   bool isExchange() const;
+  kernels::Crew* crewFor(const plan::CallShape& shape);
   bool refersByKernel(const Run& run, BoundVariant& variant);
   FormTrial::Outcome endTurn(Run& run);
   void keepRecall(Run& run, bool couldRefer);
@@ -132,6 +133,7 @@ class Operation final : public device::Task {
                                       // overlap
   std::deque<kernels::SharedBuffers> sharedBuffers_;  // of the runs that have any; never shrinks
   size_t sharedCount_ = 0;                            // those in use
+  kernels::Crews::Lease crew_;                        // once a long run has begun
   std::vector<observe::WaitNote> waits_;              // scratch of idle()
   std::vector<int32_t> carriers_;                     // likewise
   std::optional<OperationProfile> profile_;           // where the communicator is profiled
@@ -157,6 +159,8 @@ class Launcher final : public Runner {
     bool triesForms = true;            // false: refers wherever it may (TUTTI_PROCESS_READ=1)
     observe::Profiler* profiler = nullptr;  // null: nobody asked
     DeviceFolder* folder = nullptr;         // of calls on a GPU's memory; null: there are none
+    kernels::Crews* crews = nullptr;        // outlives it; null: nobody helps with long calls
+    int32_t helpers = 0;                    // of this rank's crew
   };
   explicit Launcher(Parts parts);
   ~Launcher();

@@ -350,12 +350,24 @@ void Operation::begin(Run& run) {
   const size_t longest = longestMessage(variant.plan.layout) * sizeOf(call.shape.type);
   binding.isJoint = longest >= wire::kJointMinBytes && !isAmongAll(call.shape.collective) &&
                     !(call.shape.collective == Collective::kRecv && isExchange());
+  binding.crew = crewFor(call.shape);
   binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run, *run.variant);
   if (run.turn.isMeasured) run.start = launcher_.parts_.clock.now();
   if (variant.plan.networkOp)
     launcher_.parts_.links.beginReduction(call.shape.collective, call.shape.type,
                                           *variant.plan.networkOp);
   run.execution.start(binding);
+}
+
+// To wake helpers costs some us, so they are for what takes a hundred.
+kernels::Crew* Operation::crewFor(const plan::CallShape& shape) {
+  constexpr size_t kLeastBytes = 1_MiB;
+  const Launcher::Parts& parts = launcher_.parts_;
+  if (parts.crews == nullptr || parts.helpers <= 0 ||
+      plan::vectorBytes(shape, parts.planner.agreement().rankCount) < kLeastBytes)
+    return nullptr;
+  if (crew_ == nullptr) crew_ = parts.crews->take(parts.helpers);
+  return crew_.get();
 }
 
 // A group that both sends and receives.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "bootstrap/service_thread.h"
+#include "base/service_thread.h"
 
 namespace tutti::net {
 namespace {
@@ -71,7 +71,7 @@ Status FabricProvider::open() {
 // Under mutex_.
 Status FabricProvider::startService() {
   if (thread_.joinable()) return {};
-  TUTTI_TRY_ASSIGN(thread_, bootstrap::startThread("tutti-fabric", [this] { serve(); }));
+  TUTTI_TRY_ASSIGN(thread_, startThread("tutti-fabric", [this] { serve(); }));
   return {};
 }
 

@@ -317,7 +317,7 @@ class StartClock {
 
 template <int kMost, typename Policy>
 __device__ __forceinline__ void runApartCalls(const wire::GpuLaunch& launch) {
-  if (launch.callCount == 0) return;  // a trial, which has no ranks either
+  if (launch.callCount == 0) return;                     // a trial, which has no ranks either
   extern __shared__ __align__(128) std::byte buffers[];  // of a launch by bulk
   const StartClock clock(launch.view);
   __shared__ ApartShared<kMost> shared[kBulkLanes];

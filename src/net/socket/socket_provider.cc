@@ -6,8 +6,8 @@
 
 #include "base/affinity.h"
 #include "base/log.h"
+#include "base/service_thread.h"
 #include "bootstrap/interfaces.h"
-#include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "net/socket/contact.h"
 #include "net/socket/dial.h"
@@ -123,7 +123,7 @@ Status SocketProvider::startService() {
   if (!poller_) {
     TUTTI_TRY_ASSIGN(poller_, bootstrap::Poller::open());
   }
-  Result<std::thread> started = bootstrap::startThread("tutti-net", [this] { serve(); });
+  Result<std::thread> started = startThread("tutti-net", [this] { serve(); });
   if (!started.ok()) {
     if (acceptors_.empty()) poller_.reset();
     return started.takeStatus();

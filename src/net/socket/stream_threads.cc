@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/relax_cpu.h"
-#include "bootstrap/service_thread.h"
+#include "base/service_thread.h"
 
 namespace tutti::net::socket {
 
@@ -34,8 +34,7 @@ std::unique_ptr<StreamThread> StreamThread::open(Nanoseconds alert, Clock& clock
   UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return nullptr;
   std::unique_ptr<StreamThread> made(new StreamThread(std::move(event), alert, clock));
-  Result<std::thread> thread =
-      bootstrap::startThread("tutti-sock", [self = made.get()] { self->serve(); });
+  Result<std::thread> thread = startThread("tutti-sock", [self = made.get()] { self->serve(); });
   if (!thread.ok()) return nullptr;
   made->thread_ = std::move(thread).value();
   return made;

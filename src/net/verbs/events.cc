@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/log.h"
-#include "bootstrap/service_thread.h"
+#include "base/service_thread.h"
 
 namespace tutti::net::verbs {
 
@@ -22,7 +22,7 @@ Result<std::unique_ptr<EventWatcher>> EventWatcher::start(Options options) {
       return check(errno, "fcntl", fmt::format("the events of {}", adapter->name()));
   }
   TUTTI_TRY_ASSIGN(watcher->thread_,
-                   bootstrap::startThread("tutti-ibevents", [own = watcher.get()] { own->run(); }));
+                   startThread("tutti-ibevents", [own = watcher.get()] { own->run(); }));
   return watcher;
 }
 

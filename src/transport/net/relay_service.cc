@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/mapping.h"
 #include "base/segment.h"
+#include "base/service_thread.h"
 #include "bootstrap/key.h"
-#include "bootstrap/service_thread.h"
 #include "bootstrap/socket.h"
 #include "transport/net/pump.h"
 #include "transport/offer.h"
@@ -147,7 +147,7 @@ UniqueFd RelayService::open(const bootstrap::HandoffToken& token) {
   joinFinished();
   if (isStopping_ || !startService().ok()) return {};
   SetUp& made = setUps_.emplace_back();
-  Result<std::thread> thread = bootstrap::startThread("tutti-relay-in", [this, own, &made] {
+  Result<std::thread> thread = startThread("tutti-relay-in", [this, own, &made] {
     setUp(std::move(*own));
     const std::lock_guard over(mutex_);
     made.isOver = true;
@@ -177,7 +177,7 @@ void RelayService::joinFinished() {
 Status RelayService::startService() {
   if (thread_.joinable()) return {};
   allowFences();
-  TUTTI_TRY_ASSIGN(thread_, bootstrap::startThread("tutti-relay", [this] { serve(); }));
+  TUTTI_TRY_ASSIGN(thread_, startThread("tutti-relay", [this] { serve(); }));
   return {};
 }
 

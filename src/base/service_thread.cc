@@ -1,4 +1,4 @@
-#include "bootstrap/service_thread.h"
+#include "base/service_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-namespace tutti::bootstrap {
+namespace tutti {
 namespace {
 
 // Blocks all signals for as long as it lives: threads started meanwhile inherit that.
@@ -49,4 +49,4 @@ Result<std::thread> startThread(const char* name, std::function<void()> body) {
   }
 }
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti

@@ -8,9 +8,9 @@
 
 #include "base/status.h"
 
-namespace tutti::bootstrap {
+namespace tutti {
 
 // `name`: at most 15 characters. kSystemError when the system gives no thread.
 Result<std::thread> startThread(const char* name, std::function<void()> body);
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti

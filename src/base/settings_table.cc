@@ -284,9 +284,8 @@ constexpr SettingInfo kTable[] = {
      "moves to the one that is its own share of them, since schedulers leave such ranks piled on "
      "one. Its affinity stays as it was. 0: the scheduler alone decides."},
     {"TUTTI_HELPER_THREADS", kInteger, "", "-1", "-1..15",
-     "Threads that help a CPU rank to copy and reduce in calls of 1 MiB and more, and sleep "
-     "otherwise. -1: by the CPUs of the machine for each of its ranks, none below 4, one from 4 "
-     "on, "
+     "Threads that help a CPU rank to copy and reduce in long calls, of 1 MiB and more, and sleep "
+     "otherwise. -1: by the machine's CPUs for each of its ranks, none below 4, one from 4 on, "
      "three from 8 on."},
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "

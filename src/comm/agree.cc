@@ -380,6 +380,9 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
     homeCpu_ = homeCpuOf(cpus, rank());
     sharesCpu_ = sharersOfHome(cpus, rank());
   }
+  if (helpers_ > 0)
+    log::info(log::Subsystem::kInit, "rank {} has {} helper threads for long calls: {} CPUs a rank",
+              index(rank()), helpers_, machine.each());
   if (homeCpu_ == HomeCpu::kNone) return;
   log::info(log::Subsystem::kInit, "rank {} belongs on CPU {}: {} ranks share {} CPUs",
             index(rank()), homeCpu_, ranksOnHost_, cpusOfHost(cpus, own.host));

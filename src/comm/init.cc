@@ -227,7 +227,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
                               .triesForms = settings.integer("TUTTI_PROCESS_READ") != 1,
                               .profiler = profiler_.get(),
                               .folder = folder_.get(),
-                              .crews = &process_.crews(),
+                              .crews = process_.crews(),
                               .helpers = helpers_});
 }
 

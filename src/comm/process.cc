@@ -135,6 +135,13 @@ std::shared_ptr<plan::Tuner> Process::openTuner(const TunedCommunicator& communi
   return std::move(tuner).value();
 }
 
+std::shared_ptr<kernels::Crews> Process::crews() {
+  const std::lock_guard lock(crewsMutex_);
+  std::shared_ptr<kernels::Crews> crews = crews_.lock();
+  if (crews == nullptr) crews_ = crews = std::make_shared<kernels::Crews>(clock());
+  return crews;
+}
+
 Result<net::ReductionNetwork*> Process::reductionNetwork() {
   const std::lock_guard lock(reductionMutex_);
   if (!noReduction_.ok()) return noReduction_.clone();

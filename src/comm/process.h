@@ -67,7 +67,8 @@ class Process {
   // Another, which tells profilers what GPUs have done. Its thread begins with the first of them.
   launch::GpuWatcher& gpuTeller() { return gpuTeller_; }
   launch::GpuRooms& gpuRooms() { return gpuRooms_; }
-  kernels::Crews& crews() { return crews_; }
+  // Whose threads end with the last communicator that holds it.
+  std::shared_ptr<kernels::Crews> crews();
   LinkRegister& links() { return links_; }
   Clock& clock() { return steadyClock(); }
   // True once: for a warning that one rank of the process is enough for.
@@ -131,7 +132,8 @@ class Process {
   launch::GpuWatcher gpuWatcher_;
   launch::GpuWatcher gpuTeller_{launch::GpuProfile::kLookInterval, "tutti-gpu-tell"};
   launch::GpuRooms gpuRooms_;
-  kernels::Crews crews_{steadyClock()};
+  std::mutex crewsMutex_;  // guards crews_
+  std::weak_ptr<kernels::Crews> crews_;
   LinkRegister links_;
   std::unique_ptr<Profiling> profiling_;
   std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them

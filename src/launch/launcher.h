@@ -157,10 +157,10 @@ class Launcher final : public Runner {
     std::vector<uint8_t> sharesCpu{};  // by rank: 0: it belongs on another CPU; empty: not known
     OwnSegment outbox{};               // holds nothing: there is none
     bool triesForms = true;            // false: refers wherever it may (TUTTI_PROCESS_READ=1)
-    observe::Profiler* profiler = nullptr;  // null: nobody asked
-    DeviceFolder* folder = nullptr;         // of calls on a GPU's memory; null: there are none
-    kernels::Crews* crews = nullptr;        // outlives it; null: nobody helps with long calls
-    int32_t helpers = 0;                    // of this rank's crew
+    observe::Profiler* profiler = nullptr;    // null: nobody asked
+    DeviceFolder* folder = nullptr;           // of calls on a GPU's memory; null: there are none
+    std::shared_ptr<kernels::Crews> crews{};  // null: nobody helps with long calls
+    int32_t helpers = 0;                      // of this rank's crew
   };
   explicit Launcher(Parts parts);
   ~Launcher();

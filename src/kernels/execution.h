@@ -65,6 +65,7 @@ class Execution {
   }
   // The same with what has been written there: a copy just after would wait for the writes.
   Binding& binding() { return binding_; }
+  const Binding& binding() const { return binding_; }
   void start();
   // The same where the last run is done, and only buffers, scalar and signature are others since.
   void restart() {

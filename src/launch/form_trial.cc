@@ -53,9 +53,10 @@ void FormTrial::ended(const Outcome& outcome) {
 }
 
 void FormTrial::watch(const Outcome& outcome) {
-  couldRefer_ = outcome.couldRefer && outcome.isMapped;
+  const uint32_t patience = outcome.isLong && !isSettled_ ? kPatientCalls : 0;
+  couldRefer_ = outcome.couldRefer && outcome.isMapped && call_ >= patience;
   if (outcome.couldRefer) ++call_;
-  const bool isAlone = !hasOther_ && call_ == kSettlingCalls;
+  const bool isAlone = !hasOther_ && call_ == patience + kSettlingCalls;
   if (isAlone || (canAgree_ ? outcome.isAgreed : couldRefer_))
     start(isSettled_ ? Phase::kTrial : Phase::kSettle);
 }

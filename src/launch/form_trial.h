@@ -42,6 +42,7 @@ class FormTrial {
     bool couldRefer = false;  // all messages that it might be good for
     bool isMapped = true;     // and they name what peers have mapped, where they can
     bool isAgreed = false;    // kernels::Execution::isAgreed()
+    bool isLong = false;      // and names memory that peers map
     Nanoseconds spent{};      // if it was measured
   };
 
@@ -73,6 +74,9 @@ class FormTrial {
   // KiB, the first eight took 300 us each, and 14 later. Before the first trial, and no longer than
   // kLong. So many calls, too, a rank that could refer waits for others that cannot.
   static constexpr uint32_t kSettlingCalls = 24;
+  // Long calls that name mapped memory are mostly faster so, and a trial of them takes as long as
+  // 30 others: a program that makes few of a kind is better off without.
+  static constexpr uint32_t kPatientCalls = 100;
   // The trial's eight calls in a slower form, up to twice as long, are then 1 % of the time.
   static constexpr uint32_t kKeptCalls = 1000;
 

@@ -54,6 +54,33 @@ void settle(FormTrial& trial, const Prices& prices) {
   makeCall(trial, prices);
 }
 
+TEST(FormTrial, LongCallsOfMappedMemoryAreNotTriedAtOnce) {
+  for (const bool canAgree : {false, true}) {
+    FormTrial trial(false, canAgree);
+    int calls = 0;
+    for (; !trial.next().isMeasured; ++calls) {
+      ASSERT_LT(calls, 1000);
+      const FormTrial::Turn turn = trial.next();
+      EXPECT_EQ(turn.form, Form::kReference);
+      trial.ended({.couldRefer = true, .isAgreed = turn.agrees, .isLong = true});
+    }
+    EXPECT_GE(calls, 100);
+    EXPECT_LE(calls, 102);
+    settle(trial, {.copy = 6, .reference = 10});
+    EXPECT_EQ(countOf(trial, Form::kCopy, 100, {}), 100);
+  }
+}
+
+// Whose peers' memory is not mapped.
+TEST(FormTrial, ARankThatIsAloneTriesLongCallsInTheEnd) {
+  FormTrial trial(false, true);
+  int calls = 0;
+  for (; !trial.next().isMeasured && calls < 1000; ++calls)
+    trial.ended({.couldRefer = true, .isLong = true});
+  EXPECT_GT(calls, 100);
+  EXPECT_LT(calls, 200);
+}
+
 TEST(FormTrial, KeepsTheFasterForm) {
   for (const bool hasOther : {false, true}) {
     FormTrial trial(hasOther, true);

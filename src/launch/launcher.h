@@ -108,6 +108,7 @@ class Operation final : public device::Task {
   bool isExchange() const;
   kernels::Crew* crewFor(const plan::CallShape& shape);
   bool refersByKernel(const Run& run, BoundVariant& variant);
+  bool isLong(const Run& run) const;
   FormTrial::Outcome endTurn(Run& run);
   void keepRecall(Run& run, bool couldRefer);
   const plan::MappedSteps& mappedSteps(const BoundPlan& plan, BoundVariant& variant, bool inPlace);

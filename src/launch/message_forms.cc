@@ -172,11 +172,21 @@ bool Operation::refersByKernel(const Run& run, BoundVariant& variant) {
   return !steps.empty() && std::ranges::find(steps, 0) == steps.end();
 }
 
+// And of memory that peers map.
+bool Operation::isLong(const Run& run) const {
+  constexpr size_t kLeastBytes = 1_MiB;
+  const kernels::SharedBuffers* shared = run.execution.binding().shared;
+  const int32_t ranks = launcher_.parts_.planner.agreement().rankCount;
+  return shared != nullptr && (shared->input.serial != 0 || shared->output.serial != 0) &&
+         plan::vectorBytes(run.call.shape, ranks) >= kLeastBytes;
+}
+
 FormTrial::Outcome Operation::endTurn(Run& run) {
   BoundPlan& plan = *run.plan;
   FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
                              .isMapped = !run.execution.isUnmapped(),
-                             .isAgreed = run.execution.isAgreed()};
+                             .isAgreed = run.execution.isAgreed(),
+                             .isLong = isLong(run)};
   const bool isOwn = run.variant == &plan.own;
   // The trial begins when both buffers are mapped: it is about what can be done then.
   if (run.mapsOutput && isOwn) {

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <bit>
 #include <charconv>
 #include <utility>
 
@@ -27,6 +28,15 @@ CpuSet affinity() {
   return {};
 }
 
+// These two fail where the kernel's sets are larger.
+static_assert(sizeof(unsigned long) == sizeof(CpuMask::value_type));
+bool readMask(CpuMask& mask) {
+  return ::sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data())) == 0;
+}
+bool writeMask(const CpuMask& mask) {
+  return ::sched_setaffinity(0, sizeof mask, reinterpret_cast<const cpu_set_t*>(mask.data())) == 0;
+}
+
 }  // namespace
 
 std::vector<int32_t> affinityCpus() {
@@ -38,15 +48,29 @@ std::vector<int32_t> affinityCpus() {
   return numbers;
 }
 
+CpuMask affinityMask() {
+  CpuMask mask{};
+  if (readMask(mask)) return mask;
+  for (const int32_t cpu : affinityCpus()) {
+    const size_t word = static_cast<size_t>(cpu) / 64;
+    if (word < mask.size()) mask[word] |= uint64_t{1} << (cpu % 64);
+  }
+  return mask;
+}
+
+int32_t countOf(const CpuMask& mask) {
+  int32_t count = 0;
+  for (const uint64_t word : mask) count += std::popcount(word);
+  return count;
+}
+
 bool moveThreadTo(int32_t cpu) {
-  CpuSet before = affinity();
+  CpuMask before{};
+  if (cpu < 0 || cpu >= kMaskCpus || !readMask(before)) return false;
+  CpuMask there{};
   const auto number = static_cast<size_t>(cpu);
-  if (cpu < 0 || number >= before.count) return false;
-  if (!CPU_ISSET_S(number, before.bytes(), before.set())) return false;
-  CpuSet there{.count = before.count, .words = std::vector<unsigned long>(before.words.size())};
-  CPU_SET_S(number, there.bytes(), there.set());
-  if (::sched_setaffinity(0, there.bytes(), there.set()) != 0) return false;
-  return ::sched_setaffinity(0, before.bytes(), before.set()) == 0;
+  there[number / 64] = uint64_t{1} << (number % 64) & before[number / 64];
+  return countOf(there) == 1 && writeMask(there) && writeMask(before);
 }
 
 NumberList parseNumberList(std::string_view text) {

@@ -1,6 +1,7 @@
 // The CPUs that a thread may run on.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -14,8 +15,16 @@ inline constexpr int32_t kMostCpus = 1 << 16;
 // Of the calling thread, ascending, by the kernel's numbers. Empty when the kernel does not tell.
 std::vector<int32_t> affinityCpus();
 
+// CPUs by number, a bit each. Those beyond count for nothing.
+using CpuMask = std::array<uint64_t, 16>;
+inline constexpr int32_t kMaskCpus = 64 * 16;
+// The same; allocates nothing on machines of so many CPUs.
+CpuMask affinityMask();
+int32_t countOf(const CpuMask& mask);
+
 // Moves the calling thread there and leaves its affinity as it is. False, and nothing is moved,
-// when its affinity leaves that CPU out or the kernel refuses.
+// when its affinity leaves that CPU out, a mask does not have it, or the kernel refuses. Allocates
+// nothing: a call may be under way.
 bool moveThreadTo(int32_t cpu);
 
 // The kernel's way to write a set of CPUs or nodes, "0-3,8".

@@ -12,12 +12,14 @@
 namespace tutti {
 namespace {
 
-// Blocks all signals for as long as it lives: threads started meanwhile inherit that.
+// Blocks signals for as long as it lives: threads started meanwhile inherit that. Not those that a
+// thread causes itself, by an access to memory of the program that the program has a handler for.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
     sigset_t all;
     sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

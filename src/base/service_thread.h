@@ -1,4 +1,4 @@
-// Starts the bootstrap's threads: named, deaf to signals (those are the program's), and never a way
+// Starts threads of the library: named, deaf to signals (those are the program's), and never a way
 // for an exception to end the host.
 #pragma once
 

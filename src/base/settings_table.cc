@@ -285,8 +285,10 @@ constexpr SettingInfo kTable[] = {
      "one. Its affinity stays as it was. 0: the scheduler alone decides."},
     {"TUTTI_HELPER_THREADS", kInteger, "", "-1", "-1..15",
      "Threads that help a CPU rank to copy and reduce in long calls, of 1 MiB and more, and sleep "
-     "otherwise. -1: by the machine's CPUs for each of its ranks, none below 4, one from 4 on, "
-     "three from 8 on."},
+     "otherwise; calls of two ranks that only move from 4 MiB on. At most as many as the CPUs that "
+     "the rank may use besides its own. -1: by the machine's CPUs for each of its ranks, one from "
+     "4 "
+     "on, two from 6, three from 8."},
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "
      "where the kernel allows it, rather than from shared slots. auto: where such a read takes "

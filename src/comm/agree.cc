@@ -240,8 +240,8 @@ bool isMachineWanted(const std::vector<InitRecord>& records, const InitRecord& o
   });
 }
 
-// Threads that help a rank with long calls, where it has so many CPUs: half of those besides its
-// own are left to the program.
+// Threads that help a rank with long calls, where it has so many CPUs: half of them are left to the
+// program.
 int32_t helpersOf(const Settings& settings, int32_t cpus) {
   constexpr int32_t kMost = 3;
   const auto wanted = static_cast<int32_t>(settings.integer("TUTTI_HELPER_THREADS"));
@@ -381,8 +381,9 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
     sharesCpu_ = sharersOfHome(cpus, rank());
   }
   if (helpers_ > 0)
-    log::info(log::Subsystem::kInit, "rank {} has {} helper threads for long calls: {} CPUs a rank",
-              index(rank()), helpers_, machine.each());
+    log::info(log::Subsystem::kInit,
+              "rank {} may have {} helper threads for long calls: {} CPUs a rank", index(rank()),
+              helpers_, machine.each());
   if (homeCpu_ == HomeCpu::kNone) return;
   log::info(log::Subsystem::kInit, "rank {} belongs on CPU {}: {} ranks share {} CPUs",
             index(rank()), homeCpu_, ranksOnHost_, cpusOfHost(cpus, own.host));

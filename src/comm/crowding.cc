@@ -1,20 +1,11 @@
 #include "comm/crowding.h"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <utility>
 
-#include "base/affinity.h"
-
 namespace tutti::comm {
 namespace {
-
-int32_t countOf(const CpuMask& mask) {
-  int32_t count = 0;
-  for (const uint64_t word : mask) count += std::popcount(word);
-  return count;
-}
 
 void unite(CpuMask& mask, const CpuMask& other) {
   for (size_t i = 0; i < mask.size(); ++i) mask[i] |= other[i];
@@ -34,15 +25,6 @@ int32_t homeAt(const CpuMask& mask, int32_t position, int32_t count) {
 }
 
 }  // namespace
-
-CpuMask affinityMask() {
-  CpuMask mask{};
-  for (const int32_t cpu : affinityCpus()) {
-    const size_t word = static_cast<size_t>(cpu) / 64;
-    if (word < mask.size()) mask[word] |= uint64_t{1} << (cpu % 64);
-  }
-  return mask;
-}
 
 int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host) {
   CpuMask together{};

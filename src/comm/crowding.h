@@ -1,28 +1,21 @@
 // How many ranks share a CPU: waiting, and the pieces that messages are cut into, go by it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/affinity.h"
 #include "base/home_cpu.h"
 #include "base/ids.h"
 
 namespace tutti::comm {
 
-// CPUs by number, a bit each. Those beyond count for nothing: a rank bound to such alone has no
-// bit.
-using CpuMask = std::array<uint64_t, 16>;
-
-// Of the calling thread.
-CpuMask affinityMask();
-
 struct RankCpus {
   uint64_t host = 0;     // bootstrap::PeerInfo::hostHash
   uint64_t machine = 0;  // comm::machineHash(); 0: a host's own
   int32_t usable = 0;    // CPUs' worth of time, by affinity and control groups
-  CpuMask mask{};
+  CpuMask mask{};        // none of a rank that is bound to others alone
 };
 
 // The CPUs that the host's ranks may use together: ranks bound to a CPU each do not share one,
@@ -31,7 +24,7 @@ struct RankCpus {
 int32_t cpusOfHost(std::span<const RankCpus> ranks, uint64_t host);
 
 // The ranks of all hosts on a rank's machine, and the CPUs that they may use together, at least 1:
-// containers, and hosts that are played, may share some. Waiting goes by it.
+// containers, and hosts that are played, may share some. Waiting and helpers go by it.
 struct MachineCpus {
   int32_t ranks = 0;
   int32_t cpus = 1;

@@ -126,7 +126,7 @@ Result<std::string> Communicator::describe() {
                           ? "long ones may be read from the sender's buffer by the kernel"
                           : "long ones are copied",
                       agreement.ranksPerCpu);
-  if (helpers_ > 0) text += fmt::format("  long calls have {} helper threads\n", helpers_);
+  if (helpers_ > 0) text += fmt::format("  long calls have up to {} helper threads\n", helpers_);
   return text + describeUses(links_.get()) + "\nsettings that were set\n" +
          describeSettings(process_.settings());
 }

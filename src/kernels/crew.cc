@@ -27,6 +27,7 @@ constexpr uint32_t nextOf(uint64_t ticket) { return static_cast<uint32_t>(ticket
 Result<std::unique_ptr<Crew>> Crew::start(int32_t helpers, Clock& clock) {
   auto crew = std::unique_ptr<Crew>(new Crew(clock));
   crew->scratches_.resize(static_cast<size_t>(helpers) + 1);
+  crew->threads_.reserve(static_cast<size_t>(helpers));
   for (int32_t seat = 1; seat <= helpers; ++seat) {
     Result<std::thread> thread =
         startThread("tutti-helper", [self = crew.get(), seat] { self->help(seat); });
@@ -77,16 +78,21 @@ Status Crew::doSlice(int32_t seat, uint32_t slice) const {
     return job_.call(job_.context, seat, slice);
   } catch (const std::bad_alloc&) {
     return Status::outOfMemory();
+  } catch (...) {
+    return internalError("a slice of a long call ended by an exception");
   }
 }
 
 void Crew::awaitSlices(uint32_t slices) {
   if (done_.load(std::memory_order_acquire) == slices) return;
   constexpr uint32_t kLooksAYield = 1024;
+  // From then on a helper gets even this thread's CPU, whatever the threads' priorities.
+  constexpr uint32_t kLooksBeforeSleep = 1 << 18;
   const Instant began = clock_.now();
   for (uint32_t looks = 1; done_.load(std::memory_order_acquire) != slices; ++looks) {
     relaxCpu();
     if (looks % kLooksAYield == 0) std::this_thread::yield();
+    if (looks > kLooksBeforeSleep) sleepFor(std::chrono::microseconds(50));
   }
   if (clock_.now() - began > kLate) {
     resting_ = nextRest_;
@@ -117,23 +123,33 @@ void Crew::help(int32_t seat) {
 }
 
 Crews::Lease Crews::take(int32_t helpers) {
-  const std::lock_guard lock(mutex_);
-  for (Member& member : members_) {
-    if (member.isOut || member.asked != helpers) continue;
-    member.isOut = true;
-    return Lease(member.crew.get(), GiveBack(this));
-  }
-  const auto spare = static_cast<int32_t>(affinityCpus().size()) - 1;
-  const int32_t most = std::min(helpers, spare);
+  const CpuMask cpus = affinityMask();
+  const int32_t most = std::min(helpers, countOf(cpus) - 1);
   if (most <= 0) return {};
-  Result<std::unique_ptr<Crew>> crew = Crew::start(most, clock_);
-  if (!crew.ok()) {
-    if (!std::exchange(hasWarned_, true))
-      log::warn("long calls go without helpers: {}", crew.status().message());
-    return {};
+  const std::lock_guard lock(mutex_);
+  int32_t busy = 0;
+  Member* found = nullptr;
+  for (Member& member : members_) {
+    if (member.isOut) busy += member.crew->helpers();
+    if (!member.isOut && member.most == most && member.cpus == cpus) found = &member;
   }
-  members_.push_back({.crew = std::move(crew).value(), .asked = helpers, .isOut = true});
-  return Lease(members_.back().crew.get(), GiveBack(this));
+  if (busy + most > countOf(cpus)) return {};
+  if (found == nullptr) found = &add(most, cpus);
+  if (found->crew == nullptr) return {};
+  found->isOut = true;
+  return Lease(found->crew.get(), GiveBack(this));
+}
+
+// Without a crew where no thread can be started, so that not each call tries.
+Crews::Member& Crews::add(int32_t most, const CpuMask& cpus) {
+  Member& member = members_.emplace_back(Member{.crew = {}, .most = most, .cpus = cpus});
+  Result<std::unique_ptr<Crew>> crew = Crew::start(most, clock_);
+  if (crew.ok()) {
+    member.crew = std::move(crew).value();
+  } else if (!std::exchange(hasWarned_, true)) {
+    log::warn("long calls go without helpers: {}", crew.status().message());
+  }
+  return member;
 }
 
 void Crews::giveBack(Crew* crew) {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "base/cache_lines.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -74,7 +75,11 @@ class Crew {
   Status doSlice(int32_t seat, uint32_t slice) const;
   void awaitSlices(uint32_t slices);
   void help(int32_t seat);
-  bool isResting() { return resting_ > 0 && resting_-- > 0; }
+  bool isResting() {
+    if (resting_ == 0) return false;
+    --resting_;
+    return true;
+  }
 
   Clock& clock_;
   std::vector<StepScratch> scratches_;  // by seat; constant but for their contents
@@ -120,16 +125,19 @@ class Crews {
   };
   using Lease = std::unique_ptr<Crew, GiveBack>;
 
-  // One with so many helpers, or as many as the calling thread may have CPUs besides its own when
-  // it has to be made; null where that is none, or no thread can be started, which is warned of.
+  // One with so many helpers, or as many as the calling thread may have CPUs besides its own, made
+  // by a thread that had the same CPUs. Null where that is none, where all helpers that are out
+  // would be more than these CPUs, or where no thread can be started, which is warned of.
   Lease take(int32_t helpers);
 
  private:
   struct Member {
     std::unique_ptr<Crew> crew;
-    int32_t asked = 0;  // helpers
+    int32_t most = 0;  // helpers
+    CpuMask cpus{};    // of its threads
     bool isOut = false;
   };
+  Member& add(int32_t most, const CpuMask& cpus);
   void giveBack(Crew* crew);
 
   Clock& clock_;

@@ -123,6 +123,26 @@ TEST(Crews, AreGivenBackAndTakenAgain) {
   EXPECT_NE(crews.take(2), nullptr);  // of another number
 }
 
+// A thread on one CPU has none to spare, and gets no crew of others either.
+TEST(Crews, StayOnTheCpusOfWhoTakesThem) {
+  const std::vector<int32_t> cpus = affinityCpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "one CPU";
+  Crews crews(steadyClock());
+  ASSERT_NE(crews.take(1), nullptr);
+  const NarrowedAffinity narrowed(std::vector<int32_t>{cpus[0]}, false);
+  EXPECT_EQ(crews.take(1), nullptr);
+}
+
+TEST(Crews, AreNoMoreAtATimeThanCpus) {
+  Crews crews(steadyClock());
+  const size_t cpus = affinityCpus().size();
+  std::vector<Crews::Lease> leases;
+  while (leases.size() <= cpus && (leases.push_back(crews.take(1)), leases.back() != nullptr)) {
+  }
+  EXPECT_EQ(leases.size(), cpus < 2 ? 1 : cpus + 1);
+  EXPECT_EQ(leases.back(), nullptr);
+}
+
 TEST(Crews, HaveNoMoreThreadsThanCpus) {
   Crews crews(steadyClock());
   const auto cpus = static_cast<int32_t>(affinityCpus().size());

@@ -92,6 +92,8 @@ TEST(Execution, HelpersTakePartInLongSteps) {
       }
     }
   }
+  // Only who takes part gets its scratch.
+  EXPECT_FALSE(crew->scratch(1).sources.empty() && crew->scratch(2).sources.empty());
 }
 
 // Steps that lag work on pieces before those of the others; programs that run once have none.

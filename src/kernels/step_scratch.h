@@ -30,12 +30,12 @@ struct StepScratch {
 
   void reserve(size_t operands) {
     if (sources.size() >= operands) return;
-    sources.resize(operands);
     destinations.resize(operands);
     remote.resize(operands);
     blockSources.resize(operands);
     blockDestinations.resize(operands);
     forms.resize(operands);
+    sources.resize(operands);  // last: there was memory for all
   }
 };
 

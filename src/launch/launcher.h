@@ -106,6 +106,7 @@ class Operation final : public device::Task {
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
   bool isExchange() const;
+  bool wantsCrew(const plan::CallShape& shape) const;
   kernels::Crew* crewFor(const plan::CallShape& shape);
   bool refersByKernel(const Run& run, BoundVariant& variant);
   bool isLong(const Run& run) const;

@@ -140,14 +140,19 @@ void Operation::begin(Run& run) {
 // better left in the caches of the cores that use it while it fits there: all-gather in place of 1
 // MiB 45 us, with three helpers 68, of 8 MiB 600 and 540 (64 CPUs of an Intel Xeon VM, family 6,
 // model 207, 2026-11-28).
-kernels::Crew* Operation::crewFor(const plan::CallShape& shape) {
+bool Operation::wantsCrew(const plan::CallShape& shape) const {
   constexpr size_t kLeastBytes = 1_MiB;
   constexpr size_t kLeastBytesOfPair = 4_MiB;
   const Launcher::Parts& parts = launcher_.parts_;
-  if (parts.crews == nullptr || parts.helpers <= 0) return nullptr;
+  if (parts.crews == nullptr || parts.helpers <= 0) return false;
   const int32_t ranks = parts.planner.agreement().rankCount;
   const bool isPair = ranks == 2 && !isReduction(shape.collective);
-  if (plan::vectorBytes(shape, ranks) < (isPair ? kLeastBytesOfPair : kLeastBytes)) return nullptr;
+  return plan::vectorBytes(shape, ranks) >= (isPair ? kLeastBytesOfPair : kLeastBytes);
+}
+
+kernels::Crew* Operation::crewFor(const plan::CallShape& shape) {
+  const Launcher::Parts& parts = launcher_.parts_;
+  if (!wantsCrew(shape)) return nullptr;
   if (crew_ == nullptr) crew_ = parts.crews->take(parts.helpers);
   return crew_.get();
 }
@@ -245,4 +250,5 @@ const kernels::SharedBuffers* Operation::findShared(Run& run, const kernels::Bin
   sharedBuffers_[sharedCount_] = shared;
   return &sharedBuffers_[sharedCount_++];
 }
+
 }  // namespace tutti::launch

@@ -215,8 +215,8 @@ bool Operation::mayRunAtOnce(const BoundPlan& plan) const {
   const plan::CallShape& shape = plan.shape;
   const bool isOwn =
       !channel::isCollective(plan.lane) && shape.peer == launcher_.parts_.planner.agreement().rank;
-  return !profile_ && !isOwn && !shape.isOnGpu && plan.own.plan.layout.pieceCount == 1 &&
-         !plan.own.plan.networkOp;
+  return !profile_ && !isOwn && !shape.isOnGpu && !wantsCrew(shape) &&
+         plan.own.plan.layout.pieceCount == 1 && !plan.own.plan.networkOp;
 }
 
 // All of them each time: a link whose offer has come, and was not looked at, would be told to the

@@ -77,6 +77,11 @@ class Death(FaultCase):
                     tried += 1
         self.assertGreater(tried, 40)
 
+    def test_in_long_calls_with_helpers(self):
+        for call in ("allreduce:2000000", "allgather:1000000", "alltoall:1000000", "broadcast:3000000:0"):
+            with self.subTest(call=call):
+                self.die_in(call, False, {"TUTTI_HELPER_THREADS": "1"})
+
     def die_in(self, call, has_two_hosts, settings):
         steps = f"loop:{call} shrink:1:abort allreduce:1000 destroy"
         hosts = [{"NCCL_HOSTID": "one"}, {"NCCL_HOSTID": "other"}] * 2 if has_two_hosts else ()

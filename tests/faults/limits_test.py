@@ -15,13 +15,13 @@ FULL = bool(os.environ.get("FAULTS_FULL"))
 
 
 class Limits(FaultCase):
-    def starve(self, before, after, pattern, **options):
-        """Rank 1 works between the steps `before` and `after`; True when it had all it needed.
+    def starve(self, before, after, pattern, work=WORK, first="", **options):
+        """Rank 1 works between the steps `before` and `after`, and does `first` before; True when it had all it needed.
 
         Otherwise it gets ncclSystemError with the pattern, and rank 0 an error that names rank 1.
         """
         began = time.monotonic()
-        ranks = self.launch(WORK + " solo", f"solo fds {before} {WORK} {after} solo destroy fds", expect_init=False, inject=True, **options)
+        ranks = self.launch(f"{first} {work} solo", f"solo fds {first} {before} {work} {after} solo destroy fds", expect_init=False, inject=True, **options)
         self.expect_success(ranks, "solo", nth=0)
         self.expect_success([ranks[1]], "solo", nth=1)
         for rank in ranks:
@@ -73,6 +73,22 @@ class Limits(FaultCase):
     def test_of_allocations_at_many_steps(self):
         """Once each: the test's own program needs memory too. memory_test.cc has them all."""
         self.sweep("malloc", r"memory|allocat|rank 0\b|thread", step=1 if FULL else 41, persistent=[""])
+
+    def test_of_allocations_in_a_long_call_with_helpers(self):
+        """Of some that fail nobody hears: there are fewer helpers then. So until many in a row did no harm."""
+        unharmed = nth = 0
+        while unharmed < 20:
+            is_good = self.starve(
+                f"inject:malloc:{nth}",
+                "inject:malloc:-1",
+                r"memory|allocat|rank 0\b|thread",
+                first="init allreduce:100",
+                work="allreduce:1200000 allreduce:1200000",
+                TUTTI_HELPER_THREADS="1",
+            )
+            unharmed = unharmed + 1 if is_good else 0
+            nth += 1
+        self.assertGreater(nth, 40)
 
     def sweep(self, kind, pattern, step=1, persistent=("", ":all")):
         """The first, second, ... call fails, and all later ones: until the work needs no more of them."""

@@ -434,6 +434,10 @@ Result<Progress> Bootstrap::tryReceive(Rank from, Tag tag, std::vector<std::byte
       {rank(), from, FrameType::kMessage, static_cast<uint64_t>(tag)}, message);
 }
 
+SocketAddress Bootstrap::address() const {
+  return impl_->endpoint == nullptr ? SocketAddress{} : impl_->endpoint->address();
+}
+
 Result<std::optional<Instant>> Bootstrap::probe(Rank peer) {
   TUTTI_TRY(impl_->checkPeer(peer));
   return impl_->endpoint->probe(rank(), peer);

@@ -22,6 +22,7 @@
 #include "base/ids.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "bootstrap/socket_address.h"
 #include "bootstrap/unique_id.h"
 
 namespace tutti::bootstrap {
@@ -121,6 +122,9 @@ class Bootstrap {
   // Asks the peer's process for a sign of life and says when the last one came, if any did. Its
   // service thread answers, whatever its user does. An error: it cannot be asked any more.
   Result<std::optional<Instant>> probe(Rank peer);
+
+  // Where the other ranks reach this one's process; empty: all are in it.
+  SocketAddress address() const;
 
   Rank rank() const;
   int32_t rankCount() const;

@@ -370,7 +370,10 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   const uint64_t process = peers_[static_cast<size_t>(index(rank()))].processHash;
   const auto inProcess = std::ranges::count(peers_, process, &bootstrap::PeerInfo::processHash);
   for (const auto& transport : process_.transports()) {
-    transport->noteRanks({.onCpus = ranksOnCpus_, .inProcess = static_cast<int32_t>(inProcess)});
+    transport->noteRanks(
+        {.onCpus = ranksOnCpus_,
+         .inProcess = static_cast<int32_t>(inProcess),
+         .met = ranksOnHost_ < rankCount() ? bootstrap_->address() : bootstrap::SocketAddress{}});
   }
   helpers_ = helpersOf(process_.settings(), machine.each());
   if (derivation_) {

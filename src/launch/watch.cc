@@ -140,6 +140,9 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
     const ProcessState state = observe::stateOf(peer.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeLife(peer, self, {.state = state, .waiting = waiting})) return verdict;
     if (auto verdict = judgeStop(peer, state, now)) return verdict;
+    // In a container whose processes cannot be seen, say.
+    if (state != ProcessState::kUnknown) continue;
+    if (auto verdict = judgeSilence(wait.peer, now)) return verdict;
   }
   return std::nullopt;
 }
@@ -155,6 +158,8 @@ std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
     }
     const ProcessState state = observe::stateOf(view.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeStop(view, state, now)) return verdict;
+    if (state != ProcessState::kUnknown) continue;
+    if (auto verdict = judgeSilence(carrier, now)) return verdict;
   }
   return std::nullopt;
 }
@@ -196,7 +201,8 @@ std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state
   return stopVerdict(peer, seen);
 }
 
-// Of another host: its service thread answers while its process runs and the network carries. An
+// Of another host, or one whose process cannot be looked at: its service thread answers while its
+// process runs and the network carries. An
 // answer may queue for long behind messages on a slow wire; then these arrive.
 std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   if (parts_.bootstrap == nullptr) return std::nullopt;
@@ -209,13 +215,13 @@ std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   const Nanoseconds silence = now - found->since + kLookInterval;
   if (silence < parts_.timeout) return std::nullopt;
   const bootstrap::PeerInfo& peer = (*parts_.peers)[static_cast<size_t>(rank)];
-  return Verdict{.code = Code::kRemoteError,
-                 .guilty = rank,
-                 .text = fmt::format(
-                     "{} gave rank {} no sign of life for {:.1f} s: its process "
-                     "stands still, or the network between the hosts is cut; TUTTI_TIMEOUT_MS sets "
-                     "how long that may last",
-                     describe(peer), parts_.recorder.rank(), seconds(silence))};
+  return Verdict{
+      .code = Code::kRemoteError,
+      .guilty = rank,
+      .text = fmt::format("{} gave rank {} no sign of life for {:.1f} s: its process has "
+                          "ended or stands still, or the network to it is cut; "
+                          "TUTTI_TIMEOUT_MS sets how long that may last",
+                          describe(peer), parts_.recorder.rank(), seconds(silence))};
 }
 
 void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds) {

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "bootstrap/socket_address.h"
 #include "net/gpu_memory.h"
 
 namespace tutti::net {
@@ -103,10 +104,12 @@ struct Caller {
   std::span<const size_t> adapters{};  // as Worker::adapters()
 };
 
-// How many ranks share the CPUs that this process may use, and how many it has itself.
+// How many ranks share the CPUs that this process may use, and how many it has itself; and where
+// those of other hosts have reached it already, so that links may go there, too.
 struct RanksHere {
   int32_t onCpus = 1;
   int32_t inProcess = 1;
+  bootstrap::SocketAddress met{};  // empty: not known
 };
 
 // Thread-safe. Workers are called on its service thread, which holds none of its locks then.

@@ -77,6 +77,19 @@ class Death(FaultCase):
                     tried += 1
         self.assertGreater(tried, 40)
 
+    def test_in_another_pid_namespace(self):
+        """As of containers that share the network: their processes cannot be looked at."""
+        apart = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no pid namespaces here")
+        ranks = self.launch("loop shrink:1:abort allreduce:1000 destroy", "loop", "loop shrink:1:abort allreduce:1000 destroy", prefixes=[(), apart, ()])
+        self.wait_until_underway(ranks)
+        killed = time.monotonic()
+        ranks[1].child.kill()
+        self.expect([ranks[0], ranks[2]], "loop", REMOTE, r"rank 1 \(.*no sign of life", killed, bound=BOUND + self.own_T)
+        for step in ("shrink", "allreduce", "destroy"):
+            self.expect_success([ranks[0], ranks[2]], step)
+
     def test_in_long_calls_with_helpers(self):
         for call in ("allreduce:2000000", "allgather:1000000", "alltoall:1000000", "broadcast:3000000:0"):
             with self.subTest(call=call):

@@ -127,6 +127,38 @@ class Ways(HostCase):
         self.fail_links(cut, lambda other: rf"10\.77\.1\.{other + 1}:\d+: interface eth1 \(10\.77\.1\.{2 - other}\) cannot reach it: (no answer|No route to host)")
 
 
+class Meeting(HostCase):
+    """The first interface of each host does not lead to the others, and nobody says so: links go where the ranks have met."""
+
+    def meet_over_the_second(self, prepare):
+        hosts = self.make_hosts(2)
+        hosts.add_wires(1)
+        prepare(hosts)
+        secret = tempfile.NamedTemporaryFile("w")
+        self.addCleanup(secret.close)
+        secret.write("a secret that the ranks of this test share")
+        secret.flush()
+        ranks = self.launch_on(
+            hosts, [0, 1], *["init allreduce:100000 destroy"] * 2, NCCL_COMM_ID="10.77.1.1:4242", TUTTI_SECRET_FILE=secret.name
+        )
+        for step in ("allreduce", "destroy"):
+            self.expect_success(ranks, step)
+
+    def test_where_the_first_is_of_another_network(self):
+        def move(hosts):
+            for host in hosts.all:
+                host.inside("ip", "addr", "flush", "dev", "eth0")
+                host.inside("ip", "addr", "add", f"10.{88 + host.number}.0.5/24", "dev", "eth0")
+
+        self.meet_over_the_second(move)
+
+    def test_where_the_first_leads_nowhere(self):
+        def cut(hosts):
+            bed.run("ip", "link", "set", "port1", "nomaster")
+
+        self.meet_over_the_second(cut)
+
+
 class Ports(HostCase):
     FIRST, LAST = 40_000, 40_015
 

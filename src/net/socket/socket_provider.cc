@@ -63,13 +63,14 @@ Result<Provider::Contact> SocketProvider::contact() {
   return encodeContact(listeners);
 }
 
-// Under mutex_. Several interfaces are used where they are named; else the best one: others may
-// lead elsewhere.
+// Under mutex_. Several interfaces are used where they are named; else one, as others may lead
+// elsewhere: where the ranks have met, or the best.
 Status SocketProvider::chooseWays() {
   if (!interfaces_.empty()) return {};
   TUTTI_TRY_ASSIGN(
       bootstrap::InterfaceChoice choice,
-      bootstrap::chooseInterfaces({.names = options_.interfaces, .family = options_.family}));
+      bootstrap::chooseInterfaces(
+          {.names = options_.interfaces, .family = options_.family, .near = ranksHere_.met}));
   const bool areNamed = !options_.interfaces.empty() && !options_.interfaces.starts_with('^');
   const size_t most = areNamed ? kMaxInterfaces : 1;
   if (choice.interfaces.size() > most) choice.interfaces.resize(most);

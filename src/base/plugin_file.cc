@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/shared_library.h"
 
 namespace tutti {
 namespace {
@@ -27,6 +28,13 @@ Result<PluginLibrary> findPlugin(const PluginWish& wish) {
   if (wish.value == "none") return PluginLibrary{};
   const bool isStatic = wish.value == "STATIC_PLUGIN";
   const std::string file = isStatic ? "the program" : fileFor(wish);
+  if (const std::string open = isStatic ? "" : openToAll(file); !open.empty()) {
+    const std::string reason =
+        fmt::format("anybody may write to {} or its folder: name it by a path to use it", open);
+    if (!wish.value.empty()) return invalidUsage("{}={}: {}", wish.setting, wish.value, reason);
+    log::warn("no {} plug-in: {}", wish.kind, reason);
+    return PluginLibrary{};
+  }
   void* handle = ::dlopen(isStatic ? nullptr : file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = ::dlerror();

@@ -101,6 +101,13 @@ void Meeting::refuse(std::string why) {
   options_.obstacle = why.empty() ? "no reason given" : std::move(why);
 }
 
+std::string Meeting::hang() const {
+  const std::optional<Nanoseconds> age =
+      options_.calls == nullptr ? std::nullopt : options_.calls->jobAge();
+  if (!age || *age < (isTooLate() ? options_.patience / 2 : options_.patience)) return {};
+  return options_.calls->complaint(*age);
+}
+
 bool Meeting::step() {
   if (result_) return true;
   Result<bool> isOver = advance();
@@ -136,6 +143,30 @@ class SenderMeeting final : public Meeting {
 
  private:
   enum class Stage : uint8_t { kAwaitOffer, kDial, kAnswer, kAwaitVerdict };
+
+  // The fabric's calls work on it, while one is under way nobody else.
+  struct Side {
+    std::shared_ptr<Fabric> fabric;
+    std::vector<size_t> devices;
+    std::array<LaneHandle, kMaxLanes> handles;
+    std::vector<std::unique_ptr<LaneDialer>> dialers{};
+    std::vector<std::unique_ptr<Lane>> lanes{};
+
+    // True once there are all lanes.
+    Result<bool> connect() {
+      for (size_t i = dialers.size(); i < devices.size(); ++i) {
+        TUTTI_TRY_ASSIGN(auto dialer, fabric->dial(devices[i], handles[i]));
+        dialers.push_back(std::move(dialer));
+      }
+      bool hasAll = true;
+      for (size_t i = 0; i < dialers.size(); ++i) {
+        if (lanes[i]) continue;
+        TUTTI_TRY_ASSIGN(lanes[i], dialers[i]->connect());
+        hasAll = hasAll && lanes[i] != nullptr;
+      }
+      return hasAll;
+    }
+  };
 
   Result<std::unique_ptr<Connection>> connectOver(std::unique_ptr<Connection> control,
                                                   LaneSet lanes) override {
@@ -191,43 +222,39 @@ class SenderMeeting final : public Meeting {
     const size_t first = own == options_.adapters.end()
                              ? offer.firstDevice
                              : static_cast<size_t>(own - options_.adapters.begin());
-    for (size_t i = 0; i < offer.laneCount; ++i) {
-      const size_t device = deviceOf(i, first);
-      Result<std::unique_ptr<LaneDialer>> dialer = options_.fabric->dial(device, offer.handles[i]);
-      if (!dialer.ok()) return answerNo(std::string(dialer.status().message()));
-      dialers_.push_back(std::move(dialer).value());
-      lanes_.devices.push_back(device);
-    }
-    lanes_.lanes.resize(offer.laneCount);
+    for (size_t i = 0; i < offer.laneCount; ++i) lanes_.devices.push_back(deviceOf(i, first));
+    side_ = std::make_shared<Side>(
+        Side{.fabric = options_.fabric, .devices = lanes_.devices, .handles = offer.handles});
+    side_->lanes.resize(offer.laneCount);
     fabricDeadline_ = options_.clock.now() + options_.patience;
     stage_ = Stage::kDial;
     return false;
   }
 
   Result<bool> dial() {
-    bool isThrough = true;
-    for (size_t i = 0; i < dialers_.size(); ++i) {
-      if (lanes_.lanes[i]) continue;
-      Result<std::unique_ptr<Lane>> lane = dialers_[i]->connect();
-      if (!lane.ok()) return answerNo(std::string(lane.status().message()));
-      lanes_.lanes[i] = std::move(lane).value();
-      isThrough = isThrough && lanes_.lanes[i] != nullptr;
+    if (!call_.isUnderWay()) {
+      call_.start(options_.calls, [side = side_] { return side->connect(); });
     }
-    if (!isThrough) {
+    const std::optional<Result<bool>> isThrough = call_.take();
+    if (isThrough && !isThrough->ok()) return answerNo(std::string(isThrough->status().message()));
+    if (!isThrough || !isThrough->value()) {
+      if (std::string call = hang(); !isThrough && !call.empty()) return answerNo(std::move(call));
       if (!isTooLate()) return false;
       return answerNo(fmt::format("{} does not connect to {} in time", options_.fabric->caps().name,
                                   options_.peer));
     }
     Answer answer{.maxMessageBytes = lanes_.maxMessageBytes};
-    for (size_t i = 0; i < dialers_.size(); ++i) answer.answers[i] = dialers_[i]->answer();
+    for (size_t i = 0; i < side_->dialers.size(); ++i)
+      answer.answers[i] = side_->dialers[i]->answer();
+    lanes_.lanes = std::move(side_->lanes);
     mail_.send(Word::kYes, bytesOf(answer));
     stage_ = Stage::kAnswer;
     return false;
   }
 
   Result<bool> answerNo(std::string why) {
-    lanes_.lanes.clear();
-    dialers_.clear();
+    call_.drop();
+    side_.reset();
     refuse(std::move(why));
     mail_.send(Word::kNo, std::as_bytes(std::span(obstacle())));
     stage_ = Stage::kAnswer;
@@ -244,7 +271,8 @@ class SenderMeeting final : public Meeting {
   }
 
   Stage stage_ = Stage::kAwaitOffer;
-  std::vector<std::unique_ptr<LaneDialer>> dialers_;
+  std::shared_ptr<Side> side_;  // shared with the call
+  Awaited<bool> call_;
 };
 
 // ---- the receiver -------------------------------------------------------------------------------
@@ -256,44 +284,89 @@ class ReceiverMeeting final : public Meeting {
     if (options_.fabric == nullptr) {
       sayNo(options_.obstacle);
     } else {
-      makeOffer(firstDevice);
+      beginListening(firstDevice);
     }
   }
 
  private:
-  enum class Stage : uint8_t { kAwaitAnswer, kAccept, kVerdict };
+  enum class Stage : uint8_t { kListen, kAwaitAnswer, kAccept, kVerdict };
+
+  // The fabric's calls work on it, while one is under way nobody else.
+  struct Side {
+    std::shared_ptr<Fabric> fabric;
+    std::vector<size_t> devices;
+    std::vector<std::unique_ptr<LaneListener>> listeners{};
+    std::vector<std::unique_ptr<Lane>> lanes{};
+
+    Result<bool> listen() {
+      for (const size_t device : devices) {
+        TUTTI_TRY_ASSIGN(auto listener, fabric->listen(device));
+        listeners.push_back(std::move(listener));
+      }
+      lanes.resize(listeners.size());
+      return true;
+    }
+    // True once there are all lanes. `answer`: if there is news from the sender.
+    Result<bool> accept(const std::optional<Answer>& answer) {
+      for (size_t i = 0; answer && i < listeners.size(); ++i)
+        listeners[i]->hear(answer->answers[i]);
+      bool hasAll = true;
+      for (size_t i = 0; i < listeners.size(); ++i) {
+        if (lanes[i]) continue;
+        TUTTI_TRY_ASSIGN(lanes[i], listeners[i]->accept());
+        hasAll = hasAll && lanes[i] != nullptr;
+      }
+      return hasAll;
+    }
+  };
 
   Result<std::unique_ptr<Connection>> connectOver(std::unique_ptr<Connection> control,
                                                   LaneSet lanes) override {
     return FabricReceiver::open(std::move(control), std::move(lanes));
   }
 
-  void makeOffer(size_t firstDevice) {
+  void beginListening(size_t firstDevice) {
     const Fabric::Caps& caps = options_.fabric->caps();
     const size_t adapters = options_.adapters.empty() ? caps.deviceCount : options_.adapters.size();
-    Offer offer{.laneCount = static_cast<uint32_t>(1 + std::min(kMaxPayloadLanes, adapters)),
-                .firstDevice = static_cast<uint32_t>(deviceOf(0, firstDevice)),
+    const size_t laneCount = 1 + std::min(kMaxPayloadLanes, adapters);
+    for (size_t i = 0; i < laneCount; ++i) lanes_.devices.push_back(deviceOf(i, firstDevice));
+    side_ = std::make_shared<Side>(Side{.fabric = options_.fabric, .devices = lanes_.devices});
+    fabricDeadline_ = options_.clock.now() + options_.patience;
+    call_.start(options_.calls, [side = side_] { return side->listen(); });
+  }
+
+  void makeOffer() {
+    const std::optional<Result<bool>> outcome = call_.take();
+    if (!outcome) {
+      if (std::string call = hang(); !call.empty()) return sayNo(std::move(call));
+      if (isTooLate())
+        sayNo(fmt::format("{} does not listen in time", options_.fabric->caps().name));
+      return;
+    }
+    if (!outcome->ok()) return sayNo(std::string(outcome->status().message()));
+    const Fabric::Caps& caps = options_.fabric->caps();
+    Offer offer{.laneCount = static_cast<uint32_t>(side_->listeners.size()),
+                .firstDevice = static_cast<uint32_t>(lanes_.devices.front()),
                 .maxMessageBytes = caps.maxMessageBytes};
     setText(offer.fabric, caps.name);
-    for (size_t i = 0; i < offer.laneCount; ++i) {
-      const size_t device = deviceOf(i, firstDevice);
-      Result<std::unique_ptr<LaneListener>> listener = options_.fabric->listen(device);
-      if (!listener.ok()) return sayNo(std::string(listener.status().message()));
-      lanes_.devices.push_back(device);
-      offer.handles[i] = listener.value()->handle();
-      listeners_.push_back(std::move(listener).value());
-    }
-    lanes_.lanes.resize(offer.laneCount);
+    for (size_t i = 0; i < side_->listeners.size(); ++i)
+      offer.handles[i] = side_->listeners[i]->handle();
     mail_.send(Word::kOffer, bytesOf(offer));
+    fabricDeadline_.reset();
+    stage_ = Stage::kAwaitAnswer;
   }
 
   // Instead of the offer, or as the verdict.
   void sayNo(std::string why) {
-    lanes_.lanes.clear();
-    listeners_.clear();
+    leave();
     refuse(std::move(why));
     mail_.send(Word::kNo, std::as_bytes(std::span(obstacle())));
     stage_ = Stage::kVerdict;
+  }
+
+  void leave() {
+    call_.drop();
+    side_.reset();
   }
 
   // Fabrics may want accept() to be called while the sender dials.
@@ -301,12 +374,17 @@ class ReceiverMeeting final : public Meeting {
     TUTTI_TRY_ASSIGN(const bool isSent, mail_.flush());
     if (!isSent) return false;
     if (stage_ == Stage::kVerdict) return true;
-    const bool hasAll = acceptAll();
+    if (stage_ == Stage::kListen) {
+      makeOffer();
+      return false;
+    }
+    acceptAll();
     if (stage_ == Stage::kAwaitAnswer) return awaitAnswer();
     if (!trouble_.empty()) {
       sayNo(trouble_);
-    } else if (hasAll) {
-      listeners_.clear();
+    } else if (hasAll_ && !answer_) {
+      lanes_.lanes = std::move(side_->lanes);
+      side_.reset();
       mail_.send(Word::kYes, {});
       stage_ = Stage::kVerdict;
     } else if (isTooLate()) {
@@ -316,19 +394,22 @@ class ReceiverMeeting final : public Meeting {
     return false;
   }
 
-  bool acceptAll() {
-    bool hasAll = true;
-    for (size_t i = 0; i < listeners_.size() && trouble_.empty(); ++i) {
-      if (lanes_.lanes[i]) continue;
-      Result<std::unique_ptr<Lane>> lane = listeners_[i]->accept();
-      if (!lane.ok()) {
-        trouble_ = lane.status().message();
-      } else {
-        lanes_.lanes[i] = std::move(lane).value();
-      }
-      hasAll = hasAll && lanes_.lanes[i] != nullptr;
+  void acceptAll() {
+    if (!trouble_.empty() || (hasAll_ && !answer_)) return;
+    if (!call_.isUnderWay()) {
+      hasAll_ = false;
+      call_.start(options_.calls, [side = side_, answer = std::exchange(answer_, std::nullopt)] {
+        return side->accept(answer);
+      });
     }
-    return hasAll && trouble_.empty();
+    const std::optional<Result<bool>> outcome = call_.take();
+    if (!outcome) {
+      trouble_ = hang();
+    } else if (!outcome->ok()) {
+      trouble_ = outcome->status().message();
+    } else {
+      hasAll_ = outcome->value();
+    }
   }
 
   Result<bool> awaitAnswer() {
@@ -336,8 +417,7 @@ class ReceiverMeeting final : public Meeting {
     if (!letter) return false;
     if (letter->word == Word::kNo) {
       refuse(fmt::format("{}: {}", options_.peer, letter->text()));
-      lanes_.lanes.clear();
-      listeners_.clear();
+      leave();
       return true;
     }
     Answer answer;
@@ -346,15 +426,18 @@ class ReceiverMeeting final : public Meeting {
         answer.maxMessageBytes > options_.fabric->caps().maxMessageBytes) {
       return Status(Code::kRemoteError, fmt::format("{} gives a garbled answer", options_.peer));
     }
-    for (size_t i = 0; i < listeners_.size(); ++i) listeners_[i]->hear(answer.answers[i]);
+    answer_ = answer;
     lanes_.maxMessageBytes = static_cast<size_t>(answer.maxMessageBytes);
     fabricDeadline_ = options_.clock.now() + options_.patience;
     stage_ = Stage::kAccept;
     return false;
   }
 
-  Stage stage_ = Stage::kAwaitAnswer;
-  std::vector<std::unique_ptr<LaneListener>> listeners_;
+  Stage stage_ = Stage::kListen;
+  std::shared_ptr<Side> side_;  // shared with the call
+  Awaited<bool> call_;
+  std::optional<Answer> answer_;  // the sender's, not handed on yet
+  bool hasAll_ = false;
   std::string trouble_;
 };
 

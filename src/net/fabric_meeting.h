@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "net/fabric.h"
 #include "net/fabric_connection.h"
+#include "net/foreign_calls.h"
 #include "net/net.h"
 
 namespace tutti::net {
@@ -50,13 +51,15 @@ class Mail {
   std::vector<std::byte> body_;
 };
 
-// One side. Its thread steps it until it is over.
+// One side. Its thread steps it until it is over. What the fabric is called for goes by Options::
+// calls, so that a call which does not return is a no like any other.
 class Meeting {
  public:
   struct Options {
-    Fabric* fabric = nullptr;  // null: this process has none; outlives the link
-    std::string obstacle;      // why it has none
-    std::string peer;          // "rank 3"
+    std::shared_ptr<Fabric> fabric;  // null: this process has none; shared with calls under way
+    CallThread* calls = nullptr;     // where the fabric's calls are made; null: in step()
+    std::string obstacle;            // why it has none
+    std::string peer;                // "rank 3"
     Clock& clock;
     Nanoseconds patience{};          // for the fabric's own part; half a call's time-out at most
     Instant deadline{};              // for the peer's process to answer
@@ -82,6 +85,8 @@ class Meeting {
   void refuse(std::string why);
   bool hasRefused() const { return !options_.obstacle.empty(); }
   bool isTooLate() const { return fabricDeadline_ && options_.clock.now() > *fabricDeadline_; }
+  // Of a call that is under way: which one it is that does not return. Empty: it may yet.
+  std::string hang() const;
 
   Options options_;
   Mail mail_;

@@ -133,8 +133,8 @@ void play(std::span<const std::byte> input) {
   const size_t piece = size_t{1} + takeNumber<uint8_t>(input);
   const auto script = takeFront(input, takeNumber<uint16_t>(input));
   ManualClock clock;
-  ForeignFabric fabric(input, setting.deviceCount);
-  Meeting::Options options{.fabric = setting.hasFabric ? &fabric : nullptr,
+  const auto fabric = std::make_shared<ForeignFabric>(input, setting.deviceCount);
+  Meeting::Options options{.fabric = setting.hasFabric ? fabric : nullptr,
                            .obstacle = "no fabric here",
                            .peer = "rank 3",
                            .clock = clock,

@@ -54,8 +54,9 @@ FabricProvider::~FabricProvider() {
 // Under mutex_. An error is told to everyone who asks: a fabric may come up later.
 Status FabricProvider::open() {
   if (isOpen_) return {};
-  TUTTI_TRY_ASSIGN(found_, options_.find());
+  TUTTI_TRY_ASSIGN(found_, find());
   isOpen_ = true;
+  if (found_.fabric == nullptr) calls_.reset();
   if (found_.fabric == nullptr)
     capsInUse_.store(&options_.sockets->caps(), std::memory_order_release);
   if (found_.fabric != nullptr) {
@@ -66,6 +67,27 @@ Status FabricProvider::open() {
     log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}", found_.obstacle);
   }
   return {};
+}
+
+// Under mutex_. A search that does not end is not begun anew: it would end no better.
+Result<FabricProvider::Found> FabricProvider::find() {
+  if (hang_.empty()) {
+    if (calls_ == nullptr) {
+      TUTTI_TRY_ASSIGN(calls_, CallThread::start());
+    }
+    Awaited<Found> search;
+    search.start(calls_.get(), options_.find);
+    calls_->waitUntilIdle(options_.timeout);
+    if (std::optional<Result<Found>> found = search.take()) return std::move(*found);
+    std::string hang = calls_->complaint(options_.timeout);
+    if (!options_.isForced) {
+      log::warn("{}: links to other hosts go over sockets", hang);
+      return Found{.fabric = nullptr, .obstacle = std::move(hang)};
+    }
+    hang_ = std::move(hang);
+    calls_.reset();
+  }
+  return invalidUsage("no network that NCCL_NET asks for: {}", hang_);
 }
 
 // Under mutex_.
@@ -112,7 +134,8 @@ void FabricProvider::forget(uint64_t number) {
 
 Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds timeout,
                                                 std::span<const size_t> adapters) {
-  return {.fabric = found_.fabric.get(),
+  return {.fabric = found_.fabric,
+          .calls = calls_.get(),
           .obstacle = found_.obstacle.empty() ? "no such network here" : found_.obstacle,
           .peer = std::move(peer),
           .clock = *options_.clock,

@@ -4,7 +4,9 @@
 //
 // A fabric has nothing to sleep on. So one thread ("tutti-fabric"), there from the first use on,
 // looks at what is under way: at once again while something moves, else after a pause that doubles
-// up to a millisecond; it sleeps while there is nothing to look at.
+// up to a millisecond; it sleeps while there is nothing to look at. What finds the fabric and makes
+// its lanes may hang in somebody's library, so it is called on another (net/foreign_calls.h), and
+// given up for a fabric that fails once a time limit is over.
 #pragma once
 
 #include <atomic>
@@ -20,6 +22,7 @@
 #include "base/clock.h"
 #include "net/fabric.h"
 #include "net/fabric_meeting.h"
+#include "net/foreign_calls.h"
 #include "net/net.h"
 
 namespace tutti::net {
@@ -28,15 +31,16 @@ class FabricProvider final : public Provider {
  public:
   // What there is of a fabric in this process.
   struct Found {
-    std::unique_ptr<Fabric> fabric;  // null: none
+    std::shared_ptr<Fabric> fabric;  // null: none; shared with calls that make lanes
     std::string obstacle;            // why not
   };
   struct Options {
     std::unique_ptr<Provider> sockets;
-    // Called once, at the first use. An error: no link to another host can be made.
+    // Called once, at the first use, on a thread that may outlive the provider, so it owns what it
+    // uses. An error: no link to another host can be made.
     std::function<Result<Found>()> find;
     bool isForced = false;  // NCCL_NET names the fabric: no link goes without it
-    std::chrono::milliseconds timeout{10'000};
+    std::chrono::milliseconds timeout{10'000};  // of finding it, too
     Clock* clock = &steadyClock();
   };
   explicit FabricProvider(Options options);
@@ -65,6 +69,7 @@ class FabricProvider final : public Provider {
   };
 
   Status open();
+  Result<Found> find();
   Status startService();
   void receive(uint64_t number, std::unique_ptr<Connection> control,
                std::shared_ptr<Worker> worker);
@@ -83,7 +88,9 @@ class FabricProvider final : public Provider {
   std::condition_variable wake_;
   std::condition_variable met_;
   bool isOpen_ = false;
+  std::string hang_;  // of a search that did not end, where nothing takes the fabric's place
   Found found_;
+  std::unique_ptr<CallThread> calls_;  // while there is a fabric
   // Shared by the thread that steps it and, a sender's, the one that waits for it.
   std::vector<std::shared_ptr<Appointment>> appointments_;
   std::map<uint64_t, std::shared_ptr<Worker>> watched_;  // shared with the connection's owner

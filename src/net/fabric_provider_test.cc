@@ -168,6 +168,15 @@ TEST_F(FabricProviders, GoOverSocketsWhereTheFabricFails) {
   }
 }
 
+TEST_F(FabricProviders, GoOverSocketsWhereTheFabricHangs) {
+  ::setenv("FAKE_NET", "hang-connect", 1);
+  const auto here = open(), there = open();
+  expectAll(*here, *there);
+  const Instant begin = steadyClock().now();
+  expectAll(*here, *there);  // which does not wait for it again
+  EXPECT_LT(steadyClock().now() - begin, milliseconds(1000));
+}
+
 TEST_F(FabricProviders, MakeNoLinkWithoutTheFabricThatIsAskedFor) {
   const auto here = open("Fake"), there = open("Fake"), sockets = open("Socket");
   ::setenv("FAKE_NET", "fail-connect", 1);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "net/fabric_provider.h"
+#include "net/foreign_calls.h"
 #ifdef TUTTI_OFI
 #include "net/ofi/ofi_fabric.h"
 #endif
@@ -90,6 +91,7 @@ class Finder {
   std::unique_ptr<Fabric> tryVerbs() {
     if (options_.verbs.isDisabled) return decline("NCCL_IB_DISABLE=1");
 #ifdef TUTTI_VERBS
+    const ForeignCall call("libibverbs", "opening InfiniBand");
     Result<std::unique_ptr<Fabric>> fabric = verbs::open(options_.verbs, *options_.rng);
     if (fabric.ok()) return std::move(fabric).value();
     if (fabric.status().code() == Code::kInvalidUsage) log::warn("{}", fabric.status().message());
@@ -101,6 +103,7 @@ class Finder {
 
   std::unique_ptr<Fabric> tryOfi() {
 #ifdef TUTTI_OFI
+    const ForeignCall call("libfabric", "opening a provider");
     Result<std::unique_ptr<Fabric>> fabric = ofi::open({.provider = options_.ofiProvider,
                                                         .interfaces = options_.interfaces,
                                                         .family = options_.family,

@@ -2,7 +2,10 @@
 // NCCL_NET_PLUGIN. NCCL_HOSTID puts ranks on hosts of their own.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -44,6 +47,16 @@ TEST(NetworkRanks, DISABLED_AllReduce) {
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
+// A library whose constructor hangs has the loader's lock for ever: exit() would wait for it.
+TEST(NetworkRanks, DISABLED_AllReduceAndLeaveWithoutExit) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  EXPECT_EQ(allReduceOften(comm, self.count, self.rank), ncclSuccess) << ncclGetLastError(comm);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  ::_exit(HasFailure() ? 1 : 0);
+}
+
 TEST(NetworkRanks, DISABLED_AllReduceInLittleMemory) {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = nullptr;
@@ -58,7 +71,11 @@ TEST(NetworkRanks, DISABLED_AllReduceThatFails) {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = nullptr;
   ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  const auto begin = std::chrono::steady_clock::now();
   EXPECT_NE(allReduceOften(comm, self.count, self.rank), ncclSuccess);
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
+  const char* limit = std::getenv("TEST_WITHIN_MS");
+  EXPECT_LT(taken.count(), limit == nullptr ? 60'000 : std::atof(limit));
   const char* wanted = std::getenv("TEST_MESSAGE");
   const std::string message = ncclGetLastError(comm);
   EXPECT_NE(message.find(wanted == nullptr ? "" : wanted), std::string::npos) << message;
@@ -146,6 +163,57 @@ TEST(NetPlugin, ThatFailsAtTheStartIsToldAndSocketsTakeItsPlace) {
         run(kAllReduce, "01", {pluginOf(10), "FAKE_NET=" + order, "TUTTI_TIMEOUT_MS=4000"});
     EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
     EXPECT_GE(outcome.count(reason), 2u) << order << '\n' << outcome.log;
+  }
+}
+
+TEST(NetPlugin, ThatHangsAtTheStartIsToldAndSocketsTakeItsPlace) {
+  for (const std::string call : {"init", "devices", "listen", "connect", "accept"}) {
+    const Outcome outcome =
+        run(kAllReduce, "01", {pluginOf(11), "FAKE_NET=hang-" + call, "TUTTI_TIMEOUT_MS=2000"});
+    EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
+    const std::string named = call == "devices" ? "listing its devices" : call;
+    EXPECT_GE(outcome.count("network plug-in Fake has not returned from " + named + " within "), 2u)
+        << outcome.log;
+    EXPECT_THAT(outcome.log, testing::ContainsRegex("WARN.*(links|a link from rank) .*sockets"))
+        << call;
+  }
+}
+
+TEST(NetPlugin, ThatHangsAsItIsLoadedIsToldAndSocketsTakeItsPlace) {
+  const Outcome outcome = run("NetworkRanks.DISABLED_AllReduceAndLeaveWithoutExit", "01",
+                              {pluginOf(11), "FAKE_NET=hang-open", "TUTTI_TIMEOUT_MS=2000"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_THAT(
+      outcome.log,
+      testing::ContainsRegex("WARN NCCL_NET_PLUGIN=.*/libnccl-net-fake11.so has not returned from "
+                             "dlopen within 2000 ms"));
+}
+
+TEST(NetPlugin, ThatHangsOnOneRankGivesWayToSockets) {
+  for (const std::string call : {"init", "listen", "connect", "accept"}) {
+    const Outcome outcome =
+        run(kAllReduce, "012", {pluginOf(9), "TUTTI_TIMEOUT_MS=2000"}, {"FAKE_NET=hang-" + call});
+    EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
+    EXPECT_GE(outcome.count("Fake has not returned from " + call + " within "), 1u) << outcome.log;
+  }
+}
+
+// Where it hangs for one rank only, the others learn of that rank's failure as of any other: once
+// it has failed, and of a rank that has left within another time limit.
+TEST(NetPlugin, ThatHangsAndIsAskedForEndsTheCallsOfAllRanksInTime) {
+  const Settings usual = {pluginOf(10), "NCCL_NET=Fake", "TUTTI_TIMEOUT_MS=2000"};
+  for (const std::string call : {"init", "listen", "connect", "accept"}) {
+    const std::string hang = "FAKE_NET=hang-" + call;
+    const std::string message = "TEST_MESSAGE=Fake has not returned from " + call + " within ";
+    Settings all = usual;
+    all.insert(all.end(), {hang, message, "TEST_WITHIN_MS=3500"});
+    const Outcome onAll = run(kFailingAllReduce, "01", all);
+    EXPECT_TRUE(onAll.isGood()) << call << '\n' << onAll.log;
+    Settings one = usual;
+    one.emplace_back("TEST_WITHIN_MS=5500");
+    const Outcome onOne = run(kFailingAllReduce, "012", one, {hang});
+    EXPECT_TRUE(onOne.isGood()) << call << " on rank 0\n" << onOne.log;
+    EXPECT_GE(onOne.count("Fake has not returned from " + call + " within "), 1u) << onOne.log;
   }
 }
 

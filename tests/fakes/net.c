@@ -11,6 +11,8 @@
  *
  * FAKE_NET in the environment says what goes wrong: "fail-init", "no-devices", "fail-listen",
  * "fail-connect", "fail-accept", "never-connect", "fail-gpu" (registration of GPUs' memory);
+ * "hang-open" (its constructor), "hang-init", "hang-devices", "hang-listen", "hang-connect",
+ * "hang-accept": it never returns;
  * "fail-send N", "fail-recv N", "fail-test N" (the Nth of the process), "short N" (the Nth receive
  * tells one byte less); "slow": every other call has to be made again. FAKE_NET_REPORT names a
  * file, to which each adapter's bytes sent are written when its connections close;
@@ -77,7 +79,10 @@ struct Handle {
   int fd;           /* the connecting side's state, as real plug-ins keep theirs */
 };
 
+__attribute__((constructor)) static void beLoaded(void) { hangIfOrdered("hang-open"); }
+
 static ncclResult_t begin(Logger logger) {
+  hangIfOrdered("hang-init");
   if (isOrdered("fail-init")) return ncclSystemError;
   say = logger;
   if (memoryKinds() != kHostMemory && !openGpus()) return ncclSystemError;
@@ -91,6 +96,7 @@ static uint32_t ownAddress(void) {
 }
 
 static ncclResult_t listenOn(int device, void* place, void** made) {
+  hangIfOrdered("hang-listen");
   if (isOrdered("fail-listen")) return ncclSystemError;
   if (device < 0 || device >= deviceCount()) return ncclInternalError;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = ownAddress()};
@@ -129,6 +135,7 @@ static ncclResult_t connectTo(int device, void* place, void** made) {
   struct Handle* handle = place;
   *made = NULL;
   if (handle->magic != 0xfa4e || device < 0 || device >= deviceCount()) return ncclInternalError;
+  hangIfOrdered("hang-connect");
   if (isOrdered("fail-connect")) return ncclSystemError;
   if (isOrdered("never-connect") || mustRepeat()) return ncclSuccess;
   struct sockaddr_in address = {
@@ -150,6 +157,7 @@ static ncclResult_t connectTo(int device, void* place, void** made) {
 static ncclResult_t acceptFrom(void* place, void** made) {
   struct Listener* listener = place;
   *made = NULL;
+  hangIfOrdered("hang-accept");
   if (isOrdered("fail-accept")) return ncclSystemError;
   if (mustRepeat()) return ncclSuccess;
   const int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef void (*Logger)(int level, unsigned long flags, const char* file, int line,
                        const char* format, ...);
@@ -28,6 +29,11 @@ static Logger say;
 static inline int isOrdered(const char* what) {
   const char* order = getenv(FAKE_ORDERS);
   return order != NULL && strcmp(order, what) == 0;
+}
+
+/* "hang-init": it never returns. */
+static inline void hangIfOrdered(const char* what) {
+  while (isOrdered(what)) sleep(1);
 }
 
 /* "fail-send 3", the first being 0. */
@@ -87,6 +93,7 @@ static inline int deviceCount(void) {
 }
 
 static inline ncclResult_t devices(int* count) {
+  hangIfOrdered("hang-devices");
   *count = deviceCount();
   return ncclSuccess;
 }

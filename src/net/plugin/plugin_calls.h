@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/plugin_file.h"
 #include "base/status.h"
+#include "net/foreign_calls.h"
 #include "net/plugin/net_abi.h"
 #include "net/plugin/plugin_fabric.h"
 
@@ -31,6 +32,7 @@ class CallCheck {
     if (result == ncclSuccess) return {};
     return failure(fmt::format("{} returned {}", call, static_cast<int>(result)));
   }
+  const std::string& subject() const { return subject_; }
   // Of calls that release something: nobody can do anything about it.
   void tell(ncclResult_t result, std::string_view call) const {
     if (Status status = check(result, call); !status.ok())
@@ -51,6 +53,7 @@ struct Adapters {
 template <int kVersion, typename Calls, typename Note>
 Result<Adapters> findAdapters(const Calls& calls, Note&& note) {
   int count = 0;
+  const ForeignCall call(calls.subject(), "listing its devices");
   TUTTI_TRY(calls.check(calls.net.devices(&count), "devices"));
   Adapters found;
   for (int device = 0; device < count; ++device) {

@@ -34,6 +34,7 @@ struct Calls : CallCheck {
 
   Status init(uint64_t process) {
     abi::Config config;
+    const ForeignCall call(subject(), "init");
     if constexpr (kVersion <= 9) return check(net.init(logAsPlugin<kKind>), "init");
     if constexpr (kVersion == 10) return check(net.init(logAsPlugin<kKind>, ignoreEvent), "init");
     if constexpr (kVersion == 11)
@@ -41,6 +42,7 @@ struct Calls : CallCheck {
   }
 
   Status listen(int device, void* handle, void** listener) const {
+    const ForeignCall call(subject(), "listen");
     if constexpr (kVersion <= 10) return check(net.listen(device, handle, listener), "listen");
     if constexpr (kVersion == 11)
       return check(net.listen(context, device, handle, listener), "listen");
@@ -49,6 +51,7 @@ struct Calls : CallCheck {
   Status connect(int device, void* handle, void** sender) const {
     void* onDevice = nullptr;
     abi::Config config;
+    const ForeignCall call(subject(), "connect");
     if constexpr (kVersion == 6) return check(net.connect(device, handle, sender), "connect");
     if constexpr (kVersion >= 7 && kVersion <= 9)
       return check(net.connect(device, handle, sender, &onDevice), "connect");
@@ -60,6 +63,7 @@ struct Calls : CallCheck {
 
   Status accept(void* listener, void** receiver) const {
     void* onDevice = nullptr;
+    const ForeignCall call(subject(), "accept");
     if constexpr (kVersion == 6) return check(net.accept(listener, receiver), "accept");
     if constexpr (kVersion >= 7) return check(net.accept(listener, receiver, &onDevice), "accept");
   }
@@ -327,6 +331,7 @@ std::string nameOf(const PluginLibrary& library) {
 }
 
 Result<PluginLibrary> load(const std::string& entry) {
+  const ForeignCall call(fmt::format("NCCL_NET_PLUGIN={}", entry), "dlopen");
   return findPlugin({.setting = "NCCL_NET_PLUGIN",
                      .kind = kFileKind,
                      .value = entry,

@@ -202,8 +202,8 @@ std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state
 }
 
 // Of another host, or one whose process cannot be looked at: its service thread answers while its
-// process runs and the network carries. An
-// answer may queue for long behind messages on a slow wire; then these arrive.
+// process runs and the network carries. An answer may queue for long behind messages on a slow
+// wire; then these arrive.
 std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   if (parts_.bootstrap == nullptr) return std::nullopt;
   auto found = std::ranges::find(silent_, rank, &Suspect::rank);

@@ -56,16 +56,15 @@ Status FabricProvider::open() {
   if (isOpen_) return {};
   TUTTI_TRY_ASSIGN(found_, find());
   isOpen_ = true;
-  if (found_.fabric == nullptr) calls_.reset();
-  if (found_.fabric == nullptr)
+  if (found_.fabric == nullptr) {
+    calls_.reset();
     capsInUse_.store(&options_.sockets->caps(), std::memory_order_release);
-  if (found_.fabric != nullptr) {
-    const Fabric::Caps& caps = found_.fabric->caps();
-    log::info(log::Subsystem::kNet, "links to other hosts over {}: {}", caps.name,
-              caps.description);
-  } else if (!found_.obstacle.empty()) {
-    log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}", found_.obstacle);
+    if (!found_.obstacle.empty())
+      log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}", found_.obstacle);
+    return {};
   }
+  const Fabric::Caps& caps = found_.fabric->caps();
+  log::info(log::Subsystem::kNet, "links to other hosts over {}: {}", caps.name, caps.description);
   return {};
 }
 

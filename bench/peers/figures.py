@@ -5,7 +5,10 @@ one after the other. Times are µs a call.
 """
 
 import dataclasses
+import functools
+import json
 import math
+import pathlib
 import statistics
 
 OTHER_CPU_LIMIT = 0.05  # of a core, by processes that are not measured
@@ -125,6 +128,33 @@ def summarize(cell):
     return Summary(cell, times, best, ratios, len(rounds), not is_calm, find_floors(rounds, times, best))
 
 
+@functools.cache
+def elsewhere():
+    """Figures of stronger opponents that no package brings, from another machine, and what that was."""
+    read = json.loads((pathlib.Path(__file__).parent / "elsewhere.json").read_text())
+    cells = {(c["wire"], c["collective"], c["ranks"], c["bytes"]): c for c in read["cells"]}
+    return read["machine"], cells
+
+
+def opponent(cell):
+    """What they took in such a cell: us and who, or None."""
+    return elsewhere()[1].get((cell.get("wire", MEMORY), cell["collective"], cell["ranks"], cell["bytes"]))
+
+
+def beside_opponents(summaries):
+    """Of each target's cells that they have, too: ours to theirs."""
+    found = []
+    for target in TARGETS:
+        pairs = [
+            (s.times[target.ours] / opponent(s.cell)["us"], s)
+            for s in summaries
+            if target.covers(s.cell) and target.ours in s.times and opponent(s.cell)
+        ]
+        if pairs:
+            found.append((target, sorted(pairs, key=lambda pair: -pair[0])))
+    return found
+
+
 def geometric_mean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
@@ -209,3 +239,8 @@ def time_text(us):
     if us < 100:
         return f"{us:.1f}"
     return f"{us:.0f}"
+
+
+def opponent_text(cell):
+    found = opponent(cell)
+    return f"{time_text(found['us'])} {found['who']}" if found else ""

@@ -67,7 +67,7 @@ def render(data):
     summaries = [show_floors(figures.summarize(cell)) for cell in data["cells"]]
     data = data | {"titles": data["titles"] | FLOOR_TITLES}
     shown = [key for key in data["titles"] if any(key in s.times for s in summaries)]
-    parts = [head(data), warning(summaries), targets(summaries), key_list(data, shown)]
+    parts = [head(data), warning(summaries), targets(summaries), opponents(summaries), key_list(data, shown)]
     for ranks in sorted({s.cell["ranks"] for s in summaries}):
         parts.append(f'<h2>{ranks} ranks</h2><div class="cards">')
         for collective in figures.COLLECTIVES:
@@ -104,6 +104,22 @@ def warning(summaries):
     return (
         f'<p class="bad">The machine was busy with other work: in {noisy} of {len(summaries)} cells most rounds were '
         "disturbed. Single figures may be off by factors.</p>"
+    )
+
+
+def opponents(summaries):
+    rows = [
+        f'<tr><td class="case">{target.name}</td><td>{figures.geometric_mean([ratio for ratio, _ in pairs]):.2f}</td>'
+        f"<td>{sum(ratio > 1 for ratio, _ in pairs)} of {len(pairs)}</td></tr>"
+        for target, pairs in figures.beside_opponents(summaries)
+    ]
+    if not rows:
+        return ""
+    return (
+        "<h2>Beside stronger opponents elsewhere</h2>"
+        f'<p class="soft">Ours here to what the fastest of libraries that no package brings took on {escape(figures.elsewhere()[0])}: '
+        "no ratio of one run. The tables' last column has their times.</p>"
+        '<div class="scroll"><table><tr><th>case</th><th>mean</th><th>ours slower</th></tr>' + "".join(rows) + "</table></div>"
     )
 
 
@@ -303,6 +319,7 @@ def table(shown, group):
     names = keys + [f"{key} / best" for key in ours]
     for key, name in floors:
         names += [f"{name} / best", f"{key} / {name}"]
+    names.append("elsewhere")
     rows = [f"<tr><th>size</th>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
     for s in group:
         forms = {floor.name: f" {floor.form}" for floor in s.floors.values()}
@@ -317,6 +334,7 @@ def table(shown, group):
         for key, _ in floors:
             floor = s.floors.get(key)
             cells += [f"<td>{ratio_text(ratio)}</td>" for ratio in ((floor.to_best, floor.over) if floor else (None, None))]
+        cells.append(f"<td>{figures.opponent_text(s.cell) or '–'}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
 

@@ -140,9 +140,19 @@ class Output(unittest.TestCase):
 
     def test_the_table_has_a_line_a_size_and_says_what_is_missing(self):
         text = report.render(self.data)
-        self.assertRegex(text, r"(?m)^ +4 KB +512 +1024 +683 +1\.33 +openmpi$")
+        self.assertRegex(text, r"(?m)^ +4 KB +512 +1024 +683 +1\.33 +openmpi +2\.33 o6/def$")
         self.assertIn("not measured: gloo: not here", text)
         self.assertIn("Behind a peer: 3 cells", text)
+
+    def test_stronger_opponents_elsewhere_stand_beside_ours_but_are_no_peer(self):
+        text = report.render(self.data)
+        self.assertIn("Cascade Lake", text)
+        self.assertRegex(text, r"8 B to 16 KB +geometric mean +34.41 +slower: 2 of 2: allreduce 2 x 4 KB 292\.99")
+        self.assertRegex(text, r"above 16 KB to 256 MB +geometric mean +900.84 +slower: 1 of 1: allreduce 2 x 1 MB")
+        self.assertIn("<td>2.33 o6/def</td>", page.render(self.data))
+        self.assertEqual({figures.summarize(cell).best for cell in self.data["cells"]}, {"openmpi"})
+        self.data["cells"][0]["ranks"] = 3
+        self.assertEqual(figures.opponent_text(self.data["cells"][0]), "")
 
     def test_table_and_page_say_that_ranks_talk_over_tcp(self):
         self.assertNotIn("TCP", report.render(self.data) + page.render(self.data))
@@ -185,7 +195,7 @@ class FloorOutput(unittest.TestCase):
 
     def test_the_table_names_the_best_form_and_both_ratios(self):
         text = report.render(self.data)
-        self.assertRegex(text, r"(?m)^ +8 B +8\.00 +4\.00 +2\.00 +3\.00 +0\.50 +2\.00 mail +0\.25 +2\.00 +openmpi$")
+        self.assertRegex(text, r"(?m)^ +8 B +8\.00 +4\.00 +2\.00 +3\.00 +0\.50 +2\.00 mail +0\.25 +2\.00 +openmpi +0\.33 ucc-persist$")
         self.assertRegex(text, r"floor's mean 0\.25  ours over the floor 2\.00")
         self.assertRegex(text, r"(?m)^ +2\.00  tutti .*allreduce .*bare \(mail\) 2\.00 µs$")
 

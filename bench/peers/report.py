@@ -7,6 +7,7 @@ from figures import size_text, time_text
 def render(data):
     summaries = [figures.summarize(cell) for cell in data["cells"]]
     parts = [header(data), verdicts(summaries), behind(data, summaries), over_floor(data, summaries)]
+    parts.append(opponents(summaries))
     for collective in figures.COLLECTIVES:
         for ranks in sorted({cell["ranks"] for cell in data["cells"]}):
             group = [s for s in summaries if s.cell["collective"] == collective and s.cell["ranks"] == ranks]
@@ -95,6 +96,21 @@ def over_floor(data, summaries):
     return "\n".join(lines) + "\n"
 
 
+def opponents(summaries):
+    found = figures.beside_opponents(summaries)
+    if not found:
+        return ""
+    lines = [f"Beside stronger opponents elsewhere ({figures.elsewhere()[0]}): ours here to theirs there, no ratio of one run"]
+    for target, pairs in found:
+        slower = [
+            f"{s.cell['collective']} {s.cell['ranks']} x {size_text(s.cell['bytes'])} {ratio:.2f}" for ratio, s in pairs if ratio > 1
+        ]
+        mean = figures.geometric_mean([ratio for ratio, _ in pairs])
+        line = f"  {target.name:<50} geometric mean {mean:5.2f}  slower: {len(slower)} of {len(pairs)}"
+        lines.append(line + (f": {', '.join(slower[:6])}{', …' if len(slower) > 6 else ''}" if slower else ""))
+    return "\n".join(lines) + "\n"
+
+
 def floor_texts(summary, ours):
     """Of each floor: its time and form, its ratio to the best peer, ours to it."""
     texts = []
@@ -114,14 +130,14 @@ def table(data, collective, ranks, group):
     for key in floored:
         floor = figures.FLOORS[key][0]
         names += [floor, f"{floor}/best", f"{key}/{floor}"]
-    names.append("best peer")
-    widths = [max(len(name), 9) for name in names]
+    names += ["best peer", "elsewhere"]
+    widths = [max(len(name), 9) for name in names[:-1]] + [20]
     lines = [f"{collective}, {ranks} ranks (µs)"]
     lines.append("  " + f"{'size':>7} " + "".join(f"  {name:>{width}}" for name, width in zip(names, widths)))
     for summary in group:
         texts = [time_text(summary.times[key]) if key in summary.times else "-" for key in keys]
         texts += [f"{summary.ratios[key]:.2f}" if key in summary.ratios else "-" for key in ours]
-        texts += floor_texts(summary, floored) + [summary.best or "-"]
+        texts += floor_texts(summary, floored) + [summary.best or "-", figures.opponent_text(summary.cell) or "-"]
         wrong = [key for key, count in summary.cell["wrong"].items() if count]
         marks = ("~" if summary.is_noisy else " ") + (f"  WRONG: {', '.join(wrong)}" if wrong else "")
         columns = "".join(f"  {text:>{width}}" for text, width in zip(texts, widths))

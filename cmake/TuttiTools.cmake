@@ -65,7 +65,10 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     add_test(NAME tools.trace
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/trace_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(tools.command tools.sim tools.topo tools.trace PROPERTIES TIMEOUT 600)
+    add_test(NAME tools.files
+             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/files_test.py
+                     $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} "${TUTTI_SANITIZE}")
+    set_tests_properties(tools.command tools.files tools.sim tools.topo tools.trace PROPERTIES TIMEOUT 600)
   endif()
 else()
   message(STATUS "tutti: no CLI11 or nlohmann-json found, so the tutti command is not built")

@@ -10,6 +10,7 @@ namespace tutti::tools {
 namespace {
 
 constexpr int kMostSlots = 4096;
+constexpr size_t kLongestName = 512;  // of a host, with a user's in front
 
 Result<int> slotsOf(std::string_view text, std::string_view entry) {
   int slots = 0;
@@ -33,6 +34,12 @@ bool isIpv6(const std::string& name) {
   return ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &binary) == 1;
 }
 
+// As much of it as a message needs.
+std::string shown(std::string_view entry) {
+  constexpr size_t kMost = 80;
+  return entry.size() <= kMost ? std::string(entry) : std::string(entry.substr(0, kMost)) + "...";
+}
+
 // "a:2", "[fd00::1]:2", "fd00::1"
 Result<HostSlots> parseHost(std::string_view entry) {
   std::string_view name = entry;
@@ -48,9 +55,10 @@ Result<HostSlots> parseHost(std::string_view entry) {
   std::string plain(name);
   std::erase_if(plain, [](char letter) { return letter == '[' || letter == ']'; });
   // What begins with a dash would be an option of ssh's.
-  if (plain.empty() || plain.front() == '-' || !std::ranges::all_of(plain, isOfHostNames) ||
+  if (plain.empty() || plain.size() > kLongestName || plain.front() == '-' ||
+      !std::ranges::all_of(plain, isOfHostNames) ||
       (plain.find(':') != std::string::npos && !isIpv6(plain)))
-    return invalidArgument("'{}' names no host", entry);
+    return invalidArgument("'{}' names no host", shown(entry));
   HostSlots host{.name = std::move(plain)};
   if (name.size() != entry.size()) {
     TUTTI_TRY_ASSIGN(host.slots, slotsOf(slots, entry));

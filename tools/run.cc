@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/read_file.h"
+#include "base/units.h"
+#include "base/whole_file.h"
 #include "tools/command.h"
 #include "tools/file_option.h"
 #include "tools/host_list.h"
@@ -75,7 +76,10 @@ void addRun(CLI::App& app, int& exitCode) {
       ->add_option_function<std::string>(
           "--hostfile",
           [options](const std::string& path) {
-            options->hosts = hostsOf("--hostfile", parseHostFile(readFile(path), path));
+            constexpr size_t kMostBytes = 16_MiB;
+            const Result<std::string> text = readFileOrPipe(path, kMostBytes);
+            if (!text.ok()) refuse(text.status(), "--hostfile");
+            options->hosts = hostsOf("--hostfile", parseHostFile(text.value(), path));
           },
           "The same, a host a line: node1:4, node1 slots=4 or node1 4")
       ->check(readableFile)

@@ -6,9 +6,7 @@
 #include <CLI/App.hpp>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -192,10 +190,10 @@ void simulateProgram(const Options& options, const std::string& commandLine) {
 }
 
 void compareMeasured(const Options& options) {
-  std::ifstream file(options.measured);
-  std::stringstream text;
-  text << file.rdbuf();
-  Result<std::vector<Measured>> measured = parseMeasured(text.str(), options.measured);
+  constexpr size_t kMostBytes = 64_MiB;
+  Result<std::string> text = readFileOrPipe(options.measured, kMostBytes);
+  if (!text.ok()) refuse(text.status(), "measured");
+  Result<std::vector<Measured>> measured = parseMeasured(text.value(), options.measured);
   if (!measured.ok()) refuse(measured.status(), "measured");
   Result<std::vector<Compared>> compared = compare(measured.value(), options.cluster);
   if (!compared.ok()) refuse(compared.status(), "--cluster");

@@ -3,13 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <tuple>
 
+#include "base/units.h"
+#include "base/whole_file.h"
 #include "sim/chakra_file.h"
 #include "sim/trace_file.h"
 #include "tools/sim_report.h"
@@ -19,14 +18,11 @@ namespace {
 
 // Rows of the table of calls, beyond which groups that do the same are one row.
 constexpr size_t kMostRows = 24;
+constexpr size_t kMostTraceBytes = 1024_MiB;
 constexpr std::string_view kFirstChakra = ".0.et";
 
-Result<std::string> readFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return systemError("open", path, errno);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+Result<std::string> readText(const std::string& path) {
+  return readFileOrPipe(path, kMostTraceBytes);
 }
 
 Result<sim::Trace> readChakra(const std::string& first, const std::string& groups,
@@ -34,7 +30,7 @@ Result<sim::Trace> readChakra(const std::string& first, const std::string& group
   // The group of all ranks is there in any case.
   std::string declared = R"({"compute_us":0,"rank":0})";
   if (!groups.empty()) {
-    TUTTI_TRY_ASSIGN(declared, readFile(groups));
+    TUTTI_TRY_ASSIGN(declared, readText(groups));
   }
   TUTTI_TRY_ASSIGN(sim::Trace trace, sim::parseTrace(declared, groups, rankCount));
   trace.steps.clear();
@@ -44,7 +40,7 @@ Result<sim::Trace> readChakra(const std::string& first, const std::string& group
   for (int32_t rank = 0; rank < rankCount; ++rank) {
     const std::string path = fmt::format("{}.{}.et", prefix, rank);
     std::string& text = texts[static_cast<size_t>(rank)];
-    TUTTI_TRY_ASSIGN(text, readFile(path));
+    TUTTI_TRY_ASSIGN(text, readText(path));
     files.push_back({.rank = Rank{rank}, .source = path, .text = text});
   }
   return sim::parseChakra(files, std::move(trace));
@@ -53,7 +49,7 @@ Result<sim::Trace> readChakra(const std::string& first, const std::string& group
 Result<sim::Trace> readTrace(const std::string& file, const std::string& groups,
                              int32_t rankCount) {
   if (file.ends_with(kFirstChakra)) return readChakra(file, groups, rankCount);
-  TUTTI_TRY_ASSIGN(const std::string text, readFile(file));
+  TUTTI_TRY_ASSIGN(const std::string text, readText(file));
   return sim::parseTrace(text, file, rankCount);
 }
 

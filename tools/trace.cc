@@ -4,13 +4,12 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "base/whole_file.h"
 #include "tools/command.h"
 #include "tools/trace_join.h"
@@ -52,12 +51,12 @@ Result<std::vector<std::string>> filesOf(const std::vector<std::string>& places)
 }
 
 Result<std::vector<RankTrace>> readAll(const std::vector<std::string>& places) {
+  constexpr size_t kMostTraceBytes = 1024_MiB;
   TUTTI_TRY_ASSIGN(const std::vector<std::string> files, filesOf(places));
   std::vector<RankTrace> traces;
   for (const std::string& path : files) {
-    std::ifstream file(path);
-    if (!file) return systemError("open", path, errno);
-    RankTrace trace{.path = path, .document = Json::parse(file, nullptr, false)};
+    TUTTI_TRY_ASSIGN(const std::string text, readFileOrPipe(path, kMostTraceBytes));
+    RankTrace trace{.path = path, .document = Json::parse(text, nullptr, false)};
     TUTTI_TRY(checkTrace(trace));
     traces.push_back(std::move(trace));
   }

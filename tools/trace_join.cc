@@ -130,6 +130,11 @@ void nameRank(Json& event, const RankTrace& trace, bool hasOthers) {
                                       name.empty() ? "communicator " + communicator : name);
 }
 
+// Whatever bytes are in it.
+std::string textOf(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 Status checkTrace(const RankTrace& trace) {
@@ -137,10 +142,12 @@ Status checkTrace(const RankTrace& trace) {
     return invalidArgument("{}: {}: not a trace of TUTTI_TRACE_DIR", trace.path, why);
   };
   const Json& document = trace.document;
+  if (document.is_discarded()) return refuse("no JSON, or cut off");
   if (!document.is_object() || !document.contains("otherData")) return refuse("no \"otherData\"");
   const Json& other = document["otherData"];
   if (!other.is_object() || other.value("schema", Json()) != kSchema)
-    return refuse(fmt::format("its \"schema\" is not \"{}\"", kSchema));
+    return refuse(fmt::format("its \"schema\" is {}, wanted \"{}\"",
+                              textOf(other.value("schema", Json())), kSchema));
   for (const char* key : {"clock", "communicator", "name", "host"}) {
     if (!other.value(key, Json()).is_string()) return refuse(fmt::format("no \"{}\"", key));
   }

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <tuple>
 
+#include "base/units.h"
 #include "base/whole_file.h"
 #include "schedule/catalog.h"
 #include "tools/median.h"
@@ -71,11 +71,12 @@ Status writeTimes(const std::string& path, const std::vector<TuneTime>& times) {
 }
 
 Result<std::vector<TuneTime>> readTimes(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return systemError("open", path, errno);
+  constexpr size_t kMostBytes = 256_MiB;
+  TUTTI_TRY_ASSIGN(const std::string content, readFileOrPipe(path, kMostBytes));
+  std::istringstream lines(content);
   std::vector<TuneTime> times;
   int number = 0;
-  for (std::string text; std::getline(file, text);) {
+  for (std::string text; std::getline(lines, text);) {
     ++number;
     const std::optional<Line> line = parseLine(text);
     if (!line)
@@ -84,6 +85,8 @@ Result<std::vector<TuneTime>> readTimes(const std::string& path) {
           number);
     if (line->isKnown) times.push_back(line->time);
   }
+  if (number == 0)
+    return invalidArgument("{}: nothing in it; tutti tune --times writes such files", path);
   return times;
 }
 

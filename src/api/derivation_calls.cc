@@ -83,7 +83,8 @@ Status shrink(const std::shared_ptr<Communicator>& parent, const ShrinkCall& cal
   const bool isAbort = call.flags == NCCL_SHRINK_ABORT;
   TUTTI_TRY(parent->checkParent(isAbort ? Communicator::Fitness::kMayHaveFailed
                                         : Communicator::Fitness::kSound));
-  Derivation derivation{.kind = Derivation::Kind::kShrink, .parent = parent};
+  Derivation derivation{
+      .kind = Derivation::Kind::kShrink, .parent = parent, .followsFailure = isAbort};
   TUTTI_TRY_ASSIGN(derivation.remaining,
                    comm::remainingRanks(parent->rankCount(), parent->rank(), call.excluded));
   derivation.tag = parent->nextShrinkTag(derivation.remaining);

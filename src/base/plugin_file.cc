@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -42,13 +43,26 @@ Result<PluginLibrary> findPlugin(const PluginWish& wish) {
     return invalidUsage("{}={}: {}", wish.setting, wish.value, reason != nullptr ? reason : file);
   }
   for (size_t which = 0; which < wish.symbolsNewestFirst.size(); ++which) {
-    if (const void* functions = ::dlsym(handle, wish.symbolsNewestFirst[which]))
-      return PluginLibrary{
-          .version = wish.newest - static_cast<int>(which), .functions = functions, .source = file};
+    const void* functions = ::dlsym(handle, wish.symbolsNewestFirst[which]);
+    if (functions == nullptr) continue;
+    const auto* entries = static_cast<void* const*>(functions) + 1;
+    const auto* end = entries + wish.functionCount;
+    if (const auto* missing = std::find(entries, end, nullptr); missing != end) {
+      return invalidUsage("{}={}: {} of {} lacks function {} of {}", wish.setting, wish.value,
+                          wish.symbolsNewestFirst[which], file, missing - entries + 1,
+                          wish.functionCount);
+    }
+    return PluginLibrary{
+        .version = wish.newest - static_cast<int>(which), .functions = functions, .source = file};
   }
   return invalidUsage("{}={}: {} has no {} plug-in of a version that is known here ({} to {})",
                       wish.setting, wish.value, file, wish.kind, wish.symbolsNewestFirst.back(),
                       wish.symbolsNewestFirst.front());
+}
+
+std::string nameOf(const PluginLibrary& library) {
+  const char* name = *static_cast<const char* const*>(library.functions);
+  return name == nullptr ? "(no name)" : name;
 }
 
 void logForPlugin(std::string_view kind, int level, unsigned long subsystems, const char* format,

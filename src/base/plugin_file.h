@@ -22,6 +22,7 @@ struct PluginWish {
                              // file; a word: libnccl-KIND-WORD.so
   std::span<const char* const> symbolsNewestFirst;  // of versions that follow each other
   int newest = 0;                                   // the first one's
+  size_t functionCount = 0;  // behind the name, in the struct of each version; 0: not looked at
 };
 
 // A plug-in in this process's memory, where it stays. Immutable, any thread.
@@ -33,14 +34,18 @@ struct PluginLibrary {
   bool exists() const { return functions != nullptr; }
 };
 
-// kInvalidUsage where something was asked for by name and is not there or exports none of the
-// symbols.
+// kInvalidUsage where something was asked for by name and is not there, exports none of the
+// symbols, or lacks one of its functions.
 Result<PluginLibrary> findPlugin(const PluginWish& wish);
 
 // What a plug-in prints goes where ours does: "tuner plug-in: ...". Levels and subsystems are those
 // of NCCL_DEBUG and NCCL_DEBUG_SUBSYS.
 void logForPlugin(std::string_view kind, int level, unsigned long subsystems, const char* format,
                   va_list arguments) __attribute__((format(printf, 4, 0)));
+
+// What the plug-in calls itself, which is the first word of its struct in every version of all
+// interfaces.
+std::string nameOf(const PluginLibrary& library);
 
 // The same as plug-ins call it. `kKind` has static storage.
 template <const char* kKind>

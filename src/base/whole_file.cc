@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 
+#include "base/futex.h"
 #include "base/read_file.h"
 
 namespace tutti {
@@ -39,6 +41,26 @@ int replace(const std::string& path, std::string_view content, mode_t mode) {
   TemporaryFile file(folderOf(path), mode);
   const int error = file.write(content);
   return error == 0 ? file.giveName(path, 0) : error;
+}
+
+// Until the pipe brings its first byte, which then is in `text`, or its writer is there: reads
+// block from then on. Before, each read finds the end of the file.
+Status awaitWriter(int fd, const std::string& path, std::string& text) {
+  constexpr int kLooks = 100;
+  constexpr std::chrono::milliseconds kBetweenLooks{50};
+  for (int look = 0; look < kLooks; ++look) {
+    char first = 0;
+    const ssize_t got = ::read(fd, &first, 1);
+    if (got > 0) text.push_back(first);
+    if (got > 0 || (got < 0 && errno == EAGAIN)) {
+      const int flags = ::fcntl(fd, F_GETFL);
+      return ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0 ? Status()
+                                                            : systemError("fcntl", path, errno);
+    }
+    if (got < 0 && errno != EINTR) return systemError("read", path, errno);
+    sleepFor(kBetweenLooks);
+  }
+  return invalidArgument("{}: nobody writes to that pipe", path);
 }
 
 }  // namespace
@@ -100,6 +122,24 @@ Result<std::string> readWholeFile(const std::string& path, size_t maxBytes) {
   std::string text;
   const int error = readUpTo(fd.get(), maxBytes + 1, text);
   if (error != 0) return systemError("read", path, error);
+  return text;
+}
+
+Result<std::string> readFileOrPipe(const std::string& path, size_t maxBytes) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return systemError("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return systemError("stat", path, errno);
+  const bool isPipe = S_ISFIFO(info.st_mode);
+  if (!S_ISREG(info.st_mode) && !isPipe)
+    return invalidArgument("{}: is neither a file nor a pipe", path);
+  std::string text;
+  if (isPipe) TUTTI_TRY(awaitWriter(fd.get(), path, text));
+  if (const int error = readUpTo(fd.get(), maxBytes + 1, text); error != 0)
+    return systemError("read", path, error);
+  if (text.size() > maxBytes)
+    return invalidArgument("{}: has more than {} bytes, the most that is read of such a file", path,
+                           maxBytes);
   return text;
 }
 

@@ -40,6 +40,11 @@ class TemporaryFile {
 // refused at once.
 Result<std::string> readWholeFile(const std::string& path, size_t maxBytes);
 
+// The same for what a user names on a command line: a pipe is as good as a file, and read to its
+// end, once somebody writes to it; one that nobody has come to write to for some seconds is
+// refused. kInvalidArgument for what has more than maxBytes.
+Result<std::string> readFileOrPipe(const std::string& path, size_t maxBytes);
+
 // 0, or errno's value where the rest of the bytes is lost.
 int writeAll(int fd, std::string_view content);
 

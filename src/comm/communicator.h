@@ -68,7 +68,9 @@ struct Derivation {
   uint64_t tag = 0;                        // of the messages of this derivation; low byte free
   int32_t color = 0;                       // split
   int32_t key = 0;                         // split
-  std::vector<Rank> remaining{};           // shrink: the parent's ranks that stay
+  std::vector<Rank> remaining{};           // the parent's ranks that take part; split: as far as
+                                           // this rank knows
+  bool followsFailure = false;             // of the parent's, as its ranks learn it one by one
 };
 
 class Communicator {
@@ -195,6 +197,7 @@ class Communicator {
   Status checkNotAborted() const;
   Status derive();
   Status meetChild(const std::vector<Rank>& members);
+  Status nameTheDead(Status failed) const;
   // How ranks of this one, and this rank among them, can meet.
   bootstrap::Reach reachOf(std::span<const Rank> members) const;
   Status meetPeers();

@@ -37,6 +37,13 @@ std::vector<Rank> allRanks(int32_t rankCount) {
   return ranks;
 }
 
+// Ranks learn of a failure up to T apart, and so late they may come to what follows.
+std::chrono::milliseconds patienceOf(const Derivation& derivation,
+                                     std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kToNotice{250};  // that the other one's T is over
+  return derivation.followsFailure ? 2 * timeout + kToNotice : timeout;
+}
+
 std::string_view callName(Derivation::Kind kind) {
   return kind == Derivation::Kind::kSplit ? "ncclCommSplit" : "ncclCommShrink";
 }
@@ -71,23 +78,37 @@ bootstrap::Reach Communicator::reachOf(std::span<const Rank> members) const {
                                               : bootstrap::Reach::kNetwork;
 }
 
+// A rank that fails, since another died, comes to none of the steps that follow; who misses it
+// there would name it, and not the one that died.
+Status Communicator::nameTheDead(Status failed) const {
+  if (!derivation_ || failed.code() != Code::kRemoteError) return failed;
+  const Communicator& parent = *derivation_->parent;
+  const auto isDead = [&](Rank rank) { return parent.runner_->isDead(index(rank)); };
+  const auto dead = std::ranges::find_if(derivation_->remaining, isDead);
+  if (dead == derivation_->remaining.end()) return failed;
+  return remoteError("{} died during {}: {}",
+                     bootstrap::describe(parent.peers_[static_cast<size_t>(index(*dead))]),
+                     callName(derivation_->kind), failed.message());
+}
+
 // Ends with rankCount() 0 when this rank is to be in no child.
 Status Communicator::derive() {
-  const Derivation& derivation = *derivation_;
+  Derivation& derivation = *derivation_;
   if (derivation.kind == Derivation::Kind::kShrink) return meetChild(derivation.remaining);
   const Communicator& parent = *derivation.parent;
-  const std::vector<Rank> everyone = allRanks(parent.rankCount());
-  std::vector<SplitChoice> choices(everyone.size());
+  derivation.remaining = allRanks(parent.rankCount());
+  std::vector<SplitChoice> choices(derivation.remaining.size());
   choices[static_cast<size_t>(index(parent.rank()))] = {derivation.color, derivation.key};
   TUTTI_TRY(gather({.bootstrap = *parent.bootstrap_,
-                    .members = everyone,
+                    .members = derivation.remaining,
                     .tag = derivation.tag,
-                    .timeout = process_.networkOptions().timeout,
+                    .timeout = patienceOf(derivation, process_.networkOptions().timeout),
                     .abort = &abort_,
                     .what = callName(derivation.kind)},
                    {}, std::as_writable_bytes(std::span(choices)), sizeof(SplitChoice)));
   if (derivation.color == kNoColor) return {};
-  return meetChild(membersOf(choices, derivation.color));
+  derivation.remaining = membersOf(choices, derivation.color);
+  return meetChild(derivation.remaining);
 }
 
 // `members` are ranks of the parent, in the child's order.
@@ -111,7 +132,7 @@ Status Communicator::meetChild(const std::vector<Rank>& members) {
       gather({.bootstrap = *parent.bootstrap_,
               .members = members,
               .tag = derivation.tag | kSecondGathering,
-              .timeout = process_.networkOptions().timeout,
+              .timeout = patienceOf(derivation, process_.networkOptions().timeout),
               .abort = &abort_,
               .what = callName(derivation.kind)},
              std::move(opened), std::as_writable_bytes(std::span(invitations)), sizeof(Invitation));

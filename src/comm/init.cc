@@ -79,7 +79,7 @@ Status Communicator::initialise() {
 // It may run on a thread of its own, where nobody else would stop an exception.
 Status Communicator::runInitialiseSafely() {
   try {
-    return runInitialise();
+    return nameTheDead(runInitialise());
   } catch (const std::bad_alloc&) {
     return Status::outOfMemory();
   } catch (const std::exception& error) {

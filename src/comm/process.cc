@@ -15,6 +15,7 @@
 #include "comm/communicator.h"
 #include "comm/host_identity.h"
 #include "comm/machine.h"
+#include "comm/plugin_calls.h"
 #include "comm/relays.h"
 #include "device/accelerator.h"
 #include "device/registry.h"
@@ -97,7 +98,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                  .relayToken = relayToken_,
                                  .network = net::networkOptionsOf(settings_),
                                  .timeout = timeoutOf(settings_)});
-  profiling_ = std::make_unique<Profiling>(settings_);
+  profiling_ = std::make_unique<Profiling>(settings_, pluginPatience(networkOptions().timeout));
   bundles_ = openBundles(settings_, links_);
   if (bundles_ != nullptr)
     recorders_.watchClosely([this](const observe::Board& board) { bundles_->verdictGiven(board); });
@@ -123,13 +124,21 @@ Status Process::checkNotForked() const {
 
 std::shared_ptr<plan::Tuner> Process::openTuner(const TunedCommunicator& communicator) {
   const std::lock_guard lock(tunerMutex_);
+  const Nanoseconds patience = pluginPatience(networkOptions().timeout);
   if (!tunerLibrary_) {
-    Result<PluginLibrary> loaded = loadTuner(settings_.text("NCCL_TUNER_PLUGIN"));
+    Result<PluginLibrary> loaded = callInTime<PluginLibrary>(
+        patience, [setting = settings_.text("NCCL_TUNER_PLUGIN")] { return loadTuner(setting); });
     tunerLibrary_ = loaded.ok() ? std::move(loaded).value() : PluginLibrary{};
   }
   if (!tunerLibrary_->exists()) return nullptr;
-  Result<std::unique_ptr<plan::Tuner>> tuner = comm::openTuner(*tunerLibrary_, communicator);
-  if (!tuner.ok()) return nullptr;
+  Result<std::unique_ptr<plan::Tuner>> tuner = callInTime<std::unique_ptr<plan::Tuner>>(
+      patience,
+      [library = *tunerLibrary_, communicator] { return comm::openTuner(library, communicator); });
+  if (!tuner.ok()) {
+    // One that hung would do so for the next rank, too.
+    if (tuner.status().code() == Code::kSystemError) tunerLibrary_ = PluginLibrary{};
+    return nullptr;
+  }
   log::info(log::Subsystem::kInit, "tuner plug-in {} of {}, version {}", tuner.value()->name(),
             tunerLibrary_->source, tunerLibrary_->version);
   return std::move(tuner).value();

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/plugin_file.h"
 #include "comm/profiler_abi.h"
+#include "net/foreign_calls.h"
 
 namespace tutti::comm {
 namespace {
@@ -28,6 +29,7 @@ using observe::TransferNote;
 constexpr std::array<const char*, 5> kNewestFirst = {
     "ncclProfiler_v5", "ncclProfiler_v4", "ncclProfiler_v3", "ncclProfiler_v2", "ncclProfiler_v1"};
 constexpr int kNewest = 5;
+constexpr size_t kFunctions = 5;  // of each version
 constexpr uint8_t kSimpleProtocol = 2;
 constexpr uint8_t kOneChannel = 1;
 
@@ -349,7 +351,7 @@ class PluginProfiler final : public observe::ProfilerSink {
     log::warn(
         "profiler plug-in {} of {}: {} returned {}; from here on rank {} tells it nothing more "
         "(NCCL_PROFILER_PLUGIN=none does so from the start)",
-        functions_.name, library_.source, function, static_cast<int>(result), rank_.rank);
+        nameOf(library_), library_.source, function, static_cast<int>(result), rank_.rank);
     return true;
   }
 
@@ -395,6 +397,8 @@ template <int kVersion>
 Result<std::unique_ptr<observe::ProfilerSink>> openVersion(const PluginLibrary& library,
                                                            const ProfiledRank& rank) {
   auto profiler = std::make_unique<PluginProfiler<kVersion>>(library, rank);
+  const net::ForeignCall call(
+      fmt::format("profiler plug-in {} of {}", nameOf(library), library.source), "init");
   const ncclResult_t result = profiler->open();
   if (result != ncclSuccess) {
     return invalidUsage(
@@ -408,11 +412,13 @@ Result<std::unique_ptr<observe::ProfilerSink>> openVersion(const PluginLibrary& 
 }  // namespace
 
 Result<PluginLibrary> loadProfiler(const std::string& setting) {
+  const net::ForeignCall call("NCCL_PROFILER_PLUGIN=" + setting, "dlopen");
   return findPlugin({.setting = "NCCL_PROFILER_PLUGIN",
                      .kind = kKind,
                      .value = setting,
                      .symbolsNewestFirst = kNewestFirst,
-                     .newest = kNewest});
+                     .newest = kNewest,
+                     .functionCount = kFunctions});
 }
 
 Result<std::unique_ptr<observe::ProfilerSink>> openProfiler(const PluginLibrary& library,

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/whole_file.h"
 #include "comm/folders.h"
+#include "comm/plugin_calls.h"
 
 namespace tutti::comm {
 
@@ -49,10 +50,11 @@ class TraceFile final : public observe::Trace {
   const observe::TraceIdentity identity_;
 };
 
-Profiling::Profiling(const Settings& settings)
+Profiling::Profiling(const Settings& settings, Nanoseconds patience)
     : traceFolder_(settings.text("TUTTI_TRACE_DIR")),
       traceEvents_(static_cast<size_t>(settings.integer("TUTTI_TRACE_EVENTS"))),
-      pluginWish_(settings.text("NCCL_PROFILER_PLUGIN")) {
+      pluginWish_(settings.text("NCCL_PROFILER_PLUGIN")),
+      patience_(patience) {
   if (!traceFolder_.empty()) warnUnlessWritable("TUTTI_TRACE_DIR", "trace", traceFolder_);
 }
 
@@ -69,19 +71,22 @@ std::unique_ptr<observe::ProfilerSink> Profiling::openPlugin(const Subject& subj
   {
     const std::lock_guard lock(pluginMutex_);
     if (!plugin_) {
-      Result<PluginLibrary> loaded = loadProfiler(pluginWish_);
+      Result<PluginLibrary> loaded =
+          callInTime<PluginLibrary>(patience_, [wish = pluginWish_] { return loadProfiler(wish); });
       plugin_ = loaded.ok() ? std::move(loaded).value() : PluginLibrary{};
     }
     library = *plugin_;
   }
   if (!library.exists()) return nullptr;
   const observe::TraceIdentity& rank = subject.trace;
+  const ProfiledRank profiled{.communicator = rank.communicator,
+                              .name = rank.name,
+                              .rank = rank.rank,
+                              .rankCount = rank.rankCount,
+                              .nodeCount = subject.nodeCount};
   Result<std::unique_ptr<observe::ProfilerSink>> opened =
-      openProfiler(library, {.communicator = rank.communicator,
-                             .name = rank.name,
-                             .rank = rank.rank,
-                             .rankCount = rank.rankCount,
-                             .nodeCount = subject.nodeCount});
+      callInTime<std::unique_ptr<observe::ProfilerSink>>(
+          patience_, [library, profiled] { return openProfiler(library, profiled); });
   if (!opened.ok()) return nullptr;
   log::info(log::Subsystem::kInit, "rank {}: profiler plug-in of {}, version {}", rank.rank,
             library.source, library.version);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "comm/profiler_plugin.h"
 #include "observe/profiler.h"
@@ -23,7 +24,8 @@ class TraceFile;
 // Thread-safe. Lives as long as the process.
 class Profiling {
  public:
-  explicit Profiling(const Settings& settings);
+  // `patience`: how long a plug-in may take to be loaded, and to begin.
+  Profiling(const Settings& settings, Nanoseconds patience);
 
   struct Subject {
     observe::TraceIdentity trace;
@@ -45,6 +47,7 @@ class Profiling {
   const std::string traceFolder_;  // empty: no traces
   const size_t traceEvents_;
   const std::string pluginWish_;  // NCCL_PROFILER_PLUGIN
+  const Nanoseconds patience_;
 
   std::mutex pluginMutex_;               // guards plugin_
   std::optional<PluginLibrary> plugin_;  // looked for at first need, once

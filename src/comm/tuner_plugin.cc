@@ -10,6 +10,7 @@
 #include "base/plugin_file.h"
 #include "comm/tuner_abi.h"
 #include "graph/nccl_constants.h"
+#include "net/foreign_calls.h"
 
 namespace tutti::comm {
 namespace {
@@ -23,6 +24,7 @@ using abi::V2, abi::V3, abi::V4, abi::V5;
 constexpr std::array<const char*, 4> kNewestFirst = {"ncclTunerPlugin_v5", "ncclTunerPlugin_v4",
                                                      "ncclTunerPlugin_v3", "ncclTunerPlugin_v2"};
 constexpr int kNewest = 5;
+constexpr size_t kFunctions = 3;  // of each version
 
 constexpr char kKind[] = "tuner";
 
@@ -97,7 +99,7 @@ void fill(Constants& constants) {
 // All versions behind one face. A plug-in need not be thread-safe, so one call at a time.
 class PluginTuner final : public plan::Tuner {
  public:
-  explicit PluginTuner(const PluginLibrary& library) : library_(library) {}
+  explicit PluginTuner(const PluginLibrary& library) : library_(library), name_(nameOf(library)) {}
   ~PluginTuner() override {
     if (!isOpen_) return;
     switch (library_.version) {
@@ -131,10 +133,7 @@ class PluginTuner final : public plan::Tuner {
     return result;
   }
 
-  std::string_view name() const override {
-    const char* name = *static_cast<const char* const*>(library_.functions);
-    return name == nullptr ? std::string_view("(no name)") : std::string_view(name);
-  }
+  std::string_view name() const override { return name_; }
 
   Advice advise(const Question& question) override {
     const std::optional<int> function = functionOf(question.collective);
@@ -208,7 +207,7 @@ class PluginTuner final : public plan::Tuner {
       if (!place) continue;
       isOurs[static_cast<size_t>(place->row * kProtocolColumns + place->column)] = true;
       const float us = table[place->row][place->column];
-      if (us < 0 || ((keepsOwn || best != nullptr) && us >= bestUs)) continue;
+      if (!(us >= 0) || ((keepsOwn || best != nullptr) && us >= bestUs)) continue;
       best = &each;
       bestUs = us;
     }
@@ -258,6 +257,7 @@ class PluginTuner final : public plan::Tuner {
   }
 
   const PluginLibrary library_;
+  const std::string name_;
   Constants constants_ = [] {
     Constants constants{};
     fill(constants);
@@ -274,20 +274,24 @@ class PluginTuner final : public plan::Tuner {
 }  // namespace
 
 Result<PluginLibrary> loadTuner(const std::string& setting) {
+  const net::ForeignCall call("NCCL_TUNER_PLUGIN=" + setting, "dlopen");
   return findPlugin({.setting = "NCCL_TUNER_PLUGIN",
                      .kind = kKind,
                      .value = setting,
                      .symbolsNewestFirst = kNewestFirst,
-                     .newest = kNewest});
+                     .newest = kNewest,
+                     .functionCount = kFunctions});
 }
 
 Result<std::unique_ptr<plan::Tuner>> openTuner(const PluginLibrary& library,
                                                const TunedCommunicator& communicator) {
   auto tuner = std::make_unique<PluginTuner>(library);
+  const std::string who = fmt::format("tuner plug-in {} of {}", nameOf(library), library.source);
+  const net::ForeignCall call(who, "init");
   const ncclResult_t result = tuner->open(communicator);
   if (result != ncclSuccess) {
-    return invalidUsage("tuner plug-in {} of {} (version {}): init returned {}", tuner->name(),
-                        library.source, library.version, static_cast<int>(result));
+    return invalidUsage("{} (version {}): init returned {}", who, library.version,
+                        static_cast<int>(result));
   }
   return std::unique_ptr<plan::Tuner>(std::move(tuner));
 }

@@ -164,6 +164,12 @@ Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
   return Attempt::kDone;
 }
 
+void Execution::withdraw(const MayWait& mayWait) {
+  if (!joint_.isOpen() && joint_.ahead() == 0) return;
+  const BoundOperand& writer = binding_.program->sources(binding_.program->steps()[step_])[0];
+  joint_.withdraw([&] { return mayWait(writer); });
+}
+
 // A block's time at most.
 bool Execution::helpReceivers() {
   return std::ranges::any_of(binding_.program->outgoing(), [this](const BoundOperand& link) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -84,7 +85,9 @@ class Execution {
   void addWaits(device::WaitSet& waits) const;
 
   // Of a call that fails: nobody writes into its memory any more, but who has been offered a place.
-  void withdraw() { joint_.withdraw(); }
+  // Who is at it is waited for as long as `mayWait` says (JointReceive::withdraw()).
+  using MayWait = std::function<bool(const BoundOperand& writer)>;
+  void withdraw(const MayWait& mayWait);
   // Whether some rank may write into the output (wire::isBeingWritten()).
   bool hasOffered() const { return hasOffered_; }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -125,6 +126,8 @@ class Cluster {
                  const Wishes& wishes = {}) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.isDone = false;
+    // What an earlier run left there would be right, too.
+    std::ranges::fill(state.output, kUntouched);
     if (wishes.inPlace) state.output = state.input;
     const auto& input = wishes.inPlace ? state.output : state.input;
     state.execution.start({.program = &state.bound,

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "base/copy_memory.h"
-#include "base/relax_cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/remote_memory.h"
 
@@ -12,9 +11,6 @@ namespace {
 
 // More than any message has blocks.
 constexpr uint64_t kNoneLeft = uint64_t{1} << 32;
-
-// Of a few nanoseconds each: together longer than a block takes on a busy machine.
-constexpr int kWithdrawLooks = 1 << 20;
 
 // Where the sender has what its message names.
 const std::byte* sentFrom(const wire::MessageHead& message) {
@@ -144,8 +140,8 @@ Status JointReceive::read(uint64_t block, Crew* crew) {
 Result<Progress> JointReceive::poll(Crew* crew) {
   while (joint_->taken.load(std::memory_order_relaxed) < blocks_.count()) {
     if (joint_->taken.fetch_add(1, std::memory_order_relaxed) >= blocks_.count()) break;
-    TUTTI_TRY(read(blocks_.count() - 1 - own_, crew));
-    ++own_;
+    ++own_;  // also where it cannot be read: the sender is not to answer for it
+    TUTTI_TRY(read(blocks_.count() - own_, crew));
   }
   if (!isAnswered()) return Progress::kIdle;
   const uint64_t failed = joint_->answered.load(std::memory_order_acquire) >> 32;
@@ -165,24 +161,23 @@ FutexPoint JointReceive::wait() const {
   return {.word = &joint_->answered, .seen = isMissing ? answered : answered - 1};
 }
 
-void JointReceive::withdraw() {
+void JointReceive::withdraw(const std::function<bool()>& mayWait) {
   if (joint_ != nullptr) {
-    withdraw(*joint_, blocks_.count(), own_);
+    withdraw(*joint_, blocks_.count(), own_, mayWait);
     joint_ = nullptr;
   }
   for (; ahead_ > 0; --ahead_) {
     const uint64_t number = port_->next + ahead_;
     const wire::JointBlocks blocks(port_->view.message(number).bytes);
-    withdraw(wire::jointOf(port_->view, number), blocks.count(), 0);
+    withdraw(wire::jointOf(port_->view, number), blocks.count(), 0, mayWait);
   }
 }
 
-void JointReceive::withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own) {
+void JointReceive::withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own,
+                            const std::function<bool()>& mayWait) {
   const uint64_t taken = joint.taken.exchange(kNoneLeft, std::memory_order_relaxed);
   const uint64_t theirs = std::min(taken, count) - own;
-  for (int look = 0; look < kWithdrawLooks; ++look) {
-    if (countOf(joint.answered.load(std::memory_order_acquire)) >= theirs) break;
-    relaxCpu();
+  while (countOf(joint.answered.load(std::memory_order_acquire)) < theirs && mayWait()) {
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "base/futex.h"
 #include "base/status.h"
@@ -33,13 +34,15 @@ class JointReceive {
   bool isAnswered() const;
   FutexPoint wait() const;
 
-  // Of a call that fails: the sender takes no more blocks. Waits for those that it writes, for
-  // some milliseconds at most: a sender that is stopped in between writes when it goes on.
-  void withdraw();
+  // Of a call that fails: the sender takes no more blocks. Those that it has taken it writes yet,
+  // and is waited for as long as `mayWait` says, which is asked again and again and paces itself:
+  // where that gives up, it may write when it goes on.
+  void withdraw(const std::function<bool()>& mayWait);
 
  private:
   Status read(uint64_t block, Crew* crew);
-  static void withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own);
+  static void withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own,
+                       const std::function<bool()>& mayWait);
   static void offer(wire::JointCopy& joint, std::byte* to, const wire::SharedSegment& segment);
 
   const wire::LinkPort* port_ = nullptr;
@@ -49,7 +52,7 @@ class JointReceive {
   std::byte* to_ = nullptr;
   bool isMapped_ = false;  // plain memory of this process
   bool streams_ = false;
-  uint64_t own_ = 0;    // blocks read by this side
+  uint64_t own_ = 0;    // blocks taken by this side
   uint64_t ahead_ = 0;  // messages
 };
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/futex.h"
 #include "base/rng.h"
 #include "kernels/remote_memory_testing.h"
 
@@ -52,6 +54,8 @@ class OneSegment final : public wire::SegmentMapper {
 // A link whose ends are both of this process.
 class JointCopyTest : public testing::TestWithParam<Way> {
  protected:
+  static bool never() { return false; }
+
   JointCopyTest() {
     const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
     const size_t bytes = wire::linkBytes(geometry);
@@ -169,11 +173,40 @@ TEST_P(JointCopyTest, AWithdrawnReceiverIsWrittenToNoMore) {
   publish();
   open();
   EXPECT_TRUE(helpReceiver(sender_));
-  receive_.withdraw();
+  receive_.withdraw(never);
   EXPECT_FALSE(receive_.isOpen());
   const std::vector<std::byte> before = received_;
   EXPECT_FALSE(helpReceiver(sender_));
   EXPECT_EQ(received_, before);
+}
+
+// However long that takes: the memory is somebody else's afterwards.
+TEST_P(JointCopyTest, AWithdrawnReceiverAwaitsTheBlockThatIsBeingWritten) {
+  publish();
+  open();
+  wire::JointCopy& joint = wire::jointOf(sender_.view, 0);
+  joint.taken.fetch_add(1);
+  std::thread sender([&] {
+    sleepFor(std::chrono::milliseconds(300));
+    received_[0] = std::byte{1};
+    joint.answered.store(1, std::memory_order_release);
+  });
+  receive_.withdraw([] {
+    std::this_thread::yield();
+    return true;
+  });
+  EXPECT_EQ(received_[0], std::byte{1});
+  sender.join();
+}
+
+TEST_P(JointCopyTest, AWithdrawnReceiverLeavesAWriterThatNeverEnds) {
+  publish();
+  open();
+  wire::jointOf(sender_.view, 0).taken.fetch_add(1);
+  int asked = 0;
+  receive_.withdraw([&] { return ++asked < 5; });
+  EXPECT_EQ(asked, 5);
+  EXPECT_FALSE(receive_.isOpen());
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, JointCopyTest,
@@ -210,9 +243,24 @@ TEST_P(JointCopyTest, AWithdrawnReceiverIsWrittenNoMessageAheadEither) {
   open();
   receive_.openAhead(received_.data(), segment());
   EXPECT_TRUE(helpReceiver(sender_));
-  receive_.withdraw();
+  receive_.withdraw(never);
   EXPECT_EQ(receive_.ahead(), 0u);
   EXPECT_FALSE(helpReceiver(sender_));
+}
+
+using KernelJointCopyTest = JointCopyTest;
+INSTANTIATE_TEST_SUITE_P(Memory, KernelJointCopyTest, testing::Values(Way::kKernel));
+
+// The sender never had it.
+TEST_P(KernelJointCopyTest, NobodyAwaitsABlockThatTheReceiverCouldNotRead) {
+  publish();
+  receiver_.senderProcess = -1;
+  open();
+  EXPECT_FALSE(receive_.poll().ok());
+  receive_.withdraw([] {
+    ADD_FAILURE();
+    return false;
+  });
 }
 
 using MappedJointCopyTest = JointCopyTest;

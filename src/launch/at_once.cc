@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "base/fnv.h"
 #include "launch/launcher.h"
 
 namespace tutti::launch {
@@ -46,14 +45,8 @@ bool endsWithin(kernels::Execution& execution, channel::LinkSet& links, uint32_t
 }  // namespace
 
 Operation::Mark Launcher::nextMark(const BoundPlan& plan) {
-  Fnv hash;
-  hash.add(plan.own.plan.signature);
-  uint64_t sequence = 0;
-  if (channel::isCollective(plan.lane)) {
-    sequence = ++collectiveSequence_;
-    hash.add(sequence);
-  }
-  return {.signature = static_cast<uint32_t>(hash.value()), .sequence = sequence};
+  const uint64_t sequence = channel::isCollective(plan.lane) ? ++collectiveSequence_ : 0;
+  return {.signature = callSignature(plan.own.plan.signature, sequence), .sequence = sequence};
 }
 
 // With an operation in the pool, since nothing may fail once the call has begun.

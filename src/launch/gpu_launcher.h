@@ -71,6 +71,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status compareCalls() override { return watch_.compareCalls(); }
   void fail(const Status& status) override;
   void retire(observe::Life how) override { parts_.recorder->setLife(how); }
+  bool isDead(int32_t rank) const override { return launch::isDead(*parts_.recorder, rank); }
 
   // Ends every wait of this rank's kernels. Does not wait itself.
   void abort();

@@ -11,6 +11,7 @@
 #include "base/fnv.h"
 #include "base/futex.h"
 #include "base/log.h"
+#include "launch/late_writers.h"
 #include "wire/placed_result.h"
 
 namespace tutti::launch {
@@ -252,24 +253,23 @@ void Launcher::awaitReaders(const Operation& operation) {
   }
 }
 
-// Processes that put a result into this rank's output, which is the caller's again: until each is
-// through with its message. None begins another, since the links are marked by now. One that is
-// stopped in between writes the rest when it goes on.
-void Launcher::awaitWriters(const Operation& operation) {
-  constexpr Nanoseconds kMost = std::chrono::milliseconds(300);
-  const Instant deadline = parts_.clock.now() + kMost;
+// Ranks that write to this one's output, which is the caller's again: until each is through with
+// its message. None begins another, since the links are marked by now.
+void Launcher::awaitWriters(Operation& operation) {
+  LateWriters late(*parts_.recorder, parts_.clock, parts_.timeout);
+  const auto mayWait = [&late](const kernels::BoundOperand& writer) {
+    return late.mayWait({.rank = writer.peer, .isHere = writer.port->isSenderHere});
+  };
   bool isFenced = false;
-  for (const Operation::Run& run : operation.runs_) {
-    if (run.stage != Operation::Stage::kRunning || !run.execution.hasOffered()) continue;
+  for (Operation::Run& run : operation.runs_) {
+    if (run.stage != Operation::Stage::kRunning) continue;
+    run.execution.withdraw(mayWait);
+    if (!run.execution.hasOffered()) continue;
     if (!std::exchange(isFenced, true)) fenceOthers();
     for (const kernels::BoundStep& step : run.variant->program->steps()) {
       for (const kernels::BoundOperand& source : kernels::BoundProgram::sources(step)) {
-        const auto isWritten = [&] { return wire::isBeingWritten(*source.port); };
-        if (source.port == nullptr || endsBy(deadline, parts_.clock, isWritten)) continue;
-        log::warn(
-            "rank {} still writes to the output of a call that failed {} ms ago: it is stopped",
-            source.peer, std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
-        return;
+        while (source.port != nullptr && wire::isBeingWritten(*source.port) && mayWait(source)) {
+        }
       }
     }
   }
@@ -287,7 +287,6 @@ void Launcher::finish(Operation& operation, Status status) {
   const uint64_t number = operation.number_;
   if (!status.ok()) {
     for (Operation::Run& run : operation.runs_) {
-      if (run.stage == Operation::Stage::kRunning) run.execution.withdraw();
       if (run.number != 0 && run.stage != Operation::Stage::kDone)
         parts_.recorder->end(run.number, observe::EntryState::kFailed);
     }

@@ -196,6 +196,7 @@ class Launcher final : public Runner {
 
   // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.
   void retire(observe::Life how) override { parts_.recorder->setLife(how); }
+  bool isDead(int32_t rank) const override { return launch::isDead(*parts_.recorder, rank); }
 
   // Records a failure from outside an operation (the first one wins) and lets the peers know.
   void fail(const Status& status) override;
@@ -260,7 +261,7 @@ class Launcher final : public Runner {
     wakeIfAnnounced(completed_, waitingNext_);
   }
   void awaitReaders(const Operation& operation);
-  void awaitWriters(const Operation& operation);
+  void awaitWriters(Operation& operation);
   void awaitFolder();
   void finish(Operation& operation, Status status);
 

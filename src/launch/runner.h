@@ -2,6 +2,7 @@
 // (GpuLauncher), for GPUs on the host (StagedLauncher), or nowhere (VirtualLauncher).
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "base/clock.h"
@@ -29,6 +30,8 @@ class Runner {
   // Whether the ranks have called the same so far, as far as it can be seen here: what no message
   // has told, as where two ranks broadcast and none of them receives. Once idle.
   virtual Status compareCalls() { return {}; }
+  // Whether the process of that rank has died; false also where that cannot be seen here.
+  virtual bool isDead(int32_t /*rank*/) const { return false; }
   // Records a failure from outside (the first one wins), ends what runs, and lets the peers know.
   virtual void fail(const Status& status) = 0;
   // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.

@@ -61,6 +61,7 @@ class StagedLauncher final : public StreamRunner {
   Status compareCalls() override { return parts_.launcher.compareCalls(); }
   void fail(const Status& status) override { parts_.launcher.fail(status); }
   void retire(observe::Life how) override { parts_.launcher.retire(how); }
+  bool isDead(int32_t rank) const override { return parts_.launcher.isDead(rank); }
 
  private:
   explicit StagedLauncher(const Parts& parts) : parts_(parts), order_(parts.accelerator) {}

@@ -51,6 +51,11 @@ Verdict stopVerdict(const RankView& peer, Nanoseconds span) {
 
 }  // namespace
 
+bool isDead(observe::Recorder& recorder, int32_t rank) {
+  const RankView view = observe::readRank(recorder.board(), rank);
+  return observe::stateOf(view.process, recorder.pidNamespace()) == ProcessState::kDead;
+}
+
 Status Watch::verdict() const {
   if (!hasVerdict()) return {};
   const Verdict verdict = parts_.recorder.board().verdict();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fnv.h"
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/peer_info.h"
@@ -21,6 +22,18 @@
 #include "transport/transport.h"
 
 namespace tutti::launch {
+
+// Which call a message is of: that of the plan's signature, and of collectives the how many-th.
+inline uint32_t callSignature(uint32_t planSignature, uint64_t sequence) {
+  Fnv hash;
+  hash.add(planSignature);
+  if (sequence != 0) hash.add(sequence);
+  return static_cast<uint32_t>(hash.value());
+}
+
+// Whether the process of that rank, of the recorder's board, has died; false also where that cannot
+// be seen here. Any thread.
+bool isDead(observe::Recorder& recorder, int32_t rank);
 
 // Used by the thread that drives the communicator's operation.
 class Watch {

@@ -78,8 +78,8 @@ class Finder {
     Result<PluginLibrary> library = plugin::load(entry);
     if (!library.ok()) return decline(library.status().message());
     if (!library->exists()) return nullptr;
-    if (!isWanted(plugin::nameOf(*library)))
-      return decline(fmt::format("{} is network {}", library->source, plugin::nameOf(*library)));
+    if (!isWanted(nameOf(*library)))
+      return decline(fmt::format("{} is network {}", library->source, nameOf(*library)));
     uint64_t process = 0;
     options_.rng->fill(std::as_writable_bytes(std::span(&process, 1)));
     Result<std::unique_ptr<Fabric>> fabric = plugin::open(*library, process);

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -110,14 +112,20 @@ TEST_F(RecorderTest, LetsALaterStateWin) {
 }
 
 TEST_F(RecorderTest, CostsLittleAnOperation) {
-  constexpr int kOperations = 1'000'000;
-  const Instant start = steadyClock().now();
-  for (int i = 0; i < kOperations; ++i)
-    recorder_.end(recorder_.begin(allReduce(static_cast<uint64_t>(i))), EntryState::kDone);
-  const double each =
-      static_cast<double>((steadyClock().now() - start).count()) / double{kOperations};
-  RecordProperty("nanoseconds_an_operation", static_cast<int>(each));
-  fmt::print("recorder: {:.1f} ns an operation\n", each);
+  constexpr int kRounds = 50;  // of which the best is none in which others had the CPU
+  constexpr int kOperations = 20'000;
+  double best = std::numeric_limits<double>::max();
+  for (int round = 0; round < kRounds; ++round) {
+    const Instant start = steadyClock().now();
+    for (int i = 0; i < kOperations; ++i)
+      recorder_.end(recorder_.begin(allReduce(static_cast<uint64_t>(i))), EntryState::kDone);
+    const auto took = static_cast<double>((steadyClock().now() - start).count());
+    best = std::min(best, took / double{kOperations});
+  }
+  fmt::print("recorder: {:.1f} ns an operation\n", best);
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(best, 100);
+#endif
 }
 
 TEST(Recorder, WatchedCloselyKeepsTimesAndTellsOfTheFirstVerdict) {

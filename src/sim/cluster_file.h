@@ -37,7 +37,7 @@ struct ClusterFileOptions {
   std::string source;      // the file's path: for messages, and for what it names
   int32_t nodeCount = 0;   // so many nodes of the first group instead of what the file says
   int32_t rankCount = 0;   // so many ranks: nodes of the first group, or the first GPUs of one node
-  bool mayBePipe = false;  // by which somebody hands the text over; one without a writer blocks
+  bool mayBePipe = false;  // by which somebody hands the text over
 };
 
 // The cluster, or one error with file:line:column.

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "base/read_file.h"
 #include "base/units.h"
 #include "base/whole_file.h"
 #include "topology/registry.h"
@@ -20,7 +19,7 @@ Result<std::string> readText(const ClusterFileOptions& options, size_t maxBytes)
   std::error_code unknown;  // the reader tells of it
   const bool isPipe = options.mayBePipe && std::filesystem::is_fifo(options.source, unknown);
   if (!isPipe) return readWholeFile(options.source, maxBytes);
-  return readFile(options.source, maxBytes + 1);
+  return readFileOrPipe(options.source, maxBytes);
 }
 
 }  // namespace

@@ -93,10 +93,27 @@ TEST(Profiler, ThatFailsIsToldOfOnceARankAndCallsGoOn) {
            {{pluginOf(5), "FAKE_PROFILER=fail-stop"}, "stopEvent returned 3"},
            {{"NCCL_PROFILER_PLUGIN=absent"}, "libnccl-profiler-absent.so"},
            {{"NCCL_PROFILER_PLUGIN=STATIC_PLUGIN"},
-            "has no profiler plug-in of a version that is known here"}}) {
+            "has no profiler plug-in of a version that is known here"},
+           {{pluginOf(3), "FAKE_PROFILER=no-function"}, "lacks function 3 of 5"},
+           {{pluginOf(5), "FAKE_PROFILER=no-name"}, "plug-in (no name) of "},
+           {{pluginOf(4), "FAKE_PROFILER=hang-init", "TUTTI_TIMEOUT_MS=2000"},
+            "fake4.so has not returned from init within 1000 ms"}}) {
     const Outcome outcome = run("TracedRanks.DISABLED_Calls", "ab", settings);
     EXPECT_TRUE(outcome.isGood()) << outcome.log;
     EXPECT_EQ(outcome.count(reason), 2u) << outcome.log;
+  }
+}
+
+TEST(Profiler, ThatHangsAsItIsLoadedOnOneRankIsLeftBehind) {
+  for (const std::string kind : {"PROFILER", "TUNER"}) {
+    const std::string plugin = kind == "PROFILER" ? pluginOf(4)
+                                                  : "NCCL_TUNER_PLUGIN=" TUTTI_FAKE_TUNERS
+                                                    "/libnccl-tuner-fake4.so";
+    const Outcome outcome = run("NetworkRanks.DISABLED_AllReduceAndLeaveWithoutExit", "00",
+                                {plugin, "TUTTI_TIMEOUT_MS=2000"}, {"FAKE_" + kind + "=hang-open"});
+    EXPECT_TRUE(outcome.isGood()) << outcome.log;
+    EXPECT_EQ(outcome.count("fake4.so has not returned from dlopen within 1000 ms"), 1u)
+        << outcome.log;
   }
 }
 

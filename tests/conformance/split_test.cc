@@ -302,6 +302,42 @@ TEST(Shrink, RefusesListsThatCannotBe) {
   for (ncclComm_t comm : comms) EXPECT_NCCL(ncclCommDestroy(comm));
 }
 
+// By the rank that is left out, while the others make their new communicator.
+TEST(Shrink, IsUnharmedByAnIdThatIsUsedAgainMeanwhile) {
+  constexpr int kRanks = 3;
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<ncclComm_t> comms(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      ncclComm_t& comm = comms[static_cast<size_t>(rank)];
+      ASSERT_EQ(ncclCommInitRank(&comm, kRanks, id, rank), ncclSuccess);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::atomic<bool> isRefused{false};
+  onThreads(comms, [&](int rank, ncclComm_t comm) {
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 is in its shrink
+      ncclComm_t second = nullptr;
+      EXPECT_EQ(ncclCommInitRank(&second, kRanks, id, rank), ncclInvalidUsage);
+      EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("already used"));
+      isRefused = true;
+      return;
+    }
+    while (rank == 1 && !isRefused) std::this_thread::yield();
+    int excluded[] = {2};
+    ncclComm_t child = nullptr;
+    ASSERT_EQ(ncclCommShrink(comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT), ncclSuccess)
+        << ncclGetLastError(comm);
+    expectPlace(child, rank, 2);
+    expectSum(child, rank, 1);
+    EXPECT_NCCL(ncclCommDestroy(child));
+  });
+  for (ncclComm_t comm : comms) EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
 TEST(Revoke, EndsOperationsAndLeavesWhatIsNeededToGoOn) {
   constexpr int kRanks = 3;
   const std::vector<ncclComm_t> comms = makeAll(kRanks);

@@ -32,8 +32,9 @@ TEST(TunedRanks, DISABLED_AllReduce) {
     EXPECT_EQ(values.back(), self.count * (self.count + 1) / 2);
 }
 
-// Runs it on two ranks and returns what they logged.
-std::string logOf(const std::vector<std::string>& settings) {
+// Runs it on two ranks and returns what they logged. `ofRank0`: further settings of that one.
+std::string logOf(const std::vector<std::string>& settings,
+                  const std::vector<std::string>& ofRank0 = {}) {
   const auto fileOf = [](int rank) {
     std::stringstream name;
     name << testing::TempDir() << "tutti_tuner_log_" << ::getpid() << '.' << rank;
@@ -41,6 +42,7 @@ std::string logOf(const std::vector<std::string>& settings) {
   };
   const auto all = [&](int rank) {
     std::vector<std::string> variables = settings;
+    if (rank == 0) variables.insert(variables.end(), ofRank0.begin(), ofRank0.end());
     variables.push_back("NCCL_DEBUG=INFO");
     variables.push_back("NCCL_DEBUG_SUBSYS=INIT,TUNING");
     variables.push_back("NCCL_DEBUG_FILE=" + fileOf(rank));
@@ -103,12 +105,35 @@ TEST(Tuner, ThatFailsIsToldAndTheLibraryChoosesForItself) {
            {{pluginOf(4), "FAKE_TUNER=fail-call"}, "getCollInfo returned 3"},
            {{"NCCL_TUNER_PLUGIN=absent"}, "libnccl-tuner-absent.so"},
            {{"NCCL_TUNER_PLUGIN=STATIC_PLUGIN"},
-            "has no tuner plug-in of a version that is known here"}}) {
+            "has no tuner plug-in of a version that is known here"},
+           {{pluginOf(2), "FAKE_TUNER=no-function"}, "lacks function 2 of 3"},
+           {{pluginOf(5), "FAKE_TUNER=no-function"}, "lacks function 2 of 3"},
+           {{pluginOf(4), "FAKE_TUNER=hang-init", "TUTTI_TIMEOUT_MS=2000"},
+            "has not returned from init within 1000 ms"}}) {
     const std::string log = logOf(settings);
     EXPECT_EQ(countOf(log, reason), 2u) << log;
     EXPECT_EQ(countOf(log, "AllReduce: "), 6u) << log;
     EXPECT_EQ(countOf(log, "(tuner plug-in"), 0u) << log;
   }
+}
+
+// The others wait for the rank whose plug-in does, within T.
+TEST(Tuner, ThatHangsOnOneRankIsLeftBehind) {
+  const std::string log = logOf({pluginOf(3), "TUTTI_TIMEOUT_MS=2000"}, {"FAKE_TUNER=hang-init"});
+  EXPECT_EQ(countOf(log, "tuner plug-in fake of "), 2u) << log;
+  EXPECT_EQ(countOf(log, "has not returned from init within 1000 ms"), 1u) << log;
+  EXPECT_EQ(countOf(log, "AllReduce: "), 6u) << log;
+}
+
+TEST_P(Tuners, ThatAnswerWithGarbageChangeNothing) {
+  const std::string log = logOf({pluginOf(GetParam()), "FAKE_TUNER=garbage"});
+  EXPECT_EQ(countOf(log, "AllReduce: "), 6u) << log;
+  EXPECT_EQ(countOf(log, "(tuner plug-in"), 0u) << log;
+}
+
+TEST_P(Tuners, WithoutANameServeAsWell) {
+  const std::string log = logOf({pluginOf(GetParam()), "FAKE_TUNER=no-name"});
+  EXPECT_EQ(countOf(log, "tuner plug-in (no name) of "), 2u) << log;
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
  * it is told to the file FAKE_PROFILER_FILE, of which each rank has its own, ".RANK" (versions 1 to
  * 3 learn it from the first event): events by number, parents by theirs. FAKE_PROFILER in the
  * environment says what it does else: "mask N" asks for these events only, "fail-init",
- * "fail-start", "fail-stop" and "fail-state" fail, "none" keeps no event. It checks that parents
+ * "fail-start", "fail-stop" and "fail-state" fail, "none" keeps no event, "hang-open" (its
+ * constructor) and "hang-init" never return, "no-function" lacks one, "no-name" has no name and
+ * fails as "fail-start" does. It checks that parents
  * are alive when their children begin, and that nothing is told of an event that has ended. */
 #include <nccl.h>
 #include <stdbool.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define VERSION FAKE_PROFILER_VERSION
 
@@ -188,7 +191,12 @@ static ncclResult_t openFile(struct Context* context, int rank) {
   return context->file == NULL ? ncclSystemError : ncclSuccess;
 }
 
+static void hangIfOrdered(const char* what) {
+  while (isTold(what)) sleep(1);
+}
+
 static ncclResult_t begin(void** context, int* mask) {
+  hangIfOrdered("hang-init");
   if (isTold("fail-init")) return ncclSystemError;
   struct Context* made = calloc(1, sizeof *made);
   if (made == NULL) return ncclSystemError;
@@ -274,7 +282,7 @@ static void tell(FILE* file, int number, const struct Description* d) {
 
 static ncclResult_t startEvent(void* context, void** event, struct Description* d) {
   struct Context* mine = context;
-  if (isTold("fail-start")) return ncclInternalError;
+  if (isTold("fail-start") || isTold("no-name")) return ncclInternalError;
   if (mine->file == NULL && openFile(mine, d->rank) != ncclSuccess) return ncclSystemError;
   if (d->rank != mine->rank || mine->count == kMostEvents) return ncclInvalidArgument;
   *event = NULL;
@@ -325,5 +333,11 @@ struct Plugin {
   void* recordState;
   void* end;
 };
-__attribute__((visibility("default"))) const struct Plugin NAME(VERSION) = {
+__attribute__((visibility("default"))) struct Plugin NAME(VERSION) = {
     "fake", (void*)INIT, (void*)startEvent, (void*)stopEvent, (void*)recordState, (void*)end};
+
+__attribute__((constructor)) static void beLoaded(void) {
+  hangIfOrdered("hang-open");
+  if (isTold("no-name")) NAME(VERSION).name = NULL;
+  if (isTold("no-function")) NAME(VERSION).stopEvent = NULL;
+}

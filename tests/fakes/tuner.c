@@ -2,13 +2,18 @@
  * interface, of the version that FAKE_TUNER_VERSION says. FAKE_TUNER in the environment says what
  * it does: an algorithm's name and maybe a collective's number, a protocol and channels, "ring",
  * "tree 4" or "ring 4 ll 3", is wanted;
- * "nothing" leaves costs as they are; "none-left" forbids all; "fail-init" and "fail-call" fail. */
+ * "nothing" leaves costs as they are; "none-left" forbids all; "fail-init" and "fail-call" fail;
+ * "hang-open" (its constructor) and "hang-init" never return; "garbage" answers with algorithms
+ * that nobody has, costs that are no numbers and less than no channels; "no-name" and "no-function"
+ * lack these. */
+#include <math.h>
 #include <nccl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef void (*Logger)(int level, unsigned long flags, const char* file, int line,
                        const char* format, ...);
@@ -25,7 +30,14 @@ static const char* order(void) {
   return text == NULL ? "nothing" : text;
 }
 
+static int isOrdered(const char* what) { return strcmp(order(), what) == 0; }
+
+static void hangIfOrdered(const char* what) {
+  while (isOrdered(what)) sleep(1);
+}
+
 static ncclResult_t start(size_t ranks, size_t nodes, Logger logger, void** context) {
+  hangIfOrdered("hang-init");
   if (strcmp(order(), "fail-init") == 0) return ncclSystemError;
   struct Context* made = malloc(sizeof *made);
   if (made == NULL) return ncclSystemError;
@@ -63,7 +75,12 @@ static ncclResult_t ask(void* context, int function, size_t bytes, int collnet, 
   if (!((struct Context*)context)->alive || strcmp(order(), "fail-call") == 0)
     return ncclInternalError;
   int column = 0;
-  const int row = wantedRow(function, &column, channels);
+  int row = wantedRow(function, &column, channels);
+  if (isOrdered("garbage")) {
+    row = 99;
+    column = -7;
+    *channels = -3;
+  }
   if (row < 0) return ncclSuccess;
   *algorithm = row;
   *protocol = column;
@@ -78,6 +95,14 @@ static ncclResult_t changeTable(void* context, int function, float** costs, int 
     return ncclInternalError;
   if (strcmp(order(), "none-left") == 0) {
     for (int row = 0; row < algorithms; ++row) table[row][kSimple] = -1.0F;
+    return ncclSuccess;
+  }
+  if (isOrdered("garbage")) {
+    for (int row = 0; row < algorithms; ++row) {
+      for (int each = 0; each < protocols; ++each)
+        table[row][each] = table[row][each] == -1.0F ? 0.0F : (row % 2 == 0 ? -(float)NAN : -5.0F);
+    }
+    *channels = -3;
     return ncclSuccess;
   }
   int column = 0;
@@ -125,5 +150,11 @@ struct Plugin {
   void* getCollInfo;
   void* stop;
 };
-__attribute__((visibility("default")))
-const struct Plugin NAME(FAKE_TUNER_VERSION) = {"fake", (void*)INIT, (void*)ask, (void*)stop};
+__attribute__((visibility("default"))) struct Plugin NAME(FAKE_TUNER_VERSION) = {
+    "fake", (void*)INIT, (void*)ask, (void*)stop};
+
+__attribute__((constructor)) static void beLoaded(void) {
+  hangIfOrdered("hang-open");
+  if (isOrdered("no-name")) NAME(FAKE_TUNER_VERSION).name = NULL;
+  if (isOrdered("no-function")) NAME(FAKE_TUNER_VERSION).getCollInfo = NULL;
+}

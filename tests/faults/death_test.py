@@ -208,6 +208,63 @@ class Death(FaultCase):
         self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, text, time.monotonic())
 
 
+class Deriving(FaultCase):
+    """A rank that is killed at its first, second, ... step on a socket while it makes a communicator of another.
+
+    Each survivor gets an error that names it, or the new communicator with the dead rank in it, of which the first call says so:
+    no two of them go on in different ones. Then they shrink the old one, and all-reduce.
+    """
+
+    def test_by_a_split(self):
+        self.die_at_every_step("split:0:0", victim=1)
+
+    def test_by_a_split_without_who_opens_the_new_one(self):
+        self.die_at_every_step("split:0:0", victim=0)
+
+    def test_by_a_shrink(self):
+        self.die_at_every_step("shrink:3:abort", victim=1, absent=[3])
+
+    def test_by_a_shrink_without_who_opens_the_new_one(self):
+        self.die_at_every_step("shrink:3:abort", victim=0, absent=[3])
+
+    def die_at_every_step(self, call, victim, absent=()):
+        """With FAULTS_FULL set at every one; else, from the fourth on, at every fifth."""
+        slowest, failed, joined = 0.0, 0, 0
+        gone = ",".join(str(rank) for rank in (victim, *absent))
+        survive = f"init {call} allreduce:16 parent shrink:{gone}:abort allreduce:100 destroy"
+        for nth in itertools.chain(range(4), range(4, 400, 1 if os.environ.get("FAULTS_FULL") else 5)):
+            steps = [survive] * 4
+            steps[victim] = f"init inject:death:{nth} {call} inject:death:-1 line"
+            for rank in absent:
+                steps[rank] = "init line"
+            ranks = self.launch(*steps, inject=True)
+            dead = ranks[victim]
+            self.wait_for_death_or(dead, call)
+            died = time.monotonic()
+            if any(result[0] == call for result in dead.results):
+                break
+            for rank in ranks:
+                if rank is dead or rank.rank in absent:
+                    continue
+                first = "allreduce:16" if rank.result(call)[0] == 0 else call
+                code, moment, message = rank.result(first)
+                self.assertEqual(code, REMOTE, f"step {nth}, {first} of rank {rank.rank}: {message}")
+                self.assertRegex(message, rf"rank {victim}\b", f"step {nth}, {first}")
+                slowest = max(slowest, self.taken(died, moment))
+                failed, joined = failed + (first == call), joined + (first != call)
+                for step in (f"shrink:{gone}", "allreduce:100", "destroy"):
+                    self.expect_success([rank], step)
+        self.assertGreater(nth, 5)
+        self.assertGreater(failed, joined)
+        self.keep_time(slowest, 2 * BOUND)
+
+    def wait_for_death_or(self, rank, step):
+        while rank.child.poll() is None and not any(result[0] == step for result in list(rank.results)):
+            time.sleep(0.005)
+        if rank.child.poll() is not None:
+            rank.reader.join()
+
+
 class Reset(FaultCase):
     def test_of_a_connection_at_any_step_of_init_ends_in_success_or_an_error(self):
         slowest = 0.0

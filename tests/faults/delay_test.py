@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import threading
 import time
 import unittest
 
@@ -81,11 +82,132 @@ class Delay(FaultCase):
         self.expect_success(ranks, "allreduce")
 
 
+class Writers(FaultCase):
+    def test_of_a_call_that_has_ended_write_no_more(self):
+        """A rank that helps to receive is late with a block; the receiver's call is aborted meanwhile, and waits for it."""
+        call = "loop:broadcast:1000000:1"
+        ranks = self.launch(f"allreduce:8 abortafter:200 {call} untouched:600", f"allreduce:8 inject:latewrite:0 {call} injected:latewrite",
+                            inject=True, timeout_ms=2000, TUTTI_PROCESS_READ="1")
+        code, _, message = ranks[0].result("untouched")
+        if ranks[1].result("injected")[2] == "0":
+            self.skipTest("the kernel lets ranks write no memory of each other")
+        self.assertNotEqual(ranks[0].result("loop")[0], 0)
+        self.assertEqual(code, 0, message)
+        self.expect_success(ranks[:1], "aborted")
+
+
 class Oversubscription(FaultCase):
     def test_of_sixteen_processes_at_idle_priority_is_no_death(self):
         ranks = self.launch(*["idle times:20:allreduce:1000 destroy"] * 16, timeout_ms=10000)
         self.expect_success(ranks, "times")
         self.expect_success(ranks, "destroy")
+
+
+class CpuShare:
+    """A control group of one CPU's given share, version 2 or 1, which goes with it; None where it may not be made."""
+
+    PERIOD_US = 100_000
+
+    def __init__(self, percent):
+        self.folder = None
+        self.why = "no control groups for CPUs here"
+        quota = percent * self.PERIOD_US // 100
+        for root, limits in (("/sys/fs/cgroup", {"cpu.max": f"{quota} {self.PERIOD_US}"}),
+                             ("/sys/fs/cgroup/cpu", {"cpu.cfs_period_us": str(self.PERIOD_US), "cpu.cfs_quota_us": str(quota)})):
+            if not os.path.exists(os.path.join(root, "cgroup.procs")):
+                continue
+            folder = os.path.join(root, f"tutti-faults-{os.getpid()}")
+            try:
+                os.mkdir(folder)
+                self.folder = folder
+                for name, value in limits.items():
+                    self.write(name, value)
+                return
+            except OSError as error:
+                self.why = f"no control group with a share of a CPU: {error}"
+                self.remove()
+
+    def write(self, name, value):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(value)
+
+    def throttled_periods(self):
+        with open(os.path.join(self.folder, "cpu.stat")) as stat:
+            return int(re.search(r"nr_throttled (\d+)", stat.read())[1])
+
+    def remove(self):
+        """Once its processes have ended, which may take a moment."""
+        for _ in range(200):
+            if self.folder is None or not os.path.exists(self.folder):
+                return
+            try:
+                os.rmdir(self.folder)
+            except OSError:
+                time.sleep(0.02)
+
+
+class LittleCpu(FaultCase):
+    """Ranks that get a twentieth of a CPU together complete, and none of them is taken for dead."""
+
+    RANKS = 4
+    CALLS = "times:10:allreduce:2 times:3:allreduce:100000 times:3:alltoall:5000"
+    BOUND = 40.0  # seconds for the calls; a hundredth of it for ranks with CPUs of their own
+
+    def expect_completion(self, ranks, began):
+        for step in self.CALLS.split() + ["destroy"]:
+            for rank in ranks:
+                code, moment, message = rank.result(step, timeout=self.BOUND * self.patience)
+                self.assertEqual(code, 0, f"rank {rank.rank}, {step}: {message}\n{rank.log}")
+        self.keep_time(self.taken(began, moment), self.BOUND)
+
+    def test_of_a_control_group_is_no_death(self):
+        group = CpuShare(5)
+        if group.folder is None:
+            self.skipTest(group.why)
+        self.addCleanup(group.remove)
+        join = ("sh", "-c", f'echo $$ > {group.folder}/cgroup.procs && exec "$@"', "sh")
+        began = time.monotonic()
+        ranks = self.launch(*[f"{self.CALLS} destroy"] * self.RANKS, timeout_ms=5000, prefixes=[join] * self.RANKS)
+        self.expect_completion(ranks, began)
+        self.assertGreater(group.throttled_periods(), 0)
+
+    def test_of_ranks_that_are_stopped_most_of_the_time_is_no_death(self):
+        """What a control group does to them, by signals: 5 ms of each 100, each in its own time. Runs everywhere."""
+        ranks = self.launch(*[f"init line {self.CALLS} destroy"] * self.RANKS, timeout_ms=2000)
+        done = threading.Event()
+        metronome = threading.Thread(target=self.let_run_in_turns, args=(ranks, done))
+        metronome.start()
+        began = time.monotonic()
+        try:
+            for rank in ranks:
+                rank.say("go")
+            self.expect_completion(ranks, began)
+        finally:
+            done.set()
+            metronome.join()
+        log = "".join(rank.log for rank in ranks)
+        self.assertNotIn("not responding", log)
+
+    @staticmethod
+    def let_run_in_turns(ranks, done):
+        """Of each tenth of a second a rank has a twentieth: one after the other, and between them nobody."""
+        on, period = 0.005, 0.1
+        children = [rank.child for rank in ranks]
+
+        def tell(child, what):
+            if child.poll() is None:
+                child.send_signal(what)
+
+        for child in children:
+            tell(child, signal.SIGSTOP)
+        while not done.is_set():
+            for child in children:
+                tell(child, signal.SIGCONT)
+                time.sleep(on)
+                tell(child, signal.SIGSTOP)
+                time.sleep(period / len(children) - on)
+        for child in children:
+            tell(child, signal.SIGCONT)
 
 
 class Idle(FaultCase):

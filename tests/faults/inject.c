@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +143,18 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
 EXPORT int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes) {
   dieOrStop();
   return REAL(connect)(fd, address, bytes);
+}
+
+/* ---- Another process's memory */
+
+EXPORT ssize_t process_vm_writev(pid_t process, const struct iovec* from, unsigned long fromCount,
+                                 const struct iovec* to, unsigned long toCount,
+                                 unsigned long flags) {
+  if (isDue(kInjectLateWrite)) {
+    const struct timespec delay = {.tv_sec = errno / 1000, .tv_nsec = errno % 1000 * 1000000L};
+    nanosleep(&delay, NULL);
+  }
+  return REAL(process_vm_writev)(process, from, fromCount, to, toCount, flags);
 }
 
 /* ---- Wall-clock time */

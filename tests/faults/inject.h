@@ -10,6 +10,7 @@ enum InjectKind {
   kInjectNetworkDeath, /* the process is killed at a step on a socket */
   kInjectNetworkStop,  /* it stops there */
   kInjectReset,        /* the peer of that socket gets a TCP reset */
+  kInjectLateWrite,    /* process_vm_writev comes so many ms late as `error` says */
   kInjectKinds
 };
 

@@ -17,7 +17,9 @@
 //   slow:MS:N            N all-reduces with a pause before each
 //   group   endgroup     ncclGroupStart, ncclGroupEnd
 //   split:COLOR:KEY   shrink:RANKS[:abort]   (RANKS as 1,2; the child takes the communicator's
-//   place, and its ranks' numbers count from there) destroy   finalize   revoke   abort
+//   place, and its ranks' numbers count from there; after an error there is none until `parent`,
+//   the first communicator of all) destroy   finalize   revoke   abort
+//   untouched:MS         nothing writes into the last call's buffers for so long
 //   abortafter:MS        from another thread; prints its own line "aborted"
 // When all steps are done and FAULT_LOOKS is set, the process ends its communicators, uses one
 // more, and prints the line "left", whose message is what it then holds that it did not hold at
@@ -25,8 +27,9 @@
 //   sleep:MS   spin:MS   line (waits for a line on stdin)   crash   throw
 //   exit (without destroy)   exitlate (a destructor of a static object destroys it)
 //   limit:nofile|as|nproc|memlock|stack:N (soft)   timer:HZ (SIGALRM)   idle (SCHED_IDLE)
-//   inject:malloc|mmap|memfd|truncate|thread|death|stop|reset:N[:all]   clock:SECONDS   (see
-//   inject.h) fds   threads        how many there are, as the message
+//   inject:malloc|mmap|memfd|truncate|thread|death|stop|reset|latewrite:N[:all]   clock:SECONDS
+//   (see inject.h)
+//   fds   threads   injected:KIND    how many there are, or calls of that kind, as the message
 #include <dlfcn.h>
 #include <errno.h>
 #include <nccl.h>
@@ -36,6 +39,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -63,6 +67,8 @@ using Clock = std::chrono::steady_clock;
 using Step = std::vector<std::string>;
 
 constexpr int kNoSuchStep = 98;
+constexpr int kWritten = 97;
+constexpr int kLateWriteMs = 400;
 constexpr size_t kMostComms = 64;  // of a process, in its steps
 
 Step split(const std::string& step, char separator) {
@@ -129,22 +135,38 @@ Outcome timer(const Step& step) {
   return {::setitimer(ITIMER_REAL, &value, nullptr) == 0 ? 0 : errno, ""};
 }
 
+struct Injected {
+  InjectKind kind;
+  int error;
+};
+
+Injected injectedBy(const std::string& name) {
+  const std::map<std::string, Injected> kinds = {
+      {"malloc", {kInjectMalloc, ENOMEM}},
+      {"mmap", {kInjectMmap, ENOMEM}},
+      {"memfd", {kInjectMemfd, EPERM}},
+      {"truncate", {kInjectTruncate, ENOSPC}},
+      {"thread", {kInjectThread, EAGAIN}},
+      {"death", {kInjectNetworkDeath, 0}},
+      {"stop", {kInjectNetworkStop, 0}},
+      {"reset", {kInjectReset, ECONNRESET}},
+      {"latewrite", {kInjectLateWrite, kLateWriteMs}},
+  };
+  return kinds.at(name);
+}
+
 Outcome inject(const Step& step) {
-  struct Kind {
-    InjectKind kind;
-    int error;
-  };
-  const std::map<std::string, Kind> kinds = {
-      {"malloc", {kInjectMalloc, ENOMEM}}, {"mmap", {kInjectMmap, ENOMEM}},
-      {"memfd", {kInjectMemfd, EPERM}},    {"truncate", {kInjectTruncate, ENOSPC}},
-      {"thread", {kInjectThread, EAGAIN}}, {"death", {kInjectNetworkDeath, 0}},
-      {"stop", {kInjectNetworkStop, 0}},   {"reset", {kInjectReset, ECONNRESET}},
-  };
   auto* arm = reinterpret_cast<InjectFault*>(::dlsym(RTLD_DEFAULT, "injectFault"));
   if (arm == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
-  const Kind kind = kinds.at(step.at(1));
+  const Injected kind = injectedBy(step.at(1));
   arm(kind.kind, std::stol(step.at(2)), kind.error, step.size() > 3);
   return {};
+}
+
+Outcome countInjected(const Step& step) {
+  auto* count = reinterpret_cast<InjectedCalls*>(::dlsym(RTLD_DEFAULT, "injectedCalls"));
+  if (count == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
+  return {0, std::to_string(count(injectedBy(step.at(1)).kind))};
 }
 
 Outcome jumpClock(const Step& step) {
@@ -198,6 +220,7 @@ const std::map<std::string, std::function<Outcome(const Step&)>>& processSteps()
       {"limit", limit},
       {"timer", timer},
       {"inject", inject},
+      {"injected", countInjected},
       {"clock", jumpClock},
       {"idle", goIdle},
       {"fds",
@@ -254,6 +277,8 @@ class Rank {
       return found->second(step);
     if (verb == "init") return outcomeOf(init(step, id));
     if (verb == "solo") return outcomeOf(solo());
+    if (verb == "untouched") return expectUntouched(step);
+    if (verb == "parent") return outcomeOf(turnTo(comms_.empty() ? nullptr : comms_.front()));
     if (comm_ == nullptr) return {kNoSuchStep, "no communicator"};
     if (verb == "loop") return outcomeOf(repeat(step, 1, SIZE_MAX));
     if (verb == "times") return outcomeOf(repeat(step, 2, std::stoul(step.at(1))));
@@ -314,6 +339,16 @@ class Rank {
     return {};
   }
 
+  Outcome expectUntouched(const Step& step) {
+    constexpr float kMine = -7.0f;
+    for (std::vector<float>& memory : buffers_) std::ranges::fill(memory, kMine);
+    std::this_thread::sleep_for(spanOf(step));
+    long strange = 0;
+    for (const std::vector<float>& memory : buffers_)
+      strange += std::ranges::count_if(memory, [](float each) { return each != kMine; });
+    return {strange == 0 ? 0 : kWritten, std::to_string(strange) + " elements were written"};
+  }
+
   ncclResult_t call(const Step& step) {
     const std::string& verb = step[0];
     if (!isGrouped_) buffers_.clear();
@@ -346,9 +381,14 @@ class Rank {
       result = ncclCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &child,
                               nullptr, step.size() > 2 ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT);
     }
-    if (result != ncclSuccess) return result;
-    keep(child);
-    comm_ = child;
+    if (result == ncclSuccess) keep(child);
+    const ncclResult_t turned = turnTo(child);
+    return result == ncclSuccess ? turned : result;
+  }
+
+  ncclResult_t turnTo(ncclComm_t comm) {
+    comm_ = comm;
+    if (comm == nullptr) return ncclInvalidUsage;
     ncclCommUserRank(comm_, &rank_);
     return ncclCommCount(comm_, &count_);
   }

@@ -324,12 +324,6 @@ class PluginFabric final : public Fabric {
 
 }  // namespace
 
-std::string nameOf(const PluginLibrary& library) {
-  // First of its functions in every version of both interfaces.
-  const char* name = *static_cast<const char* const*>(library.functions);
-  return name == nullptr ? "(no name)" : name;
-}
-
 Result<PluginLibrary> load(const std::string& entry) {
   const ForeignCall call(fmt::format("NCCL_NET_PLUGIN={}", entry), "dlopen");
   return findPlugin({.setting = "NCCL_NET_PLUGIN",

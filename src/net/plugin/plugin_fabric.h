@@ -15,9 +15,6 @@ namespace tutti::net::plugin {
 // by name and is not there or has no version we know.
 Result<PluginLibrary> load(const std::string& entry);
 
-// The network's, as NCCL_NET gives it.
-std::string nameOf(const PluginLibrary& library);
-
 // Initialises it and looks at its adapters. An error names the plug-in, the call and what it
 // returned. `process`: what versions with a context get as their communicator's id.
 Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process);

@@ -11,14 +11,9 @@
 #include <vector>
 
 #include "processes.h"
+#include "spread.h"
 
 namespace tutti::conformance {
-
-using Settings = std::vector<std::string>;
-
-inline std::string temporary(const std::string& name) {
-  return testing::TempDir() + "tutti_networks_" + std::to_string(::getpid()) + "_" + name;
-}
 
 // What ranks on hosts of their own did and logged.
 struct Outcome {

@@ -48,6 +48,7 @@ inline Outcome run(const std::string& body, const std::string& hosts, const Sett
   for (int rank = 0; rank < rankCount; ++rank) {
     const std::string file = temporary("log." + std::to_string(rank));
     text << std::ifstream(file).rdbuf();
+    text.clear();  // a rank that logs nothing is no end of the others' logs
     std::filesystem::remove(file);
   }
   outcome.log = text.str();

@@ -18,6 +18,7 @@
 //   group   endgroup     ncclGroupStart, ncclGroupEnd
 //   split:COLOR:KEY   shrink:RANKS[:abort]   (RANKS as 1,2; the child takes the communicator's
 //   place, and its ranks' numbers count from there) destroy   finalize   revoke   abort
+//   first                the communicator that was made first takes its place again
 //   abortafter:MS        from another thread; prints its own line "aborted"
 // When all steps are done and FAULT_LOOKS is set, the process ends its communicators, uses one
 // more, and prints the line "left", whose message is what it then holds that it did not hold at
@@ -331,6 +332,7 @@ class Rank {
     if (verb == "revoke") return ncclCommRevoke(comm_, 0);
     if (verb == "abort") return ncclCommAbort(comm_);
     if (verb == "split" || verb == "shrink") return derive(step);
+    if (verb == "first") return take(comms_.front());
     if (verb == "send" || verb == "recv") return transfer(step);
     return collective(step);
   }
@@ -348,7 +350,11 @@ class Rank {
     }
     if (result != ncclSuccess) return result;
     keep(child);
-    comm_ = child;
+    return take(child);
+  }
+
+  ncclResult_t take(ncclComm_t comm) {
+    comm_ = comm;
     ncclCommUserRank(comm_, &rank_);
     return ncclCommCount(comm_, &count_);
   }

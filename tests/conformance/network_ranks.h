@@ -11,14 +11,9 @@
 #include <vector>
 
 #include "processes.h"
+#include "spread.h"
 
 namespace tutti::conformance {
-
-using Settings = std::vector<std::string>;
-
-inline std::string temporary(const std::string& name) {
-  return testing::TempDir() + "tutti_networks_" + std::to_string(::getpid()) + "_" + name;
-}
 
 // What ranks on hosts of their own did and logged.
 struct Outcome {
@@ -53,6 +48,7 @@ inline Outcome run(const std::string& body, const std::string& hosts, const Sett
   for (int rank = 0; rank < rankCount; ++rank) {
     const std::string file = temporary("log." + std::to_string(rank));
     text << std::ifstream(file).rdbuf();
+    text.clear();  // a rank that logs nothing is no end of the others' logs
     std::filesystem::remove(file);
   }
   outcome.log = text.str();

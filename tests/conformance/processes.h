@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "spread.h"
+
 namespace tutti::conformance {
 
 // What a process was started as.
@@ -69,16 +71,26 @@ inline std::vector<std::string> ownProgram() {
 }
 
 // Starts `count` processes of the body `Suite.DISABLED_Name`; each one's exit code, or minus the
-// signal that ended it. `settings(rank)`: more variables, "NAME=value".
+// signal that ended it. `settings(rank)`: more variables, "NAME=value". Where ranks are spread over
+// two hosts (spread.h), and the test does not say itself where they are, they are.
 inline std::vector<int> runProcesses(
     const std::string& body, int count,
     const std::function<std::vector<std::string>(int)>& settings = nullptr) {
   ncclUniqueId id;
   EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  const Settings spread = spreadSettings();
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     std::vector<std::string> variables;
     if (settings) variables = settings(rank);
+    const bool isPlaced = std::ranges::any_of(
+        variables, [](const auto& one) { return one.starts_with("NCCL_HOSTID="); });
+    if (isSpread() && !isPlaced) {
+      variables.insert(variables.end(), spread.begin(), spread.end());
+      variables.emplace_back("NCCL_SOCKET_IFNAME=lo");
+      variables.push_back(std::string("NCCL_HOSTID=spread-") +
+                          spreadLayout(count)[static_cast<size_t>(rank)]);
+    }
     const auto isGiven = [given = variables](std::string_view entry) {
       const std::string_view named = entry.substr(0, entry.find('=') + 1);
       return std::ranges::any_of(given,

@@ -1,4 +1,5 @@
-// Ranks for tests: each a thread with a communicator of its own.
+// Ranks for tests: each a thread with a communicator of its own; or, where they are spread over two
+// hosts, a process that runs the same test again up to the same place.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -8,14 +9,50 @@
 #include <cstdint>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "network_ranks.h"
 
 namespace tutti::conformance {
 
 #define EXPECT_NCCL(call) EXPECT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
 
-// Runs body(rank, communicator) on `rankCount` threads and destroys the communicators.
+// The how-manieth since the running test began, from 0.
+inline int countRuns() {
+  static const testing::TestInfo* last = nullptr;
+  static int runs = 0;
+  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+  if (std::exchange(last, test) != test) runs = 0;
+  return runs++;
+}
+
+// One rank's part, in a process that spreadRanks() started; of the runs of its test only this one.
+inline void runOneRank(const std::function<void(int, ncclComm_t)>& body) {
+  if (std::to_string(countRuns()) != textOf("TEST_RUN")) return;
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess)
+      << ncclGetLastError(nullptr);
+  body(self.rank, comm);
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+inline void spreadRanks(int rankCount) {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  Settings settings = spreadSettings();
+  settings.push_back("TEST_RUN=" + std::to_string(countRuns()));
+  const Outcome outcome = run(std::string(test.test_suite_name()) + "." + test.name(),
+                              spreadLayout(rankCount), settings);
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  // Not every rank needs one.
+  EXPECT_GE(outcome.count("links to other hosts over " + spreadNetwork()), 2u) << outcome.log;
+}
+
+// Runs body(rank, communicator) of `rankCount` ranks and destroys the communicators.
 inline void runRanks(int rankCount, const std::function<void(int, ncclComm_t)>& body) {
+  if (std::getenv("TEST_RUN") != nullptr) return runOneRank(body);
+  if (isSpread()) return spreadRanks(rankCount);
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
   std::vector<std::thread> threads;

@@ -81,6 +81,7 @@ TEST(Split, NoColourTakesPartAndGetsNothing) {
       expectSum(child, 1, 3);
       EXPECT_NCCL(ncclCommDestroy(child));
     }
+    expectSum(comm, rank, 6);
   });
 }
 

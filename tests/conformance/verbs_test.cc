@@ -2,8 +2,6 @@
 // over the libibverbs of tests/fakes/verbs, which the ranks find by its soname.
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -16,42 +14,20 @@ namespace {
 
 using testing::HasSubstr;
 
-// Adapters, described in a file.
 class Verbs : public testing::Test {
  protected:
   // Two cards, one with two ports.
-  Verbs() : path_(temporary("verbs")) {
-    describe({"0000:17:00.0", "0000:17:00.1", "0000:3b:00.0"});
-  }
-  ~Verbs() override { forget(); }
-
-  // Instead of those before.
-  void describe(const std::vector<std::string>& places) {
-    forget();
-    std::filesystem::create_directories(path_ + ".sys");
-    std::ofstream file(path_);
-    for (size_t i = 0; i < places.size(); ++i) {
-      const std::string name = "mlx5_" + std::to_string(i);
-      const std::string place = path_ + ".sys/" + name;
-      std::filesystem::create_directories(place);
-      std::filesystem::create_symlink("../../" + places[i], place + "/device");
-      file << "device " << name << ' ' << place << " 64\nport 1 active ib 64 2 " << 5 + i
-           << "\ngid 0 ib fe80::" << 5 + i << '\n';
-    }
-  }
-  void forget() const {
-    std::filesystem::remove(path_);
-    std::filesystem::remove_all(path_ + ".sys");
-  }
+  Verbs() { describe({"0000:17:00.0", "0000:17:00.1", "0000:3b:00.0"}); }
+  void describe(const std::vector<std::string>& places) { adapters_.describe(places); }
 
   Settings with(const Settings& more = {}) const {
-    Settings settings = {"LD_LIBRARY_PATH=" TUTTI_FAKE_VERBS, "FAKE_VERBS_DEVICES=" + path_};
+    Settings settings = adapters_.settings();
     settings.insert(settings.end(), more.begin(), more.end());
     return settings;
   }
 
  private:
-  const std::string path_;
+  const FakeAdapters adapters_;
 };
 
 class VerbsLayouts : public Verbs, public testing::WithParamInterface<std::string> {};

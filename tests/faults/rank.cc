@@ -17,8 +17,9 @@
 //   slow:MS:N            N all-reduces with a pause before each
 //   group   endgroup     ncclGroupStart, ncclGroupEnd
 //   split:COLOR:KEY   shrink:RANKS[:abort]   (RANKS as 1,2; the child takes the communicator's
-//   place, and its ranks' numbers count from there; after an error there is none until `parent`,
-//   the first communicator of all) destroy   finalize   revoke   abort
+//   place, and its ranks' numbers count from there; after an error it stays)   destroy   finalize
+//   revoke   abort
+//   parent               the first communicator of all takes its place again
 //   untouched:MS         nothing writes into the last call's buffers for so long
 //   abortafter:MS        from another thread; prints its own line "aborted"
 // When all steps are done and FAULT_LOOKS is set, the process ends its communicators, uses one
@@ -278,7 +279,6 @@ class Rank {
     if (verb == "init") return outcomeOf(init(step, id));
     if (verb == "solo") return outcomeOf(solo());
     if (verb == "untouched") return expectUntouched(step);
-    if (verb == "parent") return outcomeOf(turnTo(comms_.empty() ? nullptr : comms_.front()));
     if (comm_ == nullptr) return {kNoSuchStep, "no communicator"};
     if (verb == "loop") return outcomeOf(repeat(step, 1, SIZE_MAX));
     if (verb == "times") return outcomeOf(repeat(step, 2, std::stoul(step.at(1))));
@@ -366,6 +366,7 @@ class Rank {
     if (verb == "revoke") return ncclCommRevoke(comm_, 0);
     if (verb == "abort") return ncclCommAbort(comm_);
     if (verb == "split" || verb == "shrink") return derive(step);
+    if (verb == "parent") return take(comms_.front());
     if (verb == "send" || verb == "recv") return transfer(step);
     return collective(step);
   }
@@ -381,14 +382,13 @@ class Rank {
       result = ncclCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &child,
                               nullptr, step.size() > 2 ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT);
     }
-    if (result == ncclSuccess) keep(child);
-    const ncclResult_t turned = turnTo(child);
-    return result == ncclSuccess ? turned : result;
+    if (result != ncclSuccess) return result;
+    keep(child);
+    return take(child);
   }
 
-  ncclResult_t turnTo(ncclComm_t comm) {
+  ncclResult_t take(ncclComm_t comm) {
     comm_ = comm;
-    if (comm == nullptr) return ncclInvalidUsage;
     ncclCommUserRank(comm_, &rank_);
     return ncclCommCount(comm_, &count_);
   }

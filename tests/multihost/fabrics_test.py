@@ -21,6 +21,7 @@ class OverANetwork:
     """What subclasses have: `network`, as the log names it, and each host's settings."""
 
     network = ""
+    more_threads = 2  # that a process keeps: "tutti-fabric" and "tutti-netcalls"
 
     def settings(self, host):
         raise NotImplementedError
@@ -51,6 +52,9 @@ class OverANetwork:
         each = [self.settings(host) for host in hosts.all[:2]]
         for rank in self.expect_patience(hosts, each=each, NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET"):
             self.assertIn(f"links to other hosts over {self.network}", rank.log)
+
+    def launch(self, *steps, **settings):
+        return super().launch(*steps, FAULT_MORE_THREADS=str(self.more_threads), **settings)
 
     def test_a_killed_rank_is_named(self):
         _, ranks, survivors = self.start()
@@ -96,6 +100,7 @@ class Verbs(OverANetwork, HostCase):
     """Two cards a host; a file is the cable, which leaves with the wire."""
 
     network = "IB"
+    more_threads = 3  # and "tutti-ibevents"
 
     def make_hosts(self, count):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -36,7 +36,6 @@ def seconds_of_threads(pid):
 class HostCase(FaultCase):
     usual_T = T
     whole_bound = 120.0  # they make hosts, and move data over slow wires
-    looks_afterwards = False  # networks keep sockets, and their libraries what they like
 
     def make_hosts(self, count):
         hosts = bed.Hosts(count)

@@ -29,6 +29,8 @@ def is_inside(inner, outer):
 
 
 class Traces(HostCase):
+    looks_afterwards = False  # the communicator that shows it would write traces beside these
+
     def make_traces(self):
         """(by rank, joined) of three all-reduces over three hosts."""
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -21,12 +21,18 @@
  *              the caller.
  *   Threads    calls on different communicators may be made from any threads. Calls on one
  *              communicator are made by one thread at a time, except ncclCommAbort and
- *              ncclCommGetAsyncError, which may be called beside any other.
- *   Errors     ncclInvalidArgument: this call's arguments are wrong, nothing was done.
- *              ncclInvalidUsage: the call does not fit the communicator's or group's state, differs
- *              from the other ranks' calls, or is not supported. Every other error belongs to the
- *              communicator, which can then only be aborted (or shrunk with NCCL_SHRINK_ABORT).
- *              ncclGetLastError says which rank, which value and which setting.
+ *              ncclCommGetAsyncError, which may be called beside any other. A thread that is
+ *              cancelled (pthread_cancel, of the deferred type) while it is in a call ends after
+ *              the call, which goes on as if nothing had happened, however long it waits for its
+ *              peers; ncclCommAbort from another thread ends it. The communicator is then any
+ *              other thread's to use. Cancelled inside a group, a thread takes the group's calls
+ *              with it. Asynchronous cancellation is not supported.
+ *   Processes  descriptors of the library are close-on-exec. A child that was forked after the
+ * first call gets ncclInvalidUsage from any; its end does its parent no harm. Errors
+ * ncclInvalidArgument: this call's arguments are wrong, nothing was done. ncclInvalidUsage: the
+ * call does not fit the communicator's or group's state, differs from the other ranks' calls, or is
+ * not supported. Every other error belongs to the communicator, which can then only be aborted (or
+ * shrunk with NCCL_SHRINK_ABORT). ncclGetLastError says which rank, which value and which setting.
  *   Support    this release answers ncclInvalidUsage, and says so in the text, to the device API's
  *              calls that make what kernels use. Registration is a hint: it is checked and kept,
  *              and changes nothing. splitShare and shrinkShare are accepted; nothing is shared.

@@ -21,7 +21,14 @@
  *              the caller.
  *   Threads    calls on different communicators may be made from any threads. Calls on one
  *              communicator are made by one thread at a time, except ncclCommAbort and
- *              ncclCommGetAsyncError, which may be called beside any other.
+ *              ncclCommGetAsyncError, which may be called beside any other. A thread that is
+ *              cancelled (pthread_cancel, of the deferred type) while it is in a call ends after
+ *              the call, which goes on as if nothing had happened, however long it waits for its
+ *              peers; ncclCommAbort from another thread ends it. The communicator is then any
+ *              other thread's to use. Cancelled inside a group, a thread takes the group's calls
+ *              with it. Asynchronous cancellation is not supported.
+ *   Children   descriptors of the library are close-on-exec. A child that was forked after the
+ *              first call gets ncclInvalidUsage from any; its end does its parent no harm.
  *   Errors     ncclInvalidArgument: this call's arguments are wrong, nothing was done.
  *              ncclInvalidUsage: the call does not fit the communicator's or group's state, differs
  *              from the other ranks' calls, or is not supported. Every other error belongs to the

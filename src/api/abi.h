@@ -12,6 +12,7 @@
 #include "api/call_range.h"
 #include "base/handle_table.h"
 #include "base/status.h"
+#include "base/uncancelled.h"
 #include "comm/communicator.h"
 
 // Every API function is defined as pnccl<Name>, strong; nccl<Name> is its weak name, which a tool
@@ -67,6 +68,7 @@ ncclResult_t finishThrown(std::string_view function, comm::Communicator* communi
 // `note()` is what a tool that listens is told of the call; `function` is a literal.
 template <typename Note, typename Body>
 ncclResult_t abiCall(std::string_view function, Note&& note, Body&& body) noexcept {
+  const Uncancelled held;
   try {
     const CallRange range(function, note);
     return finish(function, body(), nullptr);
@@ -84,6 +86,7 @@ ncclResult_t abiCall(std::string_view function, Body&& body) noexcept {
 // The same for a function of a communicator, which also keeps the text.
 template <typename Body>
 ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Body&& body) noexcept {
+  const Uncancelled held;
   std::shared_ptr<comm::Communicator> communicator;
   try {
     const CallRange range(function, [&] { return noteOfHandle(handle); });
@@ -97,6 +100,7 @@ ncclResult_t abiCommCall(std::string_view function, const ncclComm_t handle, Bod
 }
 
 // The same for an operation; the body gets the pin, and `note` the communicator, which may be null.
+// The body holds cancellation off where it leaves the short way.
 template <typename Note, typename Body>
 ncclResult_t abiPinnedCall(std::string_view function, const ncclComm_t handle, Note&& note,
                            Body&& body) noexcept {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/memory_map.h"
+#include "base/uncancelled.h"
 #include "plan/plan.h"
 
 namespace tutti::api {
@@ -88,6 +89,7 @@ Status checkOverlap(const Buffer& input, const Buffer& output, const launch::Cal
 }  // namespace
 
 Status checkBuffers(const launch::Call& call, const comm::Communicator& communicator) {
+  const Uncancelled held;
   plan::BufferBytes bytes = plan::bufferBytes(call.shape, communicator.agreement());
   // Of a rank that sends to itself, each call brings a half.
   if (call.shape.collective == Collective::kSend) bytes.output = 0;

@@ -39,6 +39,7 @@ uint32_t* futexOf(std::atomic<uint64_t>& word) { return reinterpret_cast<uint32_
 }  // namespace
 
 // No FUTEX_PRIVATE_FLAG anywhere: the words may lie in memory shared with other processes.
+// syscall() is no cancellation point, unlike the C library's functions (base/uncancelled.h).
 
 void wakeAll(std::atomic<uint64_t>& word) {
   ::syscall(SYS_futex, futexOf(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -83,7 +84,7 @@ Sleep sleepOnAny(std::span<const FutexPoint> points, Nanoseconds bound) {
 
 void sleepFor(Nanoseconds bound) {
   const timespec time = toTimespec(std::max(bound, Nanoseconds{0}));
-  ::nanosleep(&time, nullptr);
+  ::syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, nullptr);
 }
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/uncancelled.h"
 #include "base/version.h"
 #include "base/whole_file.h"
 
@@ -227,6 +228,7 @@ void warnAboutFile(std::string_view what, int errnoValue) {
 
 // A file that can no longer be written is given up once, by whichever thread finds out first.
 void emit(const LineBuffer& line) {
+  const Uncancelled held;  // lines are written on the short way of a call, too
   int fd = sink.fd.load(std::memory_order_relaxed);
   const int problem = writeAll(fd, {line.data(), line.size()});
   if (problem == 0 || fd == STDOUT_FILENO) return;

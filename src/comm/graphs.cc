@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/whole_file.h"
 #include "graph/print.h"
 #include "graph/xml.h"
 #include "kernels/gpu_catalog.h"
@@ -72,10 +72,8 @@ HostGraphs planTopology(const Settings& settings, Topology topology) {
 void dump(const std::string& path, const HostGraphs& graphs) {
   std::vector<graph::NodeGraph> plain;
   for (const graph::FoundGraph& each : graphs.found) plain.push_back(each.graph);
-  std::ofstream file(path);
-  file << graph::writeGraphs(graphs.topology, plain);
-  file.close();
-  if (!file) log::warn("NCCL_GRAPH_DUMP_FILE={}: cannot be written", path);
+  const Status status = writeWholeFile(path, graph::writeGraphs(graphs.topology, plain), kForAll);
+  if (!status.ok()) log::warn("NCCL_GRAPH_DUMP_FILE: {}", status.message());
 }
 
 }  // namespace

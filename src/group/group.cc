@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/uncancelled.h"
 #include "launch/group_time.h"
 #include "sim/estimate_call.h"
 
@@ -33,6 +34,7 @@ Status operationsGoOn() {
 
 Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream) {
   if (launch::StreamRunner* runner = communicator.streamRunner(); runner != nullptr) {
+    const Uncancelled held;
     const launch::StreamCall one{.call = &call, .stream = stream};
     return runner->launch({&one, 1}, false);
   }
@@ -45,6 +47,7 @@ Status runAlone(comm::Communicator& communicator, const launch::Call& call, void
   const uint32_t looks = where == nullptr ? device.looksBeforeEnqueue() : 0;
   TUTTI_TRY_ASSIGN(device::Task * task, launcher.runAtOnce(call, looks));
   if (task == nullptr) return {};
+  const Uncancelled held;
   TUTTI_TRY(device.enqueue(where, {&task, 1}));
   if (launcher.hasFailed()) return launcher.failure();
   if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();

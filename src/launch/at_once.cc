@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "base/uncancelled.h"
 #include "launch/launcher.h"
 
 namespace tutti::launch {
@@ -16,6 +17,7 @@ constexpr uint32_t kNetworkLooks = 32;
 
 Result<Progress> pollWithMotors(kernels::Execution& execution, channel::LinkSet& links,
                                 uint32_t looks) {
+  const Uncancelled held;
   for (uint32_t look = 0; look < std::min(looks, kNetworkLooks); ++look) {
     TUTTI_TRY_ASSIGN(const Progress progress, execution.poll());
     if (progress == Progress::kDone) {
@@ -115,9 +117,13 @@ bool Launcher::endsAtOnce(kernels::Execution& execution, Collective collective, 
 
 Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
   Begin begin;
-  if (looks == 0 || !beginAtOnce(call, begin)) return prepare({&call, 1}, false);
+  if (looks == 0 || !beginAtOnce(call, begin)) {
+    const Uncancelled held;
+    return prepare({&call, 1}, false);
+  }
   BoundPlan& plan = *begin.plan;
   if (begin.chosen != nullptr) {
+    const Uncancelled held;
     begin.chosen->reset(begin.number);
     begin.chosen->add(call, plan, begin.mark);
     return runAtOnce(*begin.chosen, looks);

@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "base/fd.h"
 #include "base/proc_files.h"
+#include "base/read_file.h"
 
 namespace tutti::topology::sysfs {
 namespace {
@@ -82,7 +83,7 @@ struct CpuIdentity {
 // POWER9".
 CpuIdentity identityOf(const std::string& path) {
   CpuIdentity identity;
-  std::ifstream file(path);
+  std::istringstream file(readFile(path));
   constexpr int kMaxLines = 64;  // the first processor's
   std::string line;
   for (int i = 0; i < kMaxLines && std::getline(file, line); ++i) {

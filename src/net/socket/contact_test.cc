@@ -55,7 +55,11 @@ class Contacts : public testing::Test {
 
   const std::shared_ptr<Counter> worker_ = std::make_shared<Counter>();  // shared with the provider
   std::unique_ptr<SocketProvider> provider_ = std::make_unique<SocketProvider>(
-      NetworkOptions{.interfaces = "lo", .family = AF_INET, .timeout = milliseconds(20'000)});
+      // One thread, the caller's: connections that others move end before the provider.
+      NetworkOptions{.interfaces = "lo",
+                     .family = AF_INET,
+                     .socketThreads = 1,
+                     .timeout = milliseconds(20'000)});
 };
 
 TEST_F(Contacts, AreOfLinksThatHaveSuchAConnection) {

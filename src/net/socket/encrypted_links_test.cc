@@ -124,7 +124,8 @@ class Keeper final : public Worker {
 };
 
 SocketProvider open(bool isEncrypted) {
-  return SocketProvider({.interfaces = "lo", .family = AF_INET, .isEncrypted = isEncrypted});
+  return SocketProvider(
+      {.interfaces = "lo", .family = AF_INET, .socketThreads = 1, .isEncrypted = isEncrypted});
 }
 
 std::vector<std::byte> payloadOf(size_t bytes) {

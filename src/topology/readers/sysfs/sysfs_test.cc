@@ -150,12 +150,13 @@ TEST_F(Sysfs, LeavesOutADeviceThatHangsTooDeep) {
   EXPECT_THAT(read().assumptions, testing::Contains(HasSubstr("more than 32 bridges deep")));
 }
 
-// This very machine, whatever it is, makes a topology.
+// This very machine, whatever it is, makes a topology, but for GPUs, which only NVML describes.
 TEST(SysfsOfThisMachine, IsATopology) {
   const Result<Description> description = sysfs::read({});
   ASSERT_TRUE(description.ok());
   const Result<Topology> topology = buildTopology(description.value());
-  EXPECT_TRUE(topology.ok()) << topology.status().message();
+  if (topology.ok()) return;
+  EXPECT_THAT(topology.status().message(), HasSubstr("look like GPUs"));
 }
 
 }  // namespace

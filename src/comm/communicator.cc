@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/callers.h"
 #include "base/log.h"
 #include "base/service_thread.h"
 #include "comm/hash.h"
@@ -135,7 +136,7 @@ void Communicator::tellPeersOfFailure() {
 // Why it is not ready.
 Status Communicator::refuseCall() const {
   switch (state_.load(std::memory_order_acquire)) {
-    case State::kReady: return runner_->hasFailed() ? runner_->failure() : Status();
+    case State::kReady: return runner_->hasFailed() ? failureOfCall(Heard::kLater) : Status();
     case State::kNew:
     case State::kInitialising:  // with the code that NCCL gives it
       return Status(Code::kInvalidArgument,
@@ -185,8 +186,11 @@ Code Communicator::asyncError() {
     }
     case State::kReady:
     case State::kFinalized:
-      if (runner_->hasFailed()) return note(runner_->failure());
-      if (const Status verdict = runner_->verdict(); !verdict.ok()) return note(verdict);
+      if (runner_->hasFailed()) return note(failureOfCall(Heard::kLater));
+      if (const Status verdict = runner_->verdict(); !verdict.ok()) {
+        tellCallers(Heard::kLater);
+        return note(verdict);
+      }
       break;
     case State::kRevoked:
       if (codeBeforeRevoke_ != Code::kOk) return codeBeforeRevoke_;
@@ -201,7 +205,35 @@ Code Communicator::asyncError() {
 
 // Of all that was called. REQUIRES: the runner is idle.
 Status Communicator::outcome() {
-  return runner_->hasFailed() ? runner_->failure() : runner_->compareCalls();
+  Status status = runner_->hasFailed() ? runner_->failure() : runner_->compareCalls();
+  if (!status.ok()) tellCallers(Heard::kLater);
+  return status;
+}
+
+Status Communicator::failureOfCall(Heard how) const {
+  tellCallers(how);
+  return runner_->failure();
+}
+
+// Once, and once more where the call itself comes upon it after another thread has heard of it.
+void Communicator::tellCallers(Heard how) const {
+  if (runner_->verdict().code() != Code::kInvalidUsage) return;
+  Heard told = toldCallers_.load(std::memory_order_relaxed);
+  do {
+    if (told >= how) return;
+  } while (!toldCallers_.compare_exchange_weak(told, how, std::memory_order_relaxed));
+  if (!log::isEnabled(log::Level::kWarn, log::Subsystem::kAll)) return;
+  const std::string callers = describeCallers();
+  if (callers.empty()) return;
+  const std::string last = runner_->lastCall();
+  if (how == Heard::kInItsCall) {
+    log::warn("rank {}: {}, in {}", index(rank()), last, callers);
+  } else {
+    log::warn(
+        "rank {}: {}; another thread found this, so where that call came from is not known here; "
+        "the program hears of it in {}",
+        index(rank()), last, callers);
+  }
 }
 
 Status Communicator::finalize() {

@@ -105,6 +105,11 @@ class Communicator {
     const bool isReady = state_.load(std::memory_order_acquire) == State::kReady;
     return isReady && !runner_->hasFailed() ? Status() : refuseCall();
   }
+  // The failure of a call. Where the ranks call different things, or wait in a circle, the log
+  // tells where the program has called from: of the call itself if its thread comes upon it, else
+  // where the program hears of it. REQUIRES: an operation has failed.
+  enum class Heard : uint8_t { kNot, kLater, kInItsCall };
+  Status failureOfCall(Heard how) const;
   // kInvalidArgument before it has initialised, else ok.
   Status checkInitialised() const { return mayInitialise() ? refuseCall() : Status(); }
   // Whether others can be made of it: ready or revoked; with kMayHaveFailed also after an operation
@@ -233,6 +238,7 @@ class Communicator {
   bool hasFormingChild();
   bool leaveChildren(Nanoseconds bound);
   Status outcome();
+  void tellCallers(Heard how) const;
   Code note(const Status& status);
   void warnOfDifferentCalls();
 
@@ -302,6 +308,9 @@ class Communicator {
   std::vector<std::shared_ptr<Communicator>> outsiders_;
   uint64_t splitCount_ = 0;
   std::map<uint64_t, uint64_t> shrinkCounts_;  // by hash of the remaining ranks
+
+  // The most that the log has told of callers. Any thread; orders nothing else.
+  mutable std::atomic<Heard> toldCallers_{Heard::kNot};
 
   mutable std::mutex errorMutex_;  // guards the two below
   Status initFailure_;

@@ -26,6 +26,12 @@ Result<double> estimateUs(comm::Communicator& communicator, const plan::CallShap
       {.agreement = communicator.agreement(), .areGpus = communicator.hasKernels()}, shape);
 }
 
+// What runs in the calling thread fails there.
+comm::Communicator::Heard heardBy(const Result<device::Stream*>& stream) {
+  using Heard = comm::Communicator::Heard;
+  return stream.ok() && stream.value() == nullptr ? Heard::kInItsCall : Heard::kLater;
+}
+
 Status operationsGoOn() {
   return Status(Code::kInProgress, "operations go on; poll ncclCommGetAsyncError");
 }
@@ -49,7 +55,7 @@ Status runAlone(comm::Communicator& communicator, const launch::Call& call, void
   if (task == nullptr) return {};
   const Uncancelled held;
   TUTTI_TRY(device.enqueue(where, {&task, 1}));
-  if (launcher.hasFailed()) return launcher.failure();
+  if (launcher.hasFailed()) return communicator.failureOfCall(heardBy(where));
   if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();
   return {};
 }
@@ -289,14 +295,19 @@ Status Group::enqueueAll() {
 }
 
 Status Group::outcome() {
+  Status first;
   bool isPending = false;
   for (const Prepared& prepared : prepared_) {
     launch::Launcher& launcher = prepared.communicator->launcher();
-    if (launcher.hasFailed()) return launcher.failure();
+    if (launcher.hasFailed()) {
+      const auto stream = prepared.communicator->device().resolve(prepared.stream);
+      Status failure = prepared.communicator->failureOfCall(heardBy(stream));
+      if (first.ok()) first = std::move(failure);
+    }
     if (!prepared.communicator->isBlocking() && !launcher.isIdle()) isPending = true;
   }
-  if (isPending) return operationsGoOn();
-  return {};
+  if (first.ok() && isPending) return operationsGoOn();
+  return first;
 }
 
 }  // namespace tutti::group

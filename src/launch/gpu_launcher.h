@@ -68,6 +68,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Status failure() const override;
   bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
   Status verdict() const override { return watch_.verdict(); }
+  std::string lastCall() const override { return watch_.lastCall(); }
   Status compareCalls() override { return watch_.compareCalls(); }
   void fail(const Status& status) override;
   void retire(observe::Life how) override { parts_.recorder->setLife(how); }

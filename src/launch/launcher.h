@@ -192,6 +192,7 @@ class Launcher final : public Runner {
   Status failure() const override;
   bool hasFailed() const override { return hasFailed_.load(std::memory_order_acquire); }
   Status verdict() const override { return watch_.verdict(); }
+  std::string lastCall() const override { return watch_.lastCall(); }
   Status compareCalls() override { return watch_.compareCalls(); }
 
   // This rank starts no further operation, and why: peers that wait for one learn of it. Once idle.

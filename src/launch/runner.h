@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -27,6 +28,8 @@ class Runner {
   virtual bool hasFailed() const = 0;
   // The ranks' common error, which no call of this rank has come upon yet; ok while there is none.
   virtual Status verdict() const { return {}; }
+  // This rank's newest call, for people; empty where none is kept.
+  virtual std::string lastCall() const { return {}; }
   // Whether the ranks have called the same so far, as far as it can be seen here: what no message
   // has told, as where two ranks broadcast and none of them receives. Once idle.
   virtual Status compareCalls() { return {}; }

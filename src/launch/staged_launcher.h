@@ -58,6 +58,7 @@ class StagedLauncher final : public StreamRunner {
   Status failure() const override { return parts_.launcher.failure(); }
   bool hasFailed() const override { return parts_.launcher.hasFailed(); }
   Status verdict() const override { return parts_.launcher.verdict(); }
+  std::string lastCall() const override { return parts_.launcher.lastCall(); }
   Status compareCalls() override { return parts_.launcher.compareCalls(); }
   void fail(const Status& status) override { parts_.launcher.fail(status); }
   void retire(observe::Life how) override { parts_.launcher.retire(how); }

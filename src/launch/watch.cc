@@ -71,6 +71,10 @@ transport::Parting Watch::parting() const {
   return {.guilty = verdict.guilty, .text = std::move(verdict.text)};
 }
 
+std::string Watch::lastCall() const {
+  return observe::lastCall(observe::readRank(parts_.recorder.board(), parts_.recorder.rank()));
+}
+
 bool Watch::isDue(int64_t idleNanoseconds) {
   if (idleNanoseconds < kLookInterval.count()) return false;
   const Instant now = parts_.clock.now();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -69,6 +70,9 @@ class Watch {
   // `carriers`, ranks whose processes carry what is waited for, only death and silence matter.
   Status look(std::span<const observe::WaitNote> waits, int64_t idleNanoseconds,
               std::span<const int32_t> carriers = {});
+
+  // "its last call was Broadcast #2 (4 of float, root 0), failed": this rank's, for people.
+  std::string lastCall() const;
 
   // What this rank, as it fails, tells those of other hosts: the verdict, when there is one.
   transport::Parting parting() const;

@@ -30,6 +30,12 @@ Frame frameAt(void* returnAddress) {
   return frame;
 }
 
+const void* moduleOfThis() {
+  Dl_info info{};
+  return ::dladdr(reinterpret_cast<const void*>(&describeCallers), &info) != 0 ? info.dli_fbase
+                                                                               : nullptr;
+}
+
 std::string readable(const char* symbol) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
@@ -62,17 +68,15 @@ std::string_view exportedName(const Frame& frame) {
 std::string describeCallers() {
   std::array<void*, kMostFrames> addresses{};
   const int count = ::backtrace(addresses.data(), kMostFrames);
-  if (count < 2) return {};
-  const void* own = frameAt(addresses[0]).info.dli_fbase;
-  int first = 1;
-  Frame outermost;
-  for (; first < count; ++first) {
-    const Frame frame = frameAt(addresses[static_cast<size_t>(first)]);
-    if (frame.info.dli_fbase != own) break;
-    outermost = frame;
-  }
+  const void* own = moduleOfThis();
+  const auto isOwn = [&](int i) {
+    return frameAt(addresses[static_cast<size_t>(i)]).info.dli_fbase == own;
+  };
+  int first = 0;
+  while (first < count && !isOwn(first)) ++first;  // whose backtrace() it is: a sanitizer's
+  while (first < count && isOwn(first)) ++first;
   if (first == count) return {};  // the library is a part of the program: nothing tells them apart
-  std::string text(exportedName(outermost));
+  std::string text(exportedName(frameAt(addresses[static_cast<size_t>(first - 1)])));
   for (int i = first; i < count && i < first + kShown; ++i) {
     text += i == first ? ", called from " : " < ";
     text += describe(frameAt(addresses[static_cast<size_t>(i)]));

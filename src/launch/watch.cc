@@ -112,6 +112,7 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
   if (auto verdict = judgeCarriers(ranks, carriers, now)) return give(std::move(*verdict));
+  if (auto verdict = judgeLeavers(ranks)) return give(std::move(*verdict));
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
   // A circle that stands for this long is none of messages on their way.
   const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
@@ -164,6 +165,29 @@ std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
     if (auto verdict = judgeStop(view, state, now)) return verdict;
     if (state != ProcessState::kUnknown) continue;
     if (auto verdict = judgeSilence(carrier, now)) return verdict;
+  }
+  return std::nullopt;
+}
+
+// A collective needs all its ranks: one that has left before it, or amid it, ends it also for those
+// that wait for another rank, which may be late for as long as it likes.
+std::optional<Verdict> Watch::judgeLeavers(const std::vector<RankView>& ranks) {
+  const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
+  const OperationNote* waiting =
+      self.waits.empty() ? nullptr : self.operation(self.waits.front().number);
+  if (waiting == nullptr || isPointToPoint(waiting->collective)) return std::nullopt;
+  for (const RankView& rank : ranks) {
+    if (rank.rank == self.rank || howLeft(rank.life).empty()) continue;
+    const bool isAwaited =
+        std::ranges::find(self.waits, rank.rank, &WaitNote::peer) != self.waits.end();
+    if (isAwaited) continue;  // that was judged before, and twice in one look is once too often
+    const OperationNote* newest = rank.newestCollective();
+    const bool isThrough =
+        newest != nullptr &&
+        (newest->sequence > waiting->sequence ||
+         (newest->sequence == waiting->sequence && newest->state == observe::EntryState::kDone));
+    if (isThrough) continue;
+    if (auto verdict = judgeLife(rank, self, {.waiting = waiting})) return verdict;
   }
   return std::nullopt;
 }

@@ -82,6 +82,7 @@ class Watch {
                                              Instant now);
   std::optional<observe::Verdict> judgeCarriers(const std::vector<observe::RankView>& ranks,
                                                 std::span<const int32_t> carriers, Instant now);
+  std::optional<observe::Verdict> judgeLeavers(const std::vector<observe::RankView>& ranks);
   bool areAlive(const std::vector<observe::RankView>& ranks, std::span<const int32_t> some) const;
   struct Seen {
     observe::ProcessState state = observe::ProcessState::kUnknown;  // of the peer

@@ -18,7 +18,8 @@
 //   group   endgroup     ncclGroupStart, ncclGroupEnd
 //   split:COLOR:KEY   shrink:RANKS[:abort]   (RANKS as 1,2; the child takes the communicator's
 //   place, and its ranks' numbers count from there) destroy   finalize   revoke   abort
-//   abortafter:MS        from another thread; prints its own line "aborted"
+//   abortafter:MS        from another thread; prints its own line "aborted", whose message is how
+//                        many milliseconds it took
 // When all steps are done and FAULT_LOOKS is set, the process ends its communicators, uses one
 // more, and prints the line "left", whose message is what it then holds that it did not hold at
 // first: nothing. The process:
@@ -308,8 +309,10 @@ class Rank {
       std::this_thread::sleep_for(span);
       const auto start = Clock::now();
       forget(comm_);
-      const Outcome outcome = outcomeOf(ncclCommAbort(comm_));
-      printLine("aborted", outcome, Clock::now() - start);
+      Outcome outcome = outcomeOf(ncclCommAbort(comm_));
+      const auto spent = Clock::now() - start;
+      if (outcome.code == 0) outcome.message = std::to_string(milliseconds(spent));
+      printLine("aborted", outcome, spent);
     });
     return {};
   }

@@ -301,7 +301,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 /* Waits until all operations given to `comm` are done, and says goodbye to the peers. Collective.
  * Afterwards only ncclCommDestroy, ncclCommAbort and the queries are allowed. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
-/* Finalizes if that was not done, and frees. The handle is dead afterwards. */
+/* Finalizes if that was not done, and frees. The handle is dead from its beginning, so that no
+ * further call finds it; for calls of other threads that are under way it waits. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 /* Ends whatever `comm` is doing, initialisation too, and frees it. Local: needs no peer, returns
  * within a second. Calls of other threads that hang in `comm` return with an error. */

@@ -5,12 +5,14 @@
 #include <cstring>
 #include <span>
 
+#include "base/futex.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/hash.h"
 #include "comm/membership.h"
 #include "comm/process.h"
 #include "comm/subgroup.h"
+#include "launch/watch.h"
 
 namespace tutti::comm {
 namespace {
@@ -83,9 +85,15 @@ bootstrap::Reach Communicator::reachOf(std::span<const Rank> members) const {
 Status Communicator::nameTheDead(Status failed) const {
   if (!derivation_ || failed.code() != Code::kRemoteError) return failed;
   const Communicator& parent = *derivation_->parent;
+  const auto& members = derivation_->remaining;
   const auto isDead = [&](Rank rank) { return parent.runner_->isDead(index(rank)); };
-  const auto dead = std::ranges::find_if(derivation_->remaining, isDead);
-  if (dead == derivation_->remaining.end()) return failed;
+  auto dead = std::ranges::find_if(members, isDead);
+  for (int look = 1; dead == members.end() && look < launch::kDeathLooks; ++look) {
+    if (!checkNotAborted().ok()) return failed;
+    sleepFor(launch::kBetweenDeathLooks);
+    dead = std::ranges::find_if(members, isDead);
+  }
+  if (dead == members.end()) return failed;
   return remoteError("{} died during {}: {}",
                      bootstrap::describe(parent.peers_[static_cast<size_t>(index(*dead))]),
                      callName(derivation_->kind), failed.message());

@@ -20,11 +20,6 @@ using observe::WaitNote;
 // Shorter waits are ordinary; a look costs some 10 us a rank that is awaited.
 constexpr Nanoseconds kLookInterval = std::chrono::milliseconds(100);
 
-// A process that ends can no longer be read some time before it counts as dead, on a busy machine
-// tens of milliseconds.
-constexpr int kDeathLooks = 20;
-constexpr Nanoseconds kBetweenDeathLooks = std::chrono::milliseconds(5);
-
 double seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
 // Empty for a rank that may still call.
@@ -39,6 +34,14 @@ std::string_view howLeft(Life life) {
     case Life::kExited: break;
   }
   return {};
+}
+
+// With its part of that collective; only what its page no longer shows is not known.
+bool mayBeThrough(const RankView& rank, uint64_t sequence) {
+  const OperationNote* newest = rank.newestCollective();
+  if (newest == nullptr) return rank.history.size() >= observe::kHistory;
+  return newest->sequence > sequence ||
+         (newest->sequence == sequence && newest->state == observe::EntryState::kDone);
 }
 
 Verdict stopVerdict(const RankView& peer, Nanoseconds span) {
@@ -117,6 +120,7 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
   if (auto verdict = judgeCarriers(ranks, carriers, now)) return give(std::move(*verdict));
+  if (auto verdict = judgeLeavers(ranks)) return give(std::move(*verdict));
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
   // A circle that stands for this long is none of messages on their way.
   const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
@@ -169,6 +173,24 @@ std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
     if (auto verdict = judgeStop(view, state, now)) return verdict;
     if (state != ProcessState::kUnknown) continue;
     if (auto verdict = judgeSilence(carrier, now)) return verdict;
+  }
+  return std::nullopt;
+}
+
+// A collective needs all its ranks: one that has left before it, or amid it, ends it also for those
+// that wait for another rank, which may be late for as long as it likes.
+std::optional<Verdict> Watch::judgeLeavers(const std::vector<RankView>& ranks) {
+  const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
+  const OperationNote* waiting =
+      self.waits.empty() ? nullptr : self.operation(self.waits.front().number);
+  if (waiting == nullptr || isPointToPoint(waiting->collective)) return std::nullopt;
+  for (const RankView& rank : ranks) {
+    if (rank.rank == self.rank || howLeft(rank.life).empty()) continue;
+    const bool isAwaited =
+        std::ranges::find(self.waits, rank.rank, &WaitNote::peer) != self.waits.end();
+    if (isAwaited) continue;  // that was judged before, and twice in one look is once too often
+    if (mayBeThrough(rank, waiting->sequence)) continue;
+    if (auto verdict = judgeLife(rank, self, {.waiting = waiting})) return verdict;
   }
   return std::nullopt;
 }
@@ -251,11 +273,22 @@ void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds
             observe::whyLate(last, self, self.operation(wait.number)), activity);
 }
 
+const RankView* Watch::findDead(const std::vector<RankView>& ranks) const {
+  const auto isDead = [this](const RankView& rank) {
+    return howLeft(rank.life).empty() &&
+           observe::stateOf(rank.process, parts_.recorder.pidNamespace()) == ProcessState::kDead;
+  };
+  const auto found = std::ranges::find_if(ranks, isDead);
+  return found == ranks.end() ? nullptr : &*found;
+}
+
 Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t> peers) {
   if (Status known = verdict(); !known.ok()) return known;
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   const OperationNote* own = self.operation(operation);
+  const bool isOfPeers =
+      error.code() == Code::kRemoteError && own != nullptr && !isPointToPoint(own->collective);
   for (int looks = 1;; ++looks) {
     for (const int32_t peer : peers) {
       const RankView& other = ranks[static_cast<size_t>(peer)];
@@ -263,6 +296,9 @@ Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t>
       if (state == ProcessState::kDead) return give(observe::deathVerdict(other, self, own));
       if (state == ProcessState::kStopped) return give(stopVerdict(other, parts_.timeout));
     }
+    // A rank that learned of a death leaves, and who waits for that one would blame it.
+    if (const RankView* dead = isOfPeers ? findDead(ranks) : nullptr)
+      return give(observe::deathVerdict(*dead, self, own));
     if (error.code() != Code::kRemoteError || looks == kDeathLooks) break;
     sleepFor(kBetweenDeathLooks);
     if (Status known = verdict(); !known.ok()) return known;

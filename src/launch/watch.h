@@ -32,6 +32,11 @@ inline uint32_t callSignature(uint32_t planSignature, uint64_t sequence) {
   return static_cast<uint32_t>(hash.value());
 }
 
+// A process that ends closes its connections, and can no longer be read, some time before it counts
+// as dead; on a busy machine tens of milliseconds.
+inline constexpr int kDeathLooks = 20;
+inline constexpr Nanoseconds kBetweenDeathLooks = std::chrono::milliseconds(5);
+
 // Whether the process of that rank, of the recorder's board, has died; false also where that cannot
 // be seen here. Any thread.
 bool isDead(observe::Recorder& recorder, int32_t rank);
@@ -95,6 +100,8 @@ class Watch {
                                              Instant now);
   std::optional<observe::Verdict> judgeCarriers(const std::vector<observe::RankView>& ranks,
                                                 std::span<const int32_t> carriers, Instant now);
+  std::optional<observe::Verdict> judgeLeavers(const std::vector<observe::RankView>& ranks);
+  const observe::RankView* findDead(const std::vector<observe::RankView>& ranks) const;
   bool areAlive(const std::vector<observe::RankView>& ranks, std::span<const int32_t> some) const;
   struct Seen {
     observe::ProcessState state = observe::ProcessState::kUnknown;  // of the peer

@@ -1,8 +1,11 @@
 // Communicators that end early, late, twice, in any order, and a thousand times.
+#include <tutti/host.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -180,6 +183,152 @@ TEST(Endings, DestroyBeforeTheGroupThatInitialisesEndsIt) {
   EXPECT_NCCL(ncclCommInitRank(&comm, 2, id, 0));
   EXPECT_NCCL(ncclCommDestroy(comm));
   EXPECT_NE(ncclGroupEnd(), ncclSuccess);
+}
+
+// How a communicator is ended while a call on it is under way in another thread.
+struct Ending {
+  const char* name;
+  ncclResult_t (*end)(ncclComm_t);
+  ncclResult_t afterwards;  // of a call
+};
+constexpr Ending kEndings[] = {{"destroy", ncclCommDestroy, ncclInvalidArgument},
+                               {"finalize", ncclCommFinalize, ncclInvalidUsage}};
+
+ncclResult_t sum(ncclComm_t comm, int64_t& value, cudaStream_t stream = nullptr) {
+  return ncclAllReduce(&value, &value, 1, ncclInt64, ncclSum, comm, stream);
+}
+
+// It waits for the call, which waits for its peer. `begin` leaves the call of rank 0 under way,
+// `await` is through when that is.
+void expectEndingToWait(const Ending& ending, const std::vector<ncclComm_t>& comms,
+                        const std::function<void()>& begin, const std::function<void()>& await) {
+  SCOPED_TRACE(ending.name);
+  constexpr std::chrono::milliseconds kUnderWay{50};
+  std::atomic<bool> hasEnded{false};
+  begin();
+  std::this_thread::sleep_for(kUnderWay);
+  std::thread ender([&] {
+    EXPECT_NCCL(ending.end(comms[0]));
+    hasEnded = true;
+  });
+  std::this_thread::sleep_for(kUnderWay);
+  EXPECT_FALSE(hasEnded);
+  int64_t other = 2;
+  EXPECT_NCCL(sum(comms[1], other));
+  EXPECT_EQ(other, 3);
+  await();
+  ender.join();
+  int64_t value = 0;
+  EXPECT_EQ(sum(comms[0], value), ending.afterwards);
+  EXPECT_NCCL(ncclCommDestroy(comms[1]));
+  if (ending.afterwards == ncclInvalidUsage) {
+    EXPECT_NCCL(ncclCommDestroy(comms[0]));
+  }
+}
+
+std::vector<ncclComm_t> makeTwo() {
+  std::vector<ncclComm_t> comms(2);
+  EXPECT_EQ(ncclCommInitAll(comms.data(), 2, nullptr), ncclSuccess) << ncclGetLastError(nullptr);
+  return comms;
+}
+
+TEST(Endings, WaitForACallOfAnotherThread) {
+  for (const Ending& ending : kEndings) {
+    const auto comms = makeTwo();
+    int64_t value = 1;
+    std::thread caller;
+    expectEndingToWait(
+        ending, comms, [&] { caller = std::thread([&] { EXPECT_NCCL(sum(comms[0], value)); }); },
+        [&] { caller.join(); });
+    EXPECT_EQ(value, 3);
+  }
+}
+
+// That has begun, or is queued behind the user's own work.
+TEST(Endings, WaitForACallOnAStream) {
+  for (const Ending& ending : kEndings) {
+    for (const bool isQueued : {false, true}) {
+      const auto comms = makeTwo();
+      int64_t value = 1;
+      cudaStream_t stream = nullptr;
+      ASSERT_EQ(ncclTuttiStreamCreate(&stream), ncclSuccess);
+      std::atomic<bool> mayGoOn{!isQueued};
+      const auto block = [](void* flag) {
+        while (!static_cast<std::atomic<bool>*>(flag)->load())
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      };
+      std::thread opener;
+      const auto begin = [&] {
+        EXPECT_NCCL(ncclTuttiLaunchHostFunc(stream, block, &mayGoOn));
+        EXPECT_NCCL(sum(comms[0], value, stream));
+        opener = std::thread([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(150));
+          mayGoOn = true;
+        });
+      };
+      expectEndingToWait(ending, comms, begin,
+                         [&] { EXPECT_NCCL(ncclTuttiStreamSynchronize(stream)); });
+      opener.join();
+      EXPECT_EQ(value, 3);
+      EXPECT_NCCL(ncclTuttiStreamDestroy(stream));
+    }
+  }
+}
+
+// Calls until the communicator is gone, here or there.
+ncclResult_t callUntilItEnds(ncclComm_t comm, cudaStream_t stream) {
+  int64_t value = 1;
+  ncclResult_t result = ncclSuccess;
+  while (result == ncclSuccess) {
+    result = sum(comm, value, stream);
+    const ncclResult_t waited = ncclTuttiStreamSynchronize(stream);
+    if (result == ncclSuccess) result = waited;
+    if (result == ncclSuccess && stream != nullptr) {
+      ncclResult_t state = ncclSuccess;  // of what ran on the stream
+      result = ncclCommGetAsyncError(comm, &state);
+      if (result == ncclSuccess) result = state;
+    }
+  }
+  return result;
+}
+
+// At any moment, both ranks' or one's, in any order, twice at once.
+TEST(Endings, AmidCallsAreAnErrorOfTheNextOnes) {
+  std::minstd_rand random(20261128);
+  for (int times = 0; times < 36; ++times) {
+    SCOPED_TRACE(times);
+    const auto comms = makeTwo();
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        cudaStream_t stream = nullptr;
+        if (times % 3 == 2) {
+          EXPECT_NCCL(ncclTuttiStreamCreate(&stream));
+        }
+        EXPECT_THAT(callUntilItEnds(comms[rank], stream),
+                    testing::AnyOf(ncclInvalidArgument, ncclInvalidUsage, ncclRemoteError));
+        if (stream != nullptr) {
+          EXPECT_NCCL(ncclTuttiStreamDestroy(stream));
+        }
+      });
+    }
+    std::atomic<int> destroyed{0};
+    for (int i = 0; i < 3; ++i) {  // one is destroyed by two threads
+      const std::chrono::microseconds moment(random() % 1500);
+      threads.emplace_back([&, i, moment] {
+        std::this_thread::sleep_for(moment);
+        if (i < 2 && times % 2 == 0) {
+          const ncclResult_t result = ncclCommFinalize(comms[static_cast<size_t>(i)]);
+          EXPECT_NE(result, ncclInternalError);
+        }
+        const ncclResult_t result = ncclCommDestroy(comms[static_cast<size_t>(i % 2)]);
+        EXPECT_THAT(result, testing::AnyOf(ncclSuccess, ncclInvalidArgument));
+        destroyed += result == ncclSuccess ? 1 : 0;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(destroyed, 2);
+  }
 }
 
 TEST(Scalable, TakesSeveralMeetingPlaces) {

@@ -21,7 +21,8 @@
 //   revoke   abort
 //   parent               the first communicator of all takes its place again
 //   untouched:MS         nothing writes into the last call's buffers for so long
-//   abortafter:MS        from another thread; prints its own line "aborted"
+//   abortafter:MS        from another thread; prints its own line "aborted", whose message is how
+//                        many milliseconds it took
 // When all steps are done and FAULT_LOOKS is set, the process ends its communicators, uses one
 // more, and prints the line "left", whose message is what it then holds that it did not hold at
 // first: nothing. The process:
@@ -333,8 +334,10 @@ class Rank {
       std::this_thread::sleep_for(span);
       const auto start = Clock::now();
       forget(comm_);
-      const Outcome outcome = outcomeOf(ncclCommAbort(comm_));
-      printLine("aborted", outcome, Clock::now() - start);
+      Outcome outcome = outcomeOf(ncclCommAbort(comm_));
+      const auto spent = Clock::now() - start;
+      if (outcome.code == 0) outcome.message = std::to_string(milliseconds(spent));
+      printLine("aborted", outcome, spent);
     });
     return {};
   }

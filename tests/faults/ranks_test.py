@@ -85,6 +85,55 @@ class Ranks(FaultCase):
             self.expect_success(others, "solo")
 
 
+class Aborts(FaultCase):
+    """Rank 1 aborts from another thread. Rank 0 is in the same call, rank 2 too, or it is late, so that the call waits."""
+
+    LINKED = "init times:3:allreduce:64"
+    AMID = "abortafter:200"
+
+    def abort_amid(self, first, leaver, last, told, text=r"rank 1\b", **options):
+        """`told` is (rank, step) of those that learn of it, while rank 2 is late; all then make communicators of their own."""
+        began = leaver.split()[-1]
+        ranks = self.launch(*[f"{steps} solo" for steps in (first, leaver, last)], expect_init=False, **options)
+        code, aborted, message = ranks[1].result("aborted")
+        self.assertEqual(code, 0, message)
+        aborted -= int(message) / 1000
+        self.keep_time(int(message) / 1000, 1.0)
+        if not began.startswith("sleep"):
+            code, moment, message = ranks[1].result(began)
+            self.assertNotEqual(code, 0, "of the call that was under way")
+            self.keep_time(self.taken(aborted, moment), 1.0)
+        for rank, step in told:
+            self.expect([ranks[rank]], step, REMOTE, text, aborted, self.timeout + MARGIN)
+        if "line" in last:
+            ranks[2].say("go")
+        self.expect_success(ranks, "solo")
+
+    def test_amid_init(self):
+        self.abort_amid("init", f"init:nonblocking {self.AMID} sleep:500", "line init", [(0, "init")])
+
+    def test_between_calls(self):
+        self.abort_amid(f"{self.LINKED} loop", f"{self.LINKED} {self.AMID} sleep:500", f"{self.LINKED} loop", [(0, "loop"), (2, "loop")])
+
+    def test_amid_a_call_that_waits(self):
+        for before in ("init", self.LINKED):
+            for call in ("allreduce:65", "allreduce:4000000", "recv:2:65"):
+                told = [] if call.startswith("recv") else [(0, call)]
+                self.abort_amid(f"{before} {call}" if told else before, f"{before} {self.AMID} {call}", f"{before} line", told)
+
+    def test_amid_a_split_that_waits(self):
+        # All of its ranks must come within T: the one that is late may be named as well.
+        self.abort_amid("init split:0:0", f"init {self.AMID} split:0:0", "init line", [(0, "split:0:0")], text=r"rank [12]\b")
+
+    def test_amid_a_loop_of_calls(self):
+        for loop in ("loop", "loop:allreduce:1000000", "loop:sendrecv:1000"):
+            self.abort_amid(f"init {loop}", f"init {self.AMID} {loop}", f"init {loop}", [(0, "loop"), (2, "loop")])
+
+    def test_amid_calls_between_hosts(self):
+        hosts = [{"NCCL_HOSTID": "one"}, {"NCCL_HOSTID": "other"}, {"NCCL_HOSTID": "other"}]
+        self.abort_amid("init loop", f"init {self.AMID} loop", "init loop", [(0, "loop"), (2, "loop")], each=hosts)
+
+
 class Frozen(FaultCase):
     """Stopped at its first, second, ... step on a socket, until it needs no more of them."""
 

@@ -25,13 +25,16 @@ struct PeerInfo {
   uint32_t userId = 0;
   int32_t usableCpus = 0;
   uint64_t rail = 0;  // of the settings that name its adapters: equal where they name the same
+  // Which life of that process number is meant, and in which namespace it counts; 0: not known.
+  uint64_t processStart = 0;
+  uint64_t pidNamespace = 0;
   std::array<std::byte, 16> relayToken{};  // whose holder may have the process carry its links;
                                            // zeros: it carries none
   std::array<char, 64> hostName{};         // zero-terminated, truncated
   std::array<char, 64> handoffName{};  // Unix socket of the process that hands over memory; empty
                                        // when it has none
 };
-static_assert(sizeof(PeerInfo) == 72 + 128);
+static_assert(sizeof(PeerInfo) == 88 + 128);
 
 // "rank 3 (node-7, pid 4711)"
 inline std::string describe(const PeerInfo& peer) {

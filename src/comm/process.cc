@@ -22,6 +22,7 @@
 #include "device/shared_memory.h"
 #include "kernels/gpu_catalog.h"
 #include "observe/process_report.h"
+#include "observe/process_state.h"
 
 namespace tutti::comm {
 namespace {
@@ -243,7 +244,10 @@ bootstrap::NetworkOptions Process::networkOptions() const {
 Result<bootstrap::PeerInfo> Process::describe(Rank rank) {
   bootstrap::PeerInfo peer;
   peer.rank = index(rank);
-  peer.processId = ::getpid();
+  const observe::ProcessIdentity self = observe::thisProcess();
+  peer.processId = self.processId;
+  peer.processStart = self.start;
+  peer.pidNamespace = self.pidNamespace;
   TUTTI_TRY_ASSIGN(peer.hostHash, hostHash(settings_.text("NCCL_HOSTID")));
   peer.processHash = directory_.processHash();
   peer.libraryVersion = kInterfaceVersionCode;

@@ -31,18 +31,25 @@ std::vector<Rank> ranksOfHost(const std::vector<PeerInfo>& peers, const PeerInfo
   return ranks;
 }
 
-void placeOthers(const BoardParts& parts, Board& board) {
+void placeRanks(const BoardParts& parts, Board& board) {
   const PeerInfo& self = parts.peers[static_cast<size_t>(index(parts.bootstrap.rank()))];
   for (const PeerInfo& peer : parts.peers) {
-    if (peer.hostHash != self.hostHash)
-      board.placeElsewhere(peer.rank, textOf(peer.hostName), peer.processId);
+    const auto host = textOf(peer.hostName);
+    if (peer.hostHash == self.hostHash) {
+      board.place(peer.rank, host,
+                  {.processId = peer.processId,
+                   .start = peer.processStart,
+                   .pidNamespace = peer.pidNamespace});
+    } else {
+      board.placeElsewhere(peer.rank, host, peer.processId);
+    }
   }
 }
 
 Result<Board> makeBoard(const BoardParts& parts) {
   TUTTI_TRY_ASSIGN(Board board, Board::create(parts.bootstrap.rankCount(), parts.name,
                                               nanoseconds(parts.timeout)));
-  placeOthers(parts, board);
+  placeRanks(parts, board);
   return board;
 }
 
@@ -102,7 +109,7 @@ Result<std::unique_ptr<observe::Recorder>> joinBoard(const BoardParts& parts) {
     log::warn("rank {} shares no board, so nobody can tell why it is late: {}", rank,
               board.status().message());
     TUTTI_TRY_ASSIGN(Board own, Board::createPrivate(parts.bootstrap.rankCount()));
-    placeOthers(parts, own);
+    placeRanks(parts, own);
     return std::make_unique<observe::Recorder>(std::move(own), rank, textOf(self.hostName),
                                                parts.recorders);
   }

@@ -145,15 +145,11 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   for (const WaitNote& wait : self.waits) {
     const RankView& peer = ranks[static_cast<size_t>(wait.peer)];
-    if (!observe::hasPage(peer)) {
-      if (auto verdict = judgeSilence(wait.peer, now)) return verdict;
-      continue;
-    }
     const OperationNote* waiting = self.operation(wait.number);
     const ProcessState state = observe::stateOf(peer.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeLife(peer, self, {.state = state, .waiting = waiting})) return verdict;
     if (auto verdict = judgeStop(peer, state, now)) return verdict;
-    // In a container whose processes cannot be seen, say.
+    // Of another host, or in a container whose processes cannot be seen, say.
     if (state != ProcessState::kUnknown) continue;
     if (auto verdict = judgeSilence(wait.peer, now)) return verdict;
   }
@@ -165,10 +161,6 @@ std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
                                             std::span<const int32_t> carriers, Instant now) {
   for (const int32_t carrier : carriers) {
     const RankView& view = ranks[static_cast<size_t>(carrier)];
-    if (!observe::hasPage(view)) {
-      if (auto verdict = judgeSilence(carrier, now)) return verdict;
-      continue;
-    }
     const ProcessState state = observe::stateOf(view.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeStop(view, state, now)) return verdict;
     if (state != ProcessState::kUnknown) continue;

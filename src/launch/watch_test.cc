@@ -21,11 +21,11 @@ using testing::HasSubstr;
 constexpr std::chrono::milliseconds kTimeout{1000};
 constexpr int64_t kLongIdle = 10 * Nanoseconds(kTimeout).count();
 
-// Rank 0 watches; rank 1 is the child.
+// Rank 0 watches; rank 1 is the child; rank 2 has not come yet.
 class WatchTest : public testing::Test {
  protected:
   WatchTest()
-      : board_(Board::create(2, "job", Nanoseconds(kTimeout).count()).value()),
+      : board_(Board::create(3, "job", Nanoseconds(kTimeout).count()).value()),
         recorder_(open(), 0, "node0", siblings_),
         peer_(open(), 1, "node1", siblings_),
         watch_({.recorder = recorder_, .clock = clock_, .timeout = kTimeout}) {
@@ -95,6 +95,46 @@ TEST_F(WatchTest, JudgesARankThatLeftAtTheSecondLook) {
   peer_.setLife(Life::kDestroyed);
   EXPECT_TRUE(look().ok());
   EXPECT_THAT(std::string(look().message()), HasSubstr("destroyed"));
+}
+
+// Before it wrote its own page: who made the board has named its process there.
+TEST_F(WatchTest, NamesADeadRankThatNeverCame) {
+  Child third;
+  board_.place(2, "node2", third.identity());
+  third.end();
+  const Status error = watch_.explain(remoteError("rank 1 closed its connection"), operation_, {});
+  EXPECT_THAT(std::string(error.message()), HasSubstr("rank 2 (node2, pid"));
+}
+
+TEST_F(WatchTest, BlamesNoDeadRankForAnErrorOfOurOwn) {
+  child_.end();
+  const Status error = watch_.explain(internalError("out of slots"), operation_, {});
+  EXPECT_EQ(error.message(), "out of slots");
+}
+
+TEST_F(WatchTest, JudgesARankThatLeftAlsoWhereAnotherIsAwaited) {
+  observe::Recorder third(open(), 2, "node2", siblings_);
+  third.setLife(Life::kAborted);
+  EXPECT_TRUE(look().ok());
+  EXPECT_THAT(std::string(look().message()), HasSubstr("rank 2 (node2, pid"));
+}
+
+TEST_F(WatchTest, LetsARankLeaveThatIsThroughWithTheCall) {
+  observe::Recorder third(open(), 2, "node2", siblings_);
+  third.end(third.begin({.count = 8, .sequence = 1}), observe::EntryState::kDone);
+  third.setLife(Life::kDestroyed);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(look().ok());
+}
+
+TEST_F(WatchTest, LetsARankLeaveWhosePageShowsItsTransfersOnly) {
+  observe::Recorder third(open(), 2, "node2", siblings_);
+  third.end(third.begin({.count = 8, .sequence = 1}), observe::EntryState::kDone);
+  for (size_t i = 0; i < observe::kHistory; ++i) {
+    const uint64_t transfer = third.begin({.collective = Collective::kSend, .peer = 1, .count = 8});
+    third.end(transfer, observe::EntryState::kDone);
+  }
+  third.setLife(Life::kDestroyed);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(look().ok());
 }
 
 TEST_F(WatchTest, TakesNoCircleThroughAStoppedRankForOne) {

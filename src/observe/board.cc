@@ -105,11 +105,17 @@ Page& Board::page(int32_t rank) const {
   return *reinterpret_cast<Page*>(bytes + kPageBytes * (1 + static_cast<size_t>(rank)));
 }
 
+void Board::place(int32_t rank, std::string_view hostName, const ProcessIdentity& process) {
+  Page& page = this->page(rank);
+  page.processId = process.processId;
+  page.processStart = process.start;
+  page.pidNamespace = process.pidNamespace;
+  setText(page.hostName, hostName);
+}
+
 void Board::placeElsewhere(int32_t rank, std::string_view hostName, int32_t processId) {
-  Page& elsewhere = page(rank);
-  elsewhere.processId = processId;
-  setText(elsewhere.hostName, hostName);
-  elsewhere.life.store(static_cast<uint32_t>(Life::kElsewhere), std::memory_order_release);
+  place(rank, hostName, {.processId = processId});
+  page(rank).life.store(static_cast<uint32_t>(Life::kElsewhere), std::memory_order_release);
 }
 
 bool Board::giveVerdict(const Verdict& verdict) {

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "base/status.h"
+#include "observe/process_state.h"
 
 namespace tutti::observe {
 
@@ -65,7 +66,8 @@ struct WaitSlot {
 };
 
 struct Page {
-  // Written once before `life` is set with release; read after it was read with acquire.
+  // Written before `life` is set with release; read after it was read with acquire. Who makes the
+  // board names the process of each rank, before that has come.
   int32_t processId;
   int32_t threadId;
   uint64_t processStart;  // ticks since boot, as /proc/<pid>/stat has it: tells a reused pid apart
@@ -124,7 +126,9 @@ class Board {
 
   // rank: 0 to rankCount() - 1.
   Page& page(int32_t rank) const;
-  // A rank of another host, whose page only says so. Before others open the board.
+  // A rank of this host that is to come, or one of another, whose page only says so. Before others
+  // open the board.
+  void place(int32_t rank, std::string_view hostName, const ProcessIdentity& process);
   void placeElsewhere(int32_t rank, std::string_view hostName, int32_t processId);
 
   // Keeps the first verdict for all ranks; false when there is one.

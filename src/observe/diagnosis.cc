@@ -152,11 +152,11 @@ RankView readRank(const Board& board, int32_t rank) {
   const uint32_t life = page.life.load(std::memory_order_acquire);
   view.life =
       life <= static_cast<uint32_t>(Life::kElsewhere) ? static_cast<Life>(life) : Life::kReady;
-  if (view.life == Life::kAbsent) return view;
   view.process = {
       .processId = page.processId, .start = page.processStart, .pidNamespace = page.pidNamespace};
-  view.threadId = page.threadId;
   view.hostName = textOf(page.hostName);
+  if (view.life == Life::kAbsent) return view;
+  view.threadId = page.threadId;
   const uint64_t last = page.lastNumber.load(std::memory_order_acquire);
   for (uint64_t number = last; number > 0 && last - number < kHistory; --number) {
     const auto note = readEntry(page.entries[number % kHistory], page.times[number % kHistory]);
@@ -197,7 +197,7 @@ std::string_view name(EntryState state) {
 }
 
 std::string who(const RankView& rank) {
-  if (rank.life == Life::kAbsent) return fmt::format("rank {}", rank.rank);
+  if (rank.process.processId == 0) return fmt::format("rank {}", rank.rank);
   return fmt::format("rank {} ({}, pid {})", rank.rank, rank.hostName, rank.process.processId);
 }
 

@@ -32,12 +32,9 @@ Recorder::Recorder(Board board, int32_t rank, std::string_view hostName, Process
       page_(&board_.page(rank)),
       siblings_(siblings),
       keepsTimes_(siblings.isWatchingClosely()) {
-  const ProcessIdentity self = thisProcess();
-  page_->processId = self.processId;
+  // Others may be reading what the board's maker has written there of us.
+  if (page_->processId == 0) board_.place(rank, hostName, thisProcess());
   page_->threadId = ::gettid();
-  page_->processStart = self.start;
-  page_->pidNamespace = self.pidNamespace;
-  setText(page_->hostName, hostName);
   page_->life.store(static_cast<uint32_t>(Life::kReady), std::memory_order_release);
   siblings_.add(*this);
 }

@@ -109,10 +109,11 @@ Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
     TUTTI_TRY_ASSIGN(const std::vector<double> gpus,
                      team_->gather(rank_, static_cast<double>(own.gpu)));
     for (size_t i = 0; i < pids.size(); ++i) {
-      places.push_back({.rank = static_cast<int>(i),
-                        .pid = static_cast<int64_t>(pids[i]),
-                        .host = host,
-                        .gpu = static_cast<int>(gpus[i])});
+      RankPlace& place = places.emplace_back();
+      place.rank = static_cast<int>(i);
+      place.pid = static_cast<int64_t>(pids[i]);
+      place.host = host;
+      place.gpu = static_cast<int>(gpus[i]);
     }
     return places;
   }
@@ -122,10 +123,11 @@ Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
     PlaceRecord record{};
     std::memcpy(&record, bytes.data() + static_cast<size_t>(rank) * sizeof record, sizeof record);
     record.host[kHostNameBytes - 1] = '\0';
-    places.push_back({.rank = rank,
-                      .pid = record.pid,
-                      .host = record.host,
-                      .gpu = static_cast<int>(record.gpu)});
+    RankPlace& place = places.emplace_back();
+    place.rank = rank;
+    place.pid = record.pid;
+    place.host = record.host;
+    place.gpu = static_cast<int>(record.gpu);
   }
   return places;
 }

@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint32_t kMultiprocessors = 132;
 constexpr size_t kPhases = 2;
+constexpr std::chrono::seconds kToSee{10};
 
 void* streamAt(size_t number) { return reinterpret_cast<void*>(0x10 * (number + 1)); }
 std::byte* bufferAt(size_t number) {
@@ -204,7 +205,7 @@ class RankPlayer {
     gpu().finish(gpu().launches().size());
     for (auto& communicator : world_.communicators) {
       if (auto& launcher = communicator->launcher(rankIn(*communicator)); launcher != nullptr) {
-        EXPECT_TRUE(launcher->isIdle());
+        EXPECT_TRUE(launcher->waitIdle(kToSee, steadyClock()));
       }
     }
   }

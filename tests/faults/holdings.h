@@ -46,6 +46,11 @@ struct Holdings {
 // memory over, serves connections between hosts, and relays what others send there; with what wakes
 // it, what it waits with, and a socket, of which the second has one on each interface.
 constexpr long kThreads = 3, kDescriptorsOfAThread = 3;
+#ifdef __SANITIZE_THREAD__
+constexpr long kSanitizersThreads = 1;  // it comes with the first other thread
+#else
+constexpr long kSanitizersThreads = 0;
+#endif
 constexpr long kHeapKiB = 512;
 
 // What its descriptors are of, to tell of those that should not be there.
@@ -80,7 +85,7 @@ inline std::string tooMuch(const Holdings& now, const Holdings& before) {
   const auto compare = [&](const std::string& name, long more, long kept) {
     if (more > kept) text += std::to_string(more) + " more " + name + "; ";
   };
-  compare("threads", threads, kThreads + moreThreads());
+  compare("threads", threads, kThreads + kSanitizersThreads + moreThreads());
   long kept = kDescriptorsOfAThread * threads;
   if (threads > 1) kept += countInterfaces() - 1;
   if (std::getenv("NCCL_DEBUG_FILE") != nullptr) ++kept;

@@ -119,6 +119,7 @@ ExplainedCall callOf(const Options& options) {
                      .cpuCount = cpuCountOf(options),
                      .hostCount = options.hostCount,
                      .readsByKernel = comm::readsByKernel(settings),
+                     .readsFastByKernel = comm::readsFastByKernel(settings),
                      .processor = processorKind(),
                      .relays = comm::relaysOf(settings),
                      .overlap = static_cast<plan::Overlap>(settings.integer("TUTTI_NET_OVERLAP")),
@@ -177,6 +178,7 @@ int explain(const Options& options) {
     printTable({.rankCounts = options.rankCount == 0 ? all : std::vector{options.rankCount},
                 .cpuCount = cpuCountOf(options),
                 .readsByKernel = comm::readsByKernel(settings),
+                .readsFastByKernel = comm::readsFastByKernel(settings),
                 .processor = processorKind(),
                 .tuning = tuningOf(settings),
                 .json = options.json});

@@ -41,12 +41,14 @@ plan::Agreement agreementOf(const ExplainedCall& call, bool readsPeers) {
                             .algorithms = call.algorithms,
                             .readsPeers = readsPeers,
                             .readsByKernel = !readsPeers && call.readsByKernel,
+                            .readsFastByKernel = !readsPeers && call.readsFastByKernel,
                             .isOneHost = true,
                             .ranksPerCpu = ranksPerCpu(call.rankCount, call.cpuCount),
                             .processor = call.processor};
   if (call.hostCount > 1) {
     agreement.geometry = plan::acrossHosts(agreement.geometry);
-    agreement.readsPeers = agreement.readsByKernel = agreement.isOneHost = false;
+    agreement.readsPeers = agreement.isOneHost = false;
+    agreement.readsByKernel = agreement.readsFastByKernel = false;
     for (int32_t rank = 0; rank < call.rankCount; ++rank)
       agreement.hostOf.push_back(rank * call.hostCount / call.rankCount);
     const int32_t mostOfAHost = (call.rankCount + call.hostCount - 1) / call.hostCount;
@@ -257,6 +259,7 @@ std::vector<TableEntry> entriesFor(const ExplainedTable& table) {
                                         .algorithms = {},
                                         .readsPeers = readsPeers,
                                         .readsByKernel = !readsPeers && table.readsByKernel,
+                                        .readsFastByKernel = !readsPeers && table.readsFastByKernel,
                                         .isOneHost = true,
                                         .ranksPerCpu = ranksPerCpu(rankCount, table.cpuCount),
                                         .processor = table.processor,

@@ -32,6 +32,7 @@ struct ExplainedCall {
   int32_t cpuCount = 1;       // that the ranks of a host share
   int32_t hostCount = 1;      // each with the next few ranks
   bool readsByKernel = true;  // processes of a host
+  bool readsFastByKernel = true;
   ProcessorKind processor = ProcessorKind::kOther;
   std::string network = {};               // between hosts; empty: one host
   plan::NetworkReduction inNetwork = {};  // what reduces there
@@ -80,6 +81,7 @@ struct ExplainedTable {
   std::vector<int32_t> rankCounts{};
   int32_t cpuCount = 1;
   bool readsByKernel = true;  // processes of a host
+  bool readsFastByKernel = true;
   ProcessorKind processor = ProcessorKind::kOther;
   std::shared_ptr<const plan::Tuning> tuning{};  // as plan::Agreement's
   bool json = false;

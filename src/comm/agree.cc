@@ -77,7 +77,7 @@ ProcessorKind processorOf(const std::vector<InitRecord>& records) {
 }
 
 // What a rank can read of all others.
-enum class Reading : uint8_t { kNone, kByKernel, kAsOwn };
+enum class Reading : uint8_t { kNone, kByKernel, kFastByKernel, kAsOwn };
 
 Reading readingOf(const Settings& settings, const std::vector<InitRecord>& records,
                   const InitRecord& own) {
@@ -85,8 +85,8 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   if (areAllHere(records, own)) return Reading::kAsOwn;
   // A network carries no references, and without shared memory it is what links the processes.
   if (settings.integer("NCCL_SHM_DISABLE") != 0) return Reading::kNone;
-  return readsByKernel(settings) && canReadProcesses(records, own) ? Reading::kByKernel
-                                                                   : Reading::kNone;
+  if (!readsByKernel(settings) || !canReadProcesses(records, own)) return Reading::kNone;
+  return readsFastByKernel(settings) ? Reading::kFastByKernel : Reading::kByKernel;
 }
 
 // What all ranks can: the least.
@@ -296,6 +296,7 @@ Status Communicator::agree() {
   }
   TUTTI_TRY_ASSIGN(const Reading reading,
                    agreeOnReading(*bootstrap_, readingOf(process_.settings(), records, own)));
+  const bool isFast = reading == Reading::kFastByKernel;
 
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   const std::vector<RankCpus> cpus = cpusOf(records);
@@ -304,7 +305,8 @@ Status Communicator::agree() {
                             .geometry = geometryOf(records),
                             .algorithms = algorithms,
                             .readsPeers = reading == Reading::kAsOwn,
-                            .readsByKernel = reading == Reading::kByKernel,
+                            .readsByKernel = reading == Reading::kByKernel || isFast,
+                            .readsFastByKernel = isFast,
                             .isOneHost = isOneHost(records),
                             .hostOf = hostsOf(records, graph_),
                             .ranksPerCpu = ranksPerCpu(cpus),

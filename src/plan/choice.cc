@@ -214,7 +214,8 @@ bool slotsOutgrowCaches(const CostedCall& call, const Agreement& agreement) {
 bool isUnderpriced(const Algorithm& algorithm, const CostedCall& call, const Agreement& agreement) {
   if (!agreement.isCrowded() || agreement.readsPeers || algorithm.name == "ring") return false;
   if (algorithm.collective == Collective::kAllGather)
-    return !agreement.readsByKernel && agreement.isOneHost && slotsOutgrowCaches(call, agreement);
+    return !agreement.readsFastByKernel && agreement.isOneHost &&
+           slotsOutgrowCaches(call, agreement);
   return algorithm.collective == Collective::kBroadcast &&
          (copiesOutgrowCaches(call) || !agreement.hasOutbox());
 }

@@ -81,6 +81,7 @@ struct Agreement {
   bool readsPeers = false;
   // Not that, but every rank may read every other's with process_vm_readv: a sender may refer.
   bool readsByKernel = false;
+  bool readsFastByKernel = false;  // what one rank moves goes so without a trial
   // All ranks are of one host.
   bool isOneHost = false;
   // Where they are not, the host of each, by number.

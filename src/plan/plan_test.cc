@@ -44,11 +44,12 @@ TEST(Choose, GoesByTheBytesOfAllBlocks) {
   EXPECT_EQ(vectorBytes(allReduceOf(128_KiB), 64), 512_KiB);
 }
 
-TEST(Choose, AnAllGatherWhoseSlotsNoCacheHoldsGoesRoundTheRingUnlessTheKernelReads) {
-  const auto chosen = [](uint64_t blockBytes, bool readsByKernel) {
+TEST(Choose, AnAllGatherWhoseSlotsNoCacheHoldsGoesRoundTheRingUnlessTheKernelReadsFast) {
+  const auto chosen = [](uint64_t blockBytes, bool isReadFast) {
     Agreement agreement = agreementOf(8);
     agreement.ranksPerCpu = 4;
-    agreement.readsByKernel = readsByKernel;
+    agreement.readsByKernel = true;
+    agreement.readsFastByKernel = isReadFast;
     return choose({.collective = Collective::kAllGather, .count = blockBytes / sizeof(float)},
                   agreement)
         ->algorithm;
@@ -364,6 +365,21 @@ TEST(Planner, CopiesOnAHostAreAsLongAsMessagesThatMayBeRead) {
   }
   EXPECT_EQ(pieces[0] * sizeof(float), 64_KiB);
   EXPECT_EQ(pieces[0], pieces[1]);
+}
+
+TEST(Planner, RanksThatShareCpusTryReadsOfTheKernelWhereTheyAreFast) {
+  const CallShape shape{.collective = Collective::kAllGather, .count = 1_MiB};
+  const auto mayRefer = [&shape](bool isFast, double ranksPerCpu) {
+    Agreement agreement = agreementOf(4);
+    agreement.readsByKernel = true;
+    agreement.readsFastByKernel = isFast;
+    agreement.ranksPerCpu = ranksPerCpu;
+    agreement.algorithms = "direct";
+    return Planner(agreement).make(shape).value().mayRefer;
+  };
+  EXPECT_TRUE(mayRefer(false, 1));
+  EXPECT_TRUE(mayRefer(true, 2));
+  EXPECT_FALSE(mayRefer(false, 2));
 }
 
 TEST(Planner, ASendAndItsReceiveAgree) {

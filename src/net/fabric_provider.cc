@@ -220,7 +220,7 @@ Result<uint64_t> FabricProvider::watch(Connection& connection, const Readiness& 
   const uint64_t watch = kOurs | nextWatch_++;
   hasMoved_ = hasMoved_ || hasMoved;
   const bool wasIdle = watched_.empty();
-  watched_.emplace(watch, std::move(worker));
+  watched_.push_back({.watch = watch, .worker = std::move(worker)});
   if (wasIdle) wake_.notify_all();
   return watch;
 }
@@ -228,11 +228,12 @@ Result<uint64_t> FabricProvider::watch(Connection& connection, const Readiness& 
 void FabricProvider::unwatch(uint64_t watch) {
   if ((watch & kOurs) == 0) return options_.sockets->unwatch(watch);
   std::lock_guard lock(mutex_);
-  watched_.erase(watch);
+  std::erase_if(watched_, [watch](const Watched& each) { return each.watch == watch; });
 }
 
 void FabricProvider::serve() {
   microseconds pause = kShortestPause;
+  std::vector<Watched> due;  // it and watched_ take turns, so that neither allocates for long
   std::unique_lock lock(mutex_);
   while (!isStopping_) {
     if (appointments_.empty() && watched_.empty()) {
@@ -242,9 +243,10 @@ void FabricProvider::serve() {
     }
     hasMoved_ = false;
     stepMeetings(lock);
-    const auto watched = std::exchange(watched_, {});
+    due.swap(watched_);
     lock.unlock();
-    for (const auto& [watch, worker] : watched) worker->work(watch);
+    for (const Watched& each : due) each.worker->work(each.watch);
+    due.clear();
     lock.lock();
     pause = hasMoved_ ? kShortestPause : std::min(2 * pause, kLongestPause);
     if (!hasMoved_ && !isStopping_) wake_.wait_for(lock, pause);

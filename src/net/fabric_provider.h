@@ -12,7 +12,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -93,7 +92,11 @@ class FabricProvider final : public Provider {
   std::unique_ptr<CallThread> calls_;  // while there is a fabric
   // Shared by the thread that steps it and, a sender's, the one that waits for it.
   std::vector<std::shared_ptr<Appointment>> appointments_;
-  std::map<uint64_t, std::shared_ptr<Worker>> watched_;  // shared with the connection's owner
+  struct Watched {
+    uint64_t watch = 0;
+    std::shared_ptr<Worker> worker;  // shared with the connection's owner
+  };
+  std::vector<Watched> watched_;
   uint64_t nextWatch_ = 0;
   bool hasMoved_ = false;
   bool hasWarned_ = false;

@@ -20,6 +20,9 @@ using observe::WaitNote;
 // Shorter waits are ordinary; a look costs some 10 us a rank that is awaited.
 constexpr Nanoseconds kLookInterval = std::chrono::milliseconds(100);
 
+// Processes of ranks that are not awaited whose state a look asks for, at some 10 us each.
+constexpr int32_t kPeeksALook = 8;
+
 double seconds(Nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
 // Empty for a rank that may still call.
@@ -120,7 +123,7 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
   const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
   if (auto verdict = judgeCarriers(ranks, carriers, now)) return give(std::move(*verdict));
-  if (auto verdict = judgeLeavers(ranks)) return give(std::move(*verdict));
+  if (auto verdict = judgeAbsentees(ranks)) return give(std::move(*verdict));
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
   // A circle that stands for this long is none of messages on their way.
   const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
@@ -169,20 +172,27 @@ std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
   return std::nullopt;
 }
 
-// A collective needs all its ranks: one that has left before it, or amid it, ends it also for those
-// that wait for another rank, which may be late for as long as it likes.
-std::optional<Verdict> Watch::judgeLeavers(const std::vector<RankView>& ranks) {
+// A collective needs all its ranks: one that has left or died before it, or amid it, ends it also
+// for those that wait for another rank, which may be late for as long as it likes.
+std::optional<Verdict> Watch::judgeAbsentees(const std::vector<RankView>& ranks) {
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   const OperationNote* waiting =
       self.waits.empty() ? nullptr : self.operation(self.waits.front().number);
   if (waiting == nullptr || isPointToPoint(waiting->collective)) return std::nullopt;
+  const auto first = static_cast<size_t>(
+      std::exchange(nextPeek_, (nextPeek_ + kPeeksALook) % static_cast<int32_t>(ranks.size())));
   for (const RankView& rank : ranks) {
-    if (rank.rank == self.rank || howLeft(rank.life).empty()) continue;
-    const bool isAwaited =
-        std::ranges::find(self.waits, rank.rank, &WaitNote::peer) != self.waits.end();
-    if (isAwaited) continue;  // that was judged before, and twice in one look is once too often
+    // Who is awaited was judged before, and twice in one look is once too often.
+    if (rank.rank == self.rank ||
+        std::ranges::find(self.waits, rank.rank, &WaitNote::peer) != self.waits.end())
+      continue;
+    const size_t place = (static_cast<size_t>(rank.rank) + ranks.size() - first) % ranks.size();
+    const ProcessState state = place < kPeeksALook
+                                   ? observe::stateOf(rank.process, parts_.recorder.pidNamespace())
+                                   : ProcessState::kUnknown;
+    if (howLeft(rank.life).empty() && state != ProcessState::kDead) continue;
     if (mayBeThrough(rank, waiting->sequence)) continue;
-    if (auto verdict = judgeLife(rank, self, {.waiting = waiting})) return verdict;
+    if (auto verdict = judgeLife(rank, self, {.state = state, .waiting = waiting})) return verdict;
   }
   return std::nullopt;
 }

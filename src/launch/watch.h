@@ -100,7 +100,7 @@ class Watch {
                                              Instant now);
   std::optional<observe::Verdict> judgeCarriers(const std::vector<observe::RankView>& ranks,
                                                 std::span<const int32_t> carriers, Instant now);
-  std::optional<observe::Verdict> judgeLeavers(const std::vector<observe::RankView>& ranks);
+  std::optional<observe::Verdict> judgeAbsentees(const std::vector<observe::RankView>& ranks);
   const observe::RankView* findDead(const std::vector<observe::RankView>& ranks) const;
   bool areAlive(const std::vector<observe::RankView>& ranks, std::span<const int32_t> some) const;
   struct Seen {
@@ -122,6 +122,7 @@ class Watch {
 
   const Parts parts_;
   Instant nextLook_{};
+  int32_t nextPeek_ = 0;          // the first rank whose process the next look peeks at
   uint64_t warnedNumber_ = 0;     // the operation that was warned about
   std::vector<Suspect> stopped_;  // awaited ranks that were stopped at every look since
   std::vector<Suspect> gone_;     // awaited ranks that had left or died at an earlier look

@@ -119,6 +119,15 @@ TEST_F(WatchTest, JudgesARankThatLeftAlsoWhereAnotherIsAwaited) {
   EXPECT_THAT(std::string(look().message()), HasSubstr("rank 2 (node2, pid"));
 }
 
+TEST_F(WatchTest, JudgesADeadRankAlsoWhereAnotherIsAwaited) {
+  Child third;
+  board_.place(2, "node2", third.identity());
+  EXPECT_TRUE(look().ok());
+  third.end();
+  EXPECT_TRUE(look().ok());
+  EXPECT_THAT(std::string(look().message()), HasSubstr("rank 2 (node2, pid"));
+}
+
 TEST_F(WatchTest, LetsARankLeaveThatIsThroughWithTheCall) {
   observe::Recorder third(open(), 2, "node2", siblings_);
   third.end(third.begin({.count = 8, .sequence = 1}), observe::EntryState::kDone);

@@ -64,6 +64,19 @@ class Death(FaultCase):
         self.expect_success([ranks[0]], "allreduce", nth=1)
         self.expect_success([ranks[0]], "destroy")
 
+    def test_while_another_is_late(self):
+        for dead, late in ((1, 2), (2, 1)):  # whichever rank 0 waits for
+            steps = ["allreduce:8 allreduce:9 solo"] * 3
+            steps[late], steps[dead] = "allreduce:8 line solo", "allreduce:8 line"
+            ranks = self.launch(*steps)
+            self.expect_success(ranks, "allreduce:8")
+            time.sleep(0.2)
+            killed = time.monotonic()
+            ranks[dead].child.kill()
+            self.expect([ranks[0]], "allreduce:9", REMOTE, rf"rank {dead} \(.*\) died while rank 0", killed)
+            ranks[late].say("go")
+            self.expect_success([ranks[0], ranks[late]], "solo")
+
     def test_in_each_algorithm(self):
         if not TUTTI:
             self.skipTest("no tutti command to name them")

@@ -215,19 +215,22 @@ class Ports(HostCase):
 
 
 class Strangers(HostCase):
+    def secret(self, text):
+        """A file with it, which the ranks read again when they look at what is left."""
+        file = tempfile.NamedTemporaryFile("w")
+        self.addCleanup(file.close)
+        file.write(text)
+        file.flush()
+        return {"TUTTI_SECRET_FILE": file.name}
+
     def test_one_with_another_secret(self):
         hosts = self.make_hosts(3)
-        with tempfile.NamedTemporaryFile("w") as ours, tempfile.NamedTemporaryFile("w") as other:
-            ours.write("a secret that the ranks of this test share")
-            other.write("a secret that nobody else knows, as long")
-            for file in (ours, other):
-                file.flush()
-            began = time.monotonic()
-            each = [{"TUTTI_SECRET_FILE": name} for name in (ours.name, ours.name, other.name)]
-            ranks = self.launch_on(hosts, [0, 1, 2], *["init solo"] * 3, expect_init=False, each=each)
-            self.expect([ranks[2]], "init", REMOTE, "turned rank 2 away: .*TUTTI_SECRET_FILE", began, BOUND)
-            self.expect(ranks[:2], "init", REMOTE, r"rank.* 2\b", began, BOUND, "one with another secret, as the others see it")
-            self.expect_success(ranks, "solo")
+        ours, other = self.secret("a secret that the ranks of this test share"), self.secret("a secret that nobody else knows, as long")
+        began = time.monotonic()
+        ranks = self.launch_on(hosts, [0, 1, 2], *["init solo"] * 3, expect_init=False, each=[ours, ours, other])
+        self.expect([ranks[2]], "init", REMOTE, "turned rank 2 away: .*TUTTI_SECRET_FILE", began, BOUND)
+        self.expect(ranks[:2], "init", REMOTE, r"rank.* 2\b", began, BOUND, "one with another secret, as the others see it")
+        self.expect_success(ranks, "solo")
 
 
 class Queues(HostCase):

@@ -89,6 +89,12 @@ Reading readingOf(const Settings& settings, const std::vector<InitRecord>& recor
   return readsFastByKernel(settings) ? Reading::kFastByKernel : Reading::kByKernel;
 }
 
+void noteReading(plan::Agreement& agreement, Reading reading) {
+  agreement.readsPeers = reading == Reading::kAsOwn;
+  agreement.readsFastByKernel = reading == Reading::kFastByKernel;
+  agreement.readsByKernel = agreement.readsFastByKernel || reading == Reading::kByKernel;
+}
+
 // What all ranks can: the least.
 Result<Reading> agreeOnReading(bootstrap::Bootstrap& bootstrap, Reading own) {
   std::vector<Reading> readings(static_cast<size_t>(bootstrap.rankCount()));
@@ -296,7 +302,6 @@ Status Communicator::agree() {
   }
   TUTTI_TRY_ASSIGN(const Reading reading,
                    agreeOnReading(*bootstrap_, readingOf(process_.settings(), records, own)));
-  const bool isFast = reading == Reading::kFastByKernel;
 
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   const std::vector<RankCpus> cpus = cpusOf(records);
@@ -304,15 +309,13 @@ Status Communicator::agree() {
                             .rankCount = rankCount(),
                             .geometry = geometryOf(records),
                             .algorithms = algorithms,
-                            .readsPeers = reading == Reading::kAsOwn,
-                            .readsByKernel = reading == Reading::kByKernel || isFast,
-                            .readsFastByKernel = isFast,
                             .isOneHost = isOneHost(records),
                             .hostOf = hostsOf(records, graph_),
                             .ranksPerCpu = ranksPerCpu(cpus),
                             .order = graph::orderOf(graph_),
                             .relays = std::ranges::min(records, {}, &InitRecord::relays).relays,
                             .tuning = tuning->tuning};
+  noteReading(agreement, reading);
   agreement.overlapsNetwork = plan::doOverlap(overlapOf(records), cpusEach(cpus) >= 2);
   agreement.railOf = railsOf(records);
   agreement.processor = processorOf(records);

@@ -26,32 +26,32 @@ int32_t lagSlotsOf(const Agreement& agreement) {
 
 }  // namespace
 
-schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
-  schedule::ScheduleOptions options{.rankCount = agreement.rankCount,
-                                    .order = agreement.order,
-                                    .hostCount = agreement.evenHostCount(),
-                                    .lagSlots = lagSlotsOf(agreement),
-                                    .hostStarts = agreement.inNetwork.hostStarts,
-                                    .headCount = std::max(agreement.inNetwork.headCount, 1)};
+schedule::Peers peersOf(const CallShape& shape, Rank rank) {
   switch (shape.collective) {
-    case Collective::kSend:
-      options.root = shape.peer;
-      options.sender = agreement.rank;
-      break;
-    case Collective::kRecv:
-      options.root = agreement.rank;
-      options.sender = shape.peer;
-      break;
+    case Collective::kSend: return {.root = shape.peer, .sender = rank};
+    case Collective::kRecv: return {.root = rank, .sender = shape.peer};
     case Collective::kBroadcast:
     case Collective::kReduce:
     case Collective::kGather:
-    case Collective::kScatter: options.root = shape.peer; break;
+    case Collective::kScatter: return {.root = shape.peer};
     case Collective::kAllReduce:
     case Collective::kAllGather:
     case Collective::kReduceScatter:
     case Collective::kAllToAll: break;
   }
-  return options;
+  return {};
+}
+
+schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement) {
+  const schedule::Peers peers = peersOf(shape, agreement.rank);
+  return {.rankCount = agreement.rankCount,
+          .root = peers.root,
+          .sender = peers.sender,
+          .order = agreement.order,
+          .hostCount = agreement.evenHostCount(),
+          .lagSlots = lagSlotsOf(agreement),
+          .hostStarts = agreement.inNetwork.hostStarts,
+          .headCount = std::max(agreement.inNetwork.headCount, 1)};
 }
 
 int32_t filledChunks(const Algorithm& algorithm, const CallShape& shape,

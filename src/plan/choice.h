@@ -11,6 +11,9 @@ namespace tutti::plan {
 
 // How the call's programs are built, while there is the agreement; and on which chunks of the
 // vector there is anything.
+// Of the call, as that rank makes it. Unlike the next it allocates nothing, so calls may ask for
+// it.
+schedule::Peers peersOf(const CallShape& shape, Rank rank);
 schedule::ScheduleOptions optionsFor(const CallShape& shape, const Agreement& agreement);
 int32_t filledChunks(const schedule::Algorithm& algorithm, const CallShape& shape,
                      const Agreement& agreement);

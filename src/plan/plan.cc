@@ -202,8 +202,7 @@ size_t vectorBytes(const CallShape& shape, int32_t rankCount) {
 BufferBytes bufferBytes(const CallShape& shape, const Agreement& agreement) {
   const size_t whole = vectorBytes(shape, agreement.rankCount);
   const size_t block = shape.count * sizeOf(shape.type);
-  const schedule::ScheduleOptions options = optionsFor(shape, agreement);
-  const schedule::Peers peers{.root = options.root, .sender = options.sender};
+  const schedule::Peers peers = peersOf(shape, agreement.rank);
   const bool sendsBlock =
       shape.collective == Collective::kAllGather || shape.collective == Collective::kGather;
   const bool receivesBlock =

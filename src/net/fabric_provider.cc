@@ -13,6 +13,7 @@ using std::chrono::microseconds;
 
 constexpr microseconds kShortestPause{20};
 constexpr microseconds kLongestPause{1000};
+constexpr size_t kUsualWatches = 256;  // at once; more make room
 
 // Tells our watches from those of the network that we build upon.
 constexpr uint64_t kOurs = uint64_t{1} << 63;
@@ -92,6 +93,7 @@ Result<FabricProvider::Found> FabricProvider::find() {
 // Under mutex_.
 Status FabricProvider::startService() {
   if (thread_.joinable()) return {};
+  watched_.reserve(kUsualWatches);
   TUTTI_TRY_ASSIGN(thread_, startThread("tutti-fabric", [this] { serve(); }));
   return {};
 }
@@ -233,7 +235,9 @@ void FabricProvider::unwatch(uint64_t watch) {
 
 void FabricProvider::serve() {
   microseconds pause = kShortestPause;
-  std::vector<Watched> due;  // it and watched_ take turns, so that neither allocates for long
+  // It and watched_ take turns, so that who calls seldom makes room.
+  std::vector<Watched> due;
+  due.reserve(kUsualWatches);
   std::unique_lock lock(mutex_);
   while (!isStopping_) {
     if (appointments_.empty() && watched_.empty()) {

@@ -292,8 +292,7 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "
      "where the kernel allows it, rather than from shared slots. auto: each plan tries both and "
-     "keeps "
-     "the faster; 1: always; 0: never."},
+     "keeps the faster; 1: always; 0: never."},
     {"TUTTI_MAP_AFTER_BYTES", kInteger, "bytes", "524288", "0..1099511627776",
      "A peer maps memory of ncclMemAlloc, to read it in place, once so many of its bytes have gone "
      "there as copies: mapping takes as long as copying them. 0: with the first message."},

@@ -88,12 +88,11 @@ Status Communicator::nameTheDead(Status failed) const {
   const auto& members = derivation_->remaining;
   const auto isDead = [&](Rank rank) { return parent.runner_->isDead(index(rank)); };
   auto dead = std::ranges::find_if(members, isDead);
-  for (int look = 1; dead == members.end() && look < launch::kDeathLooks; ++look) {
-    if (!checkNotAborted().ok()) return failed;
+  for (int looks = 1; dead == members.end(); ++looks) {
+    if (looks == launch::kDeathLooks || !checkNotAborted().ok()) return failed;
     sleepFor(launch::kBetweenDeathLooks);
     dead = std::ranges::find_if(members, isDead);
   }
-  if (dead == members.end()) return failed;
   return remoteError("{} died during {}: {}",
                      bootstrap::describe(parent.peers_[static_cast<size_t>(index(*dead))]),
                      callName(derivation_->kind), failed.message());

@@ -91,8 +91,13 @@ bool Watch::isDue(int64_t idleNanoseconds) {
 
 Status Watch::give(Verdict verdict) {
   if (!parts_.recorder.giveVerdict(verdict)) {
-    // Another rank's came first; while it is still being written, ours is as true.
-    if (Status first = this->verdict(); !first.ok()) return first;
+    // Another rank's came first. It may still be written: ours could blame one that left for what
+    // that one says. Who does not end it has died amid it.
+    for (int looks = 1;; ++looks) {
+      if (Status first = this->verdict(); !first.ok()) return first;
+      if (looks == kDeathLooks) break;
+      sleepFor(kBetweenDeathLooks);
+    }
   }
   return makeError(verdict.code, std::move(verdict.text));
 }

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <thread>
 
 #include "launch/child_testing.h"
 
@@ -37,6 +40,12 @@ class WatchTest : public testing::Test {
   }
 
   Board open() { return Board::open(UniqueFd(::fcntl(board_.fd(), F_DUPFD_CLOEXEC, 0))).value(); }
+  // As another process sees it.
+  UniqueMapping header() {
+    constexpr size_t kBytes = sizeof(observe::Header);
+    void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, board_.fd(), 0);
+    return UniqueMapping(memory, kBytes);
+  }
   Status look() { return lookAfter(kLongIdle); }
   Status lookAfter(int64_t idleNanoseconds) {
     clock_.advance(std::chrono::milliseconds(200));
@@ -110,6 +119,31 @@ TEST_F(WatchTest, BlamesNoDeadRankForAnErrorOfOurOwn) {
   child_.end();
   const Status error = watch_.explain(internalError("out of slots"), operation_, {});
   EXPECT_EQ(error.message(), "out of slots");
+}
+
+// One that is preempted amid its verdict, while ranks leave because of what it has seen.
+TEST_F(WatchTest, WaitsForAVerdictThatIsBeingWritten) {
+  const UniqueMapping memory = header();
+  auto& header = *static_cast<observe::Header*>(memory.get());
+  header.verdictState = 1;
+  std::thread writer([&header] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::strcpy(header.verdict.data(), "rank 2 died");
+    header.guilty = 2;
+    header.verdictState = 2 + static_cast<uint32_t>(Code::kRemoteError);
+  });
+  const Status error =
+      watch_.give({.code = Code::kRemoteError, .guilty = 1, .text = "rank 1 left"});
+  EXPECT_EQ(error.message(), "rank 2 died");
+  writer.join();
+}
+
+TEST_F(WatchTest, SaysWhatItHasSeenWhereTheWriterOfAVerdictDied) {
+  const UniqueMapping memory = header();
+  static_cast<observe::Header*>(memory.get())->verdictState = 1;
+  const Status error =
+      watch_.give({.code = Code::kRemoteError, .guilty = 1, .text = "rank 1 left"});
+  EXPECT_EQ(error.message(), "rank 1 left");
 }
 
 TEST_F(WatchTest, JudgesARankThatLeftAlsoWhereAnotherIsAwaited) {

@@ -13,6 +13,11 @@
 # here is counted as skipped. Exit code 1 if a step failed. `bench` writes times.csv and times.svg to LOGS. TUTTI_PEER_LIBRARY is the
 # other libnccl.so.2, else the Python package's. TUTTI_CHECK_LANES=1: no steps beside each other.
 set -uo pipefail
+if [[ ${1:-} == -* ]]; then
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+  [[ $1 == -h || $1 == --help ]]
+  exit
+fi
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}
 parts=${*:3}

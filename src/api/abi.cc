@@ -23,11 +23,6 @@ ncclResult_t finishFailed(std::string_view function, const Status& status,
   return static_cast<ncclResult_t>(status.code());
 }
 
-Pin pinCommunicator(const ncclComm_t handle) {
-  comm::Process& process = comm::Process::get();
-  return process.isForked() ? Pin() : process.communicators().pin(handle);
-}
-
 CallNote noteOfHandle(const ncclComm_t handle) {
   const Pin pin = pinCommunicator(handle);
   return noteOf(pin ? &*pin : nullptr);

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/uncancelled.h"
 #include "comm/communicator.h"
+#include "comm/process.h"
 
 // Every API function is defined as pnccl<Name>, strong; nccl<Name> is its weak name, which a tool
 // may define in its place.
@@ -51,7 +52,10 @@ int rawValue(const Enum& value) {
 // destroy wait for. The way of the operations, since a share costs two more locked instructions.
 using Pin = HandleTable<comm::Communicator>::Pin;
 // Empty for such handles.
-Pin pinCommunicator(const ncclComm_t handle);
+inline Pin pinCommunicator(const ncclComm_t handle) {
+  comm::Process& process = comm::Process::get();
+  return process.isForked() ? Pin() : process.communicators().pin(handle);
+}
 // Why it was.
 Status refuseHandle(const ncclComm_t handle);
 

@@ -144,19 +144,51 @@ CallNote noteOf(const Arguments& arguments, const Communicator* communicator) {
   return note;
 }
 
+// Of numbers that fit.
+plan::CallShape shapeOf(const Arguments& arguments) {
+  return {.collective = arguments.collective,
+          .type = static_cast<DataType>(rawValue(arguments.type)),
+          .op = static_cast<ReduceOp>(rawValue(arguments.op)),
+          .peer = Rank{arguments.peer},
+          .count = arguments.count};
+}
+
+launch::Launcher::Repeat repeatOf(const Arguments& arguments) {
+  return {.kind = launch::kindOf(shapeOf(arguments)),
+          .count = arguments.count,
+          .input = arguments.input,
+          .output = arguments.output};
+}
+
+// Whether the call can go by what is known of its shape, if there was one before: it has buffers,
+// and numbers that are no other's when they are cut to bytes.
+bool mayRunAgain(const Arguments& arguments, const Communicator& communicator) {
+  constexpr int kByte = 0xff;
+  const bool hasInput = arguments.input != nullptr || arguments.collective == Collective::kRecv;
+  const bool hasOutput = arguments.output != nullptr || arguments.collective == Collective::kSend;
+  return arguments.stream == nullptr && hasInput && hasOutput &&
+         (rawValue(arguments.type) & ~kByte) == 0 &&
+         static_cast<unsigned>(rawValue(arguments.op)) < comm::UserOps::kFirstNumber &&
+         communicator.runsInCalls() && !group::Group::isOpen();
+}
+
 ncclResult_t submit(std::string_view function, ncclComm_t comm, const Arguments& arguments) {
   const auto note = [&](const Communicator* communicator) {
     return noteOf(arguments, communicator);
   };
   return abiPinnedCall(function, comm, note, [&](const Pin& communicator) -> Status {
+    using enum launch::Launcher::Ran;
+    if (mayRunAgain(arguments, *communicator)) [[likely]] {
+      const auto [ran, rest] = communicator->launcher().runAgain(
+          repeatOf(arguments), communicator->device().looksBeforeEnqueue());
+      if (ran == kDone) [[likely]]
+        return {};
+      if (ran == kGoesOn) return group::goOn(*communicator, nullptr, *rest);
+    }
     TUTTI_TRY(communicator->checkReady());
     TUTTI_TRY(checkArguments(arguments, *communicator));
-    launch::Call call{.shape = {.collective = arguments.collective,
-                                .type = static_cast<DataType>(arguments.type),
-                                .peer = Rank{arguments.peer},
-                                .count = arguments.count},
-                      .input = arguments.input,
-                      .output = arguments.output};
+    launch::Call call{
+        .shape = shapeOf(arguments), .input = arguments.input, .output = arguments.output};
     TUTTI_TRY(resolveOperation(arguments, *communicator, call));
     if (communicator->checksBuffers()) [[unlikely]]
       TUTTI_TRY(checkBuffers(call, *communicator));

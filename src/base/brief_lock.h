@@ -15,7 +15,7 @@ namespace tutti {
 // For std::lock_guard. Not recursive.
 class BriefLock {
  public:
-  void lock() {
+  [[gnu::always_inline]] void lock() {
     if (way_.isMine()) {
       way_.enter();
       if (!isContended_.load(std::memory_order_relaxed)) return;
@@ -23,7 +23,7 @@ class BriefLock {
     }
     lockWithOthers();
   }
-  void unlock() {
+  [[gnu::always_inline]] void unlock() {
     if (way_.isMine() && way_.isInside()) {
       way_.leave();
     } else {

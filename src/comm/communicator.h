@@ -105,6 +105,11 @@ class Communicator {
     const bool isReady = state_.load(std::memory_order_acquire) == State::kReady;
     return isReady && !runner_->hasFailed() ? Status() : refuseCall();
   }
+  // Whether it is ready, and calls without a stream run in their threads, unquestioned.
+  bool runsInCalls() const {
+    return state_.load(std::memory_order_acquire) == State::kReady && streamRunner_ == nullptr &&
+           ownStream_ == nullptr && !checksBuffers_;
+  }
   // The failure of a call. Where the ranks call different things, or wait in a circle, the log
   // tells where the program has called from: of the call itself if its thread comes upon it, else
   // where the program hears of it. REQUIRES: an operation has failed.

@@ -52,9 +52,14 @@ Status runAlone(comm::Communicator& communicator, const launch::Call& call, void
   }
   const uint32_t looks = where == nullptr ? device.looksBeforeEnqueue() : 0;
   TUTTI_TRY_ASSIGN(device::Task * task, launcher.runAtOnce(call, looks));
-  if (task == nullptr) return {};
+  return task == nullptr ? Status() : goOn(communicator, where, *task);
+}
+
+Status goOn(comm::Communicator& communicator, device::Stream* where, device::Task& task) {
   const Uncancelled held;
-  TUTTI_TRY(device.enqueue(where, {&task, 1}));
+  device::Task* const tasks[] = {&task};
+  TUTTI_TRY(communicator.device().enqueue(where, tasks));
+  launch::Launcher& launcher = communicator.launcher();
   if (launcher.hasFailed()) return communicator.failureOfCall(heardBy(where));
   if (!communicator.isBlocking() && !launcher.isIdle()) return operationsGoOn();
   return {};

@@ -30,6 +30,10 @@ struct PendingCall {
 // is ready and stays alive during the call.
 Status runAlone(comm::Communicator& communicator, const launch::Call& call, void* stream);
 
+// What the launcher has begun of such a call in the calling thread, or (`where`) is to run on a
+// stream.
+Status goOn(comm::Communicator& communicator, device::Stream* where, device::Task& task);
+
 // One thread's group. The vectors keep their memory, so that a steady stream of groups allocates
 // nothing.
 class Group {

@@ -95,6 +95,8 @@ class BoundProgram {
   size_t pieceCount() const { return pieceCount_; }  // 0 when there is nothing to do
   // How often the steps are gone through: a step works on piece turn - lag, where there is one.
   size_t turnCount() const { return turnCount_; }
+  // Each step works on all of its chunk.
+  bool runsOnce() const { return turnCount_ == 1; }
   size_t operandLimit() const { return operandLimit_; }
   bool isDirect() const { return isDirect_; }
   bool mayRefer() const { return mayRefer_; }

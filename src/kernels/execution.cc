@@ -35,8 +35,7 @@ void Execution::start() {
               (binding_.shared->input.serial != 0 || binding_.shared->output.serial != 0);
   flags_ = binding_.agrees ? wire::kAgrees : 0;
   blockage_ = {};
-  if (joint_.isOpen() || joint_.ahead() > 0) [[unlikely]]
-    joint_ = {};
+  dropJoint();
 }
 
 // Looks while it may. The word that is missing is looked at alone until it is there.

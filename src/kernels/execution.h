@@ -68,10 +68,21 @@ class Execution {
   Binding& binding() { return binding_; }
   const Binding& binding() const { return binding_; }
   void start();
-  // The same where the last run is done, and only buffers, scalar and signature are others since.
-  void restart() {
-    if (!isPlain_) return start();
+  // The same where the last run is done, and only these, and whether it agrees, are others since.
+  struct Brought {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    uint32_t signature = 0;
+  };
+  void restart(const Brought& brought) {
+    binding_.input = brought.input;
+    binding_.output = brought.output;
+    binding_.signature = brought.signature;
     rewind();
+    hasReferred_ = refers_;
+    flags_ = binding_.agrees ? wire::kAgrees : 0;
+    if (blockage_.what != For::kNothing) blockage_ = {};
+    dropJoint();
     if (isHearing_) [[unlikely]]
       binding_.outbox->begin();
   }
@@ -80,6 +91,13 @@ class Execution {
   // to so many times for what the step at hand waits for (device::Task::looks).
   Result<Progress> poll(uint32_t looks = 1) {
     return binding_.isJoint ? pollAndHelp(looks) : runSteps(looks);
+  }
+  // Of what has just begun, and mostly is short: the same, but false also for an error, which the
+  // next poll() comes upon again.
+  bool runAtOnce(uint32_t looks) {
+    if (binding_.program->runsOnce() && (isPlain_ || isMapped_)) [[likely]]
+      return runOnce(looks);
+    return runsThrough(looks);
   }
   // The one step that holds this execution up.
   void addWaits(device::WaitSet& waits) const;
@@ -132,6 +150,10 @@ class Execution {
     isUnmapped_ = false;
     isOnGpu_ = false;
   }
+  void dropJoint() {
+    if (joint_.isOpen() || joint_.ahead() > 0) [[unlikely]]
+      joint_ = {};
+  }
   // kEnd: the peer has failed, and what its message names is gone. It comes for sure: the slow path
   // looks at the peer's fault.
   enum class For : uint8_t { kNothing, kMessage, kSlot, kRoom, kDrain, kBlocks, kGpu, kEnd };
@@ -170,6 +192,8 @@ class Execution {
     return true;
   }
   Result<Progress> runSteps(uint32_t looks);
+  bool runOnce(uint32_t looks);
+  bool runsThrough(uint32_t looks);
   Result<Progress> pollAndHelp(uint32_t looks);
   bool awaitReady(const BoundStep& step, size_t elements, uint32_t& looks);
   bool isReady(const BoundStep& step, size_t elements);
@@ -185,7 +209,8 @@ class Execution {
   void openAhead(const BoundStep& step);
   wire::SharedSegment segmentOfOutput() const;  // without a serial: in none
   bool helpReceivers();
-  inline Attempt tryShape(const BoundStep& step, size_t elements, uint32_t& looks);
+  [[gnu::always_inline]] inline Attempt tryShape(const BoundStep& step, size_t elements,
+                                                 uint32_t& looks);
   Attempt tryMessage(const BoundOperand& link, size_t bytes, uint32_t& looks,
                      const std::byte*& payload);
   Attempt copyHere(const BoundStep& step, size_t elements);

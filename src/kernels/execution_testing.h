@@ -148,7 +148,7 @@ class Cluster {
   // Polls ranks in random order until all are done. False: nobody could move any more.
   bool run(SeededRng& rng) {
     size_t idlePolls = 0;
-    size_t left = ranks_.size();
+    auto left = std::ranges::count(ranks_, false, &RankState::isDone);
     while (left > 0) {
       RankState& state = ranks_[rng.below(ranks_.size())];
       if (state.isDone) continue;

@@ -80,6 +80,26 @@ TEST_F(SharedExecution, AnnouncesFirstAndRefersOnceTheReceiverHasMapped) {
   EXPECT_EQ(broadcast(), wire::MessageKind::kShared);
 }
 
+// As calls do that go as the one before: all is bound, and what waits for long goes on by polls.
+TEST_F(SharedExecution, RunsAgainAtOnce) {
+  SeededRng rng(2);
+  for (int times = 0; times < 3; ++times) broadcast();
+  for (uint32_t signature = 2; signature < 8; ++signature) {
+    for (const int32_t rank : {0, 1}) {
+      RankState& state = cluster_.rank(rank);
+      if (rank == 1) std::ranges::fill(state.output, -1);
+      state.execution.restart({.input = reinterpret_cast<const std::byte*>(state.input.data()),
+                               .output = reinterpret_cast<std::byte*>(state.output.data()),
+                               .signature = signature});
+      state.isDone = state.execution.runAtOnce(1 + signature % 2);
+    }
+    EXPECT_FALSE(cluster_.rank(0).isDone) << "its receiver has not come by then";
+    EXPECT_TRUE(cluster_.run(rng));
+    cluster_.check();
+    EXPECT_TRUE(cluster_.rank(0).execution.hasReferred());
+  }
+}
+
 TEST_F(SharedExecution, CopiesForEverWhereTheReceiverCannotMap) {
   mapper_.accepts = false;
   for (int i = 0; i < 5; ++i) EXPECT_EQ(broadcast(), wire::MessageKind::kPayload);

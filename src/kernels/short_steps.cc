@@ -134,6 +134,34 @@ Execution::Attempt Execution::tryPair(const BoundStep& step, size_t elements, ui
   return Attempt::kDone;
 }
 
+// Where a step waits for long, or needs the general way, poll() goes on from there.
+bool Execution::runOnce(uint32_t looks) {
+  const std::span<const BoundStep> steps = binding_.program->steps();
+  pieceOffset_ = 0;
+  for (; step_ < steps.size(); ++step_) {
+    const BoundStep& step = steps[step_];
+    if (step.elements == 0) continue;
+    const Attempt attempt = isPlain_ ? tryShape(step, step.elements, looks)
+                                     : tryMappedShape(step, step.elements, looks);
+    if (attempt == Attempt::kBlocked) return false;
+    if (attempt == Attempt::kUnfit) return runsThrough(looks);
+  }
+  step_ = 0;
+  turn_ = 1;
+  while (hasReferred_ && !isDrained()) {
+    // A sender that may help its receivers does so in poll().
+    if (binding_.isJoint || !mayLookAgain(looks)) return false;
+  }
+  if (isHearing_) [[unlikely]]
+    binding_.outbox->end();
+  return true;
+}
+
+bool Execution::runsThrough(uint32_t looks) {
+  const Result<Progress> progress = poll(looks);
+  return progress.ok() && progress.value() == Progress::kDone;
+}
+
 Result<Progress> Execution::runSteps(uint32_t looks) {
   if (looks == 1 && isStillBlocked()) return Progress::kIdle;
   const BoundProgram& program = *binding_.program;

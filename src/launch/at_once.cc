@@ -33,12 +33,19 @@ Result<Progress> pollWithMotors(kernels::Execution& execution, channel::LinkSet&
   return Progress::kIdle;
 }
 
-// An error is left to the operation, which comes upon it again and tells it.
-bool endsWithin(kernels::Execution& execution, channel::LinkSet& links, uint32_t looks) {
+// These two leave an error to the operation, which comes upon it again and tells it.
+bool endsWithMotors(kernels::Execution& execution, channel::LinkSet& links, uint32_t looks) {
   try {
-    Result<Progress> progress =
-        links.hasMotors() ? pollWithMotors(execution, links, looks) : execution.poll(looks);
+    Result<Progress> progress = pollWithMotors(execution, links, looks);
     return progress.ok() && *progress == Progress::kDone;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+inline bool endsWithin(kernels::Execution& execution, uint32_t looks) {
+  try {
+    return execution.runAtOnce(looks);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -52,14 +59,13 @@ Operation::Mark Launcher::nextMark(const BoundPlan& plan) {
 }
 
 // With an operation in the pool, since nothing may fail once the call has begun.
-BoundPlan* Launcher::findRunnableAtOnce(const Call& call) {
+BoundPlan* Launcher::findRunnableAtOnce(uint64_t kind, uint64_t count) {
   const bool isFree =
       spare_.load(std::memory_order_acquire) != nullptr || freeOperations_ != nullptr;
   const bool isNext = completed_.load(std::memory_order_acquire) == preparedCount();
   if (!isFree || !isNext || !failure_.ok() || watch_.hasVerdict()) return nullptr;
-  const uint64_t kind = kindOf(call.shape);
-  BoundPlan* plan = recentPlan(kind, call.shape.count);
-  if (!isOf(plan, kind, call.shape.count) || !plan->mayRunAtOnce) return nullptr;
+  BoundPlan* plan = recentPlan(kind, count);
+  if (!isOf(plan, kind, count) || !plan->mayRunAtOnce) return nullptr;
   // What a network sends from the program's memory, and puts there.
   if (parts_.links.hasMotors() && (plan->mayShare || plan->hasChoice)) return nullptr;
   return plan;
@@ -73,92 +79,112 @@ bool Launcher::isBare(const BoundPlan& plan) const {
   return plan.forms.keepsCopies();
 }
 
-// False: it cannot run now; nothing has happened.
-bool Launcher::beginAtOnce(const Call& call, Begin& begin) {
-  std::lock_guard lock(mutex_);
-  BoundPlan* plan = findRunnableAtOnce(call);
-  if (plan == nullptr) return false;
-  begin.plan = plan;
-  begin.mark = nextMark(*plan);
-  begin.number = prepared_.load(std::memory_order_relaxed);
+// Without a plan where it cannot, or has a choice to make; nothing has happened then.
+Launcher::Begin Launcher::beginAgain(const Repeat& call) {
+  const std::lock_guard lock(mutex_);
+  BoundPlan* plan = findRunnableAtOnce(call.kind, call.count);
+  if (plan == nullptr) return {};
+  Recalled recalled;
   if (!isBare(*plan)) {
-    begin.recalled = findRecall(call, *plan);
-    if (begin.recalled.recall == nullptr) begin.chosen = &takeOperation();
+    recalled = findRecall(call, *plan);
+    if (recalled.recall == nullptr) return {};
   }
-  prepared_.store(begin.number + 1, std::memory_order_release);
-  return true;
+  return beginAtOnce(*plan, recalled);
 }
 
-kernels::Execution& Launcher::startAtOnce(const Call& call, const Begin& begin) {
+// REQUIRES: mutex_ is held.
+Launcher::Begin Launcher::beginAtOnce(BoundPlan& plan, const Recalled& recalled) {
+  const uint64_t number = prepared_.load(std::memory_order_relaxed);
+  prepared_.store(number + 1, std::memory_order_release);
+  return {.plan = &plan, .mark = nextMark(plan), .number = number, .recalled = recalled};
+}
+
+kernels::Execution& Launcher::startBare(const Repeat& call, const Begin& begin) {
   BoundPlan& plan = *begin.plan;
-  if (const Recall* recall = begin.recalled.recall; recall != nullptr) {
-    bind(call, plan, *recall->variant, begin.mark.signature, recalled_.binding());
-    recall->applyTo(recalled_.binding());
-    recalled_.binding().agrees = begin.recalled.turn.agrees;
-    recalled_.start();
-    return recalled_;
-  }
   if (plan.isBareBound) [[likely]] {
     alignLinks(plan, plan.own);
-    bindCall(call, begin.mark.signature, plan.bare.binding());
-    plan.bare.restart();
-  } else {
-    bind(call, plan, plan.own, begin.mark.signature, plan.bare.binding());
-    plan.bare.start();
-    plan.isBareBound = true;
+    plan.bare.restart({.input = static_cast<const std::byte*>(call.input),
+                       .output = static_cast<std::byte*>(call.output),
+                       .signature = begin.mark.signature});
+    return plan.bare;
   }
+  bind({.shape = plan.shape, .input = call.input, .output = call.output}, plan, plan.own,
+       begin.mark.signature, plan.bare.binding());
+  plan.bare.start();
+  plan.isBareBound = true;
   return plan.bare;
 }
 
 bool Launcher::endsAtOnce(kernels::Execution& execution, Collective collective, uint32_t looks) {
-  return looks == 1 && !parts_.links.hasMotors() ? endsInTurns(execution, collective)
-                                                 : endsWithin(execution, parts_.links, looks);
+  if (parts_.links.hasMotors()) [[unlikely]]
+    return endsWithMotors(execution, parts_.links, looks);
+  return looks == 1 ? endsInTurns(execution, collective) : endsWithin(execution, looks);
 }
 
-Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
-  Begin begin;
-  if (looks == 0 || !beginAtOnce(call, begin)) {
-    const Uncancelled held;
-    return prepare({&call, 1}, false);
-  }
+Launcher::Again Launcher::runAgain(const Repeat& call, uint32_t looks) {
+  const Begin begin = beginAgain(call);
+  if (begin.plan == nullptr) return {};
   BoundPlan& plan = *begin.plan;
-  if (begin.chosen != nullptr) {
-    const Uncancelled held;
-    begin.chosen->reset(begin.number);
-    begin.chosen->add(call, plan, begin.mark);
-    return runAtOnce(*begin.chosen, looks);
+  const bool isBare = begin.recalled.recall == nullptr;
+  const uint64_t recorded = record(plan, begin.mark.sequence);
+  kernels::Execution& execution = isBare ? startBare(call, begin) : startRecalled(call, begin);
+  if (!endsAtOnce(execution, plan.shape.collective, looks)) {
+    const Call whole{.shape = plan.shape, .input = call.input, .output = call.output};
+    return {.ran = Ran::kGoesOn, .rest = &goOnWith(whole, begin, recorded, execution)};
   }
-  begin.recorded = record(plan, begin.mark.sequence);
-  kernels::Execution& execution = startAtOnce(call, begin);
-  if (!endsAtOnce(execution, call.shape.collective, looks)) return goOnWith(call, begin, execution);
-  if (begin.recalled.recall == nullptr) {
+  if (isBare) {
     plan.forms.endedAtOnce();
   } else {
     endedAtOnce(plan, begin.recalled, execution);
   }
-  parts_.recorder->end(begin.recorded, observe::EntryState::kDone);
+  parts_.recorder->end(recorded, observe::EntryState::kDone);
   watch_.advanced();
   markDone(begin.number);
-  return static_cast<device::Task*>(nullptr);
+  return {.ran = Ran::kDone};
 }
 
 // What has not ended goes on as an operation.
-device::Task* Launcher::goOnWith(const Call& call, const Begin& begin,
-                                 const kernels::Execution& execution) {
+Operation& Launcher::goOnWith(const Call& call, const Begin& begin, uint64_t recorded,
+                              const kernels::Execution& execution) {
   std::lock_guard lock(mutex_);
   Operation& operation = takeOperation();
   operation.reset(begin.number);
   if (begin.recalled.recall == nullptr) {
     begin.plan->forms.endedAtOnce();
     begin.plan->isBareBound = false;
+  } else {
+    bound_ = nullptr;
   }
   operation.goOnWith({.call = call,
                       .plan = *begin.plan,
                       .mark = begin.mark,
-                      .number = begin.recorded,
+                      .number = recorded,
                       .recalled = begin.recalled,
                       .execution = execution});
-  return &operation;
+  return operation;
+}
+
+Result<device::Task*> Launcher::runAtOnce(const Call& call, uint32_t looks) {
+  const uint64_t kind = kindOf(call.shape);
+  const uint64_t count = call.shape.count;
+  if (looks > 0 && call.shape.op != ReduceOp::kPreMulSum) {
+    const Again again =
+        runAgain({.kind = kind, .count = count, .input = call.input, .output = call.output}, looks);
+    if (again.ran != Ran::kNot) return again.rest;
+  }
+  const Uncancelled held;
+  std::unique_lock lock(mutex_);
+  BoundPlan* plan = looks > 0 ? findRunnableAtOnce(kind, count) : nullptr;
+  if (plan == nullptr) {
+    lock.unlock();
+    return prepare({&call, 1}, false);
+  }
+  const Begin begin = beginAtOnce(*plan, {});
+  Operation& operation = takeOperation();
+  lock.unlock();
+  operation.reset(begin.number);
+  operation.add(call, *plan, begin.mark);
+  return runAtOnce(operation, looks);
 }
 
 // What has a choice to make goes as an operation, without a device that drives it.
@@ -191,9 +217,12 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
                     uint32_t signature, kernels::Binding& binding) {
   alignLinks(plan, variant);
   binding.program = &*variant.program;
-  // All ranks take the same variant.
-  const uint32_t own = &variant == &plan.own ? signature : signature ^ variant.plan.signature;
-  bindCall(call, own, binding);
+  binding.input = static_cast<const std::byte*>(call.input);
+  binding.output = static_cast<std::byte*>(call.output);
+  binding.signature = signatureOf(plan, variant, signature);
+  binding.preScale = call.preScale;
+  if (call.preScaleAddress != nullptr) [[unlikely]]
+    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
   binding.scratch = &scratch_;
   binding.shared = nullptr;
   binding.refers = false;
@@ -203,16 +232,6 @@ void Launcher::bind(const Call& call, const BoundPlan& plan, const BoundVariant&
   binding.crew = nullptr;
   binding.gpu = plan.shape.isOnGpu ? parts_.folder : nullptr;
   binding.outbox = outbox_ && channel::isCollective(plan.lane) ? &*outbox_ : nullptr;
-}
-
-// What each call brings.
-void Launcher::bindCall(const Call& call, uint32_t signature, kernels::Binding& binding) {
-  binding.input = static_cast<const std::byte*>(call.input);
-  binding.output = static_cast<std::byte*>(call.output);
-  binding.signature = signature;
-  binding.preScale = call.preScale;
-  if (call.preScaleAddress != nullptr) [[unlikely]]
-    std::memcpy(binding.preScale.bytes, call.preScaleAddress, sizeOf(call.shape.type));
 }
 
 }  // namespace tutti::launch

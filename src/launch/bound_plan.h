@@ -47,9 +47,8 @@ struct Recall {
   bool couldRefer = false;   // FormTrial::Outcome's
 
   // Whether the call may go so.
-  bool fits(const Call& call, uint64_t generation) const {
-    return variant != nullptr && call.input == input && call.output == output &&
-           generation == segments;
+  bool fits(const void* from, const void* to, uint64_t generation) const {
+    return variant != nullptr && from == input && to == output && generation == segments;
   }
   // REQUIRES: fits(); `binding` is of the variant, for a call without choice.
   void applyTo(kernels::Binding& binding) const;

@@ -177,6 +177,21 @@ class Launcher final : public Runner {
   // neither operation nor device. `looks` 0: just prepares it.
   Result<device::Task*> runAtOnce(const Call& call, uint32_t looks);
 
+  // A call of a shape that has been checked and run before, and needs no operation as it begins.
+  // kNot: nothing has happened, and it is to go as any other; kGoesOn: `rest` is to be enqueued.
+  enum class Ran : uint8_t { kNot, kDone, kGoesOn };
+  struct Again {
+    Ran ran = Ran::kNot;
+    device::Task* rest = nullptr;
+  };
+  struct Repeat {
+    uint64_t kind = 0;  // kindOf() its shape, which has no scalar
+    uint64_t count = 0;
+    const void* input = nullptr;
+    void* output = nullptr;
+  };
+  Again runAgain(const Repeat& call, uint32_t looks);
+
   // Undoes a prepare whose task was not enqueued.
   void cancel(device::Task* task);
 
@@ -228,10 +243,10 @@ class Launcher final : public Runner {
   Operation& takeOperation();
   void giveBack(Operation& operation);
   Operation::Mark nextMark(const BoundPlan& plan);
-  inline BoundPlan* findRunnableAtOnce(const Call& call);
+  inline BoundPlan* findRunnableAtOnce(uint64_t kind, uint64_t count);
   inline bool isBare(const BoundPlan& plan) const;
   device::Task* runAtOnce(Operation& operation, uint32_t looks);
-  Recalled findRecall(const Call& call, BoundPlan& plan) const;
+  Recalled findRecall(const Repeat& call, BoundPlan& plan) const;
   void endedAtOnce(BoundPlan& plan, const Recalled& recalled, const kernels::Execution& execution);
   Nanoseconds measured(BoundPlan& plan, Instant start) const;
   bool endsInTurns(kernels::Execution& execution, Collective collective);
@@ -243,17 +258,22 @@ class Launcher final : public Runner {
   // What a call that is run at once begins with.
   struct Begin {
     BoundPlan* plan = nullptr;
-    Operation* chosen = nullptr;  // what has a choice to make
-    Recalled recalled;
     Operation::Mark mark;
-    uint64_t number = 0;    // of the operation that it would be
-    uint64_t recorded = 0;  // the recorder's
+    uint64_t number = 0;  // of the operation that it would be
+    Recalled recalled;
   };
-  inline bool beginAtOnce(const Call& call, Begin& begin);
-  inline kernels::Execution& startAtOnce(const Call& call, const Begin& begin);
+  inline Begin beginAgain(const Repeat& call);
+  inline Begin beginAtOnce(BoundPlan& plan, const Recalled& recalled);
+  inline kernels::Execution& startBare(const Repeat& call, const Begin& begin);
+  kernels::Execution& startRecalled(const Repeat& call, const Begin& begin);
   inline bool endsAtOnce(kernels::Execution& execution, Collective collective, uint32_t looks);
-  device::Task* goOnWith(const Call& call, const Begin& begin, const kernels::Execution& execution);
-  inline static void bindCall(const Call& call, uint32_t signature, kernels::Binding& binding);
+  Operation& goOnWith(const Call& call, const Begin& begin, uint64_t recorded,
+                      const kernels::Execution& execution);
+  // All ranks take the same variant.
+  static uint32_t signatureOf(const BoundPlan& plan, const BoundVariant& variant,
+                              uint32_t signature) {
+    return &variant == &plan.own ? signature : signature ^ variant.plan.signature;
+  }
   // Writes all of the binding.
   void bind(const Call& call, const BoundPlan& plan, const BoundVariant& variant,
             uint32_t signature, kernels::Binding& binding);
@@ -267,9 +287,10 @@ class Launcher final : public Runner {
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;  // these five: used by the thread that drives the present operation
+  Watch watch_;  // these six: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
   kernels::Execution recalled_;                     // of a call that goes as an earlier one did
+  const Recall* bound_ = nullptr;                   // whose recalled_ is, and ended well
   size_t nextMember_ = 0;                           // of a network's, to be looked at
   const schedule::Program* lastProgram_ = nullptr;  // of a collective
   HomeCpu home_;

@@ -28,14 +28,35 @@ void Recall::applyTo(kernels::Binding& binding) const {
 }
 
 // What the trial says of this call, where it has one.
-Recalled Launcher::findRecall(const Call& call, BoundPlan& plan) const {
+Recalled Launcher::findRecall(const Repeat& call, BoundPlan& plan) const {
   const FormTrial::Turn turn = plan.forms.next();
   Recall& recall = plan.recalls[static_cast<size_t>(turn.form)];
-  if (!recall.fits(call, parts_.segments.generation())) return {};
+  if (!recall.fits(call.input, call.output, parts_.segments.generation())) return {};
   if (!recall.isTried) return {.recall = &recall};
   if (plan.forms.isWatching()) return {};
   return {
       .recall = &recall, .turn = turn, .start = turn.isMeasured ? parts_.clock.now() : Instant()};
+}
+
+// The same buffers as the last one's: where it went so, too, all of it is bound.
+kernels::Execution& Launcher::startRecalled(const Repeat& call, const Begin& begin) {
+  BoundPlan& plan = *begin.plan;
+  const Recall& recall = *begin.recalled.recall;
+  kernels::Binding& binding = recalled_.binding();
+  if (std::exchange(bound_, &recall) == &recall) [[likely]] {
+    alignLinks(plan, *recall.variant);
+    binding.agrees = begin.recalled.turn.agrees;
+    recalled_.restart({.input = static_cast<const std::byte*>(call.input),
+                       .output = static_cast<std::byte*>(call.output),
+                       .signature = signatureOf(plan, *recall.variant, begin.mark.signature)});
+    return recalled_;
+  }
+  bind({.shape = plan.shape, .input = call.input, .output = call.output}, plan, *recall.variant,
+       begin.mark.signature, binding);
+  recall.applyTo(binding);
+  binding.agrees = begin.recalled.turn.agrees;
+  recalled_.start();
+  return recalled_;
 }
 
 // Of a call that was recalled. One that could not refer where the last one could is not gone by
@@ -78,6 +99,7 @@ void Operation::keepRecall(Run& run, bool couldRefer) {
   const bool hasTrial = isAmongAll(plan.shape.collective) || hasChoice(plan);
   if (!run.isTried && hasTrial && launcher_.parts_.triesForms) return;
   if (!plan.mayRunAtOnce || !isOwnInput || launcher_.parts_.links.hasMotors()) return;
+  launcher_.bound_ = nullptr;
   // A call that was recalled, and goes on as an operation, uses what is written here.
   const auto shared = binding.shared != nullptr ? *binding.shared : kernels::SharedBuffers();
   plan.recalls[static_cast<size_t>(run.turn.form)] = {

@@ -127,7 +127,7 @@ TEST_F(WatchTest, WaitsForAVerdictThatIsBeingWritten) {
   auto& header = *static_cast<observe::Header*>(memory.get());
   header.verdictState = 1;
   std::thread writer([&header] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    sleepFor(std::chrono::milliseconds(20));
     std::strcpy(header.verdict.data(), "rank 2 died");
     header.guilty = 2;
     header.verdictState = 2 + static_cast<uint32_t>(Code::kRemoteError);

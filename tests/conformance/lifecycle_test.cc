@@ -328,6 +328,7 @@ TEST(SteadyState, ACachedCallAllocatesNothing) {
       EXPECT_EQ(allocations, 0u) << "round " << i;
     }
     EXPECT_GT(shortRounds, 0);
+    calls();  // the other rank may leave amid its last ones, and a network says so in words
   });
 }
 

@@ -71,6 +71,25 @@ TEST_F(Arguments, RefusesNullBuffersUnlessTheCountIsZero) {
   EXPECT_EQ(reduce(nullptr, nullptr, 0, ncclFloat, 0, 0), ncclSuccess);
 }
 
+// A shape that has run is not checked again; what only looks like it is.
+TEST_F(Arguments, RefusesWhatIsLikeACallBefore) {
+  const auto call = [this](const void* in, void* out, int type, int op) {
+    return ncclAllReduce(in, out, 1, static_cast<ncclDataType_t>(type),
+                         static_cast<ncclRedOp_t>(op), comm_, nullptr);
+  };
+  for (int times = 0; times < 3; ++times)
+    ASSERT_EQ(call(buffer_, buffer_, ncclFloat, ncclSum), ncclSuccess);
+  for (const int other : {256, 1 << 16, 1 << 24}) {
+    EXPECT_EQ(call(buffer_, buffer_, ncclFloat + other, ncclSum), ncclInvalidArgument);
+    EXPECT_EQ(call(buffer_, buffer_, ncclFloat, ncclSum + other), ncclInvalidArgument);
+    EXPECT_EQ(call(buffer_, buffer_, ncclFloat - other, ncclSum), ncclInvalidArgument);
+    EXPECT_EQ(call(buffer_, buffer_, ncclFloat, ncclSum - other), ncclInvalidArgument);
+    EXPECT_EQ(reduce(buffer_, buffer_, 1, ncclFloat, ncclSum, other), ncclInvalidArgument);
+  }
+  EXPECT_EQ(call(nullptr, buffer_, ncclFloat, ncclSum), ncclInvalidArgument);
+  EXPECT_EQ(call(buffer_, nullptr, ncclFloat, ncclSum), ncclInvalidArgument);
+}
+
 TEST_F(Arguments, RefusesAForeignStream) {
   int notAStream = 0;
   EXPECT_EQ(ncclAllReduce(buffer_, buffer_, 1, ncclFloat, ncclSum, comm_,

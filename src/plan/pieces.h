@@ -28,6 +28,9 @@ inline constexpr size_t kKernelLongMinBytes = 128 * 1024;
 // (64 MiB: references 1.3 to 1.7).
 inline constexpr size_t kKernelLongMaxBytes = 16 * 1024 * 1024;
 
+// A piece of what is read by the kernel and copied nowhere else.
+inline constexpr size_t kLongReadBytes = 512 * 1024;
+
 struct Piecing {
   uint32_t slotBytes = 0;  // a message's most
   bool isCrowded = false;  // ranks share CPUs

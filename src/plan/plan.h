@@ -147,10 +147,10 @@ class Planner {
 
   // kInvalidUsage when NCCL_ALGO leaves no algorithm for the collective.
   Result<Plan> make(const CallShape& shape);
-  // Another algorithm for the shape, to be tried where messages can be references, which make it
-  // the better one for some buffers; none where there is none that folds alike. Only for calls of
-  // which every rank learns whether all agree (kernels::Execution::isAgreed). The same on all
-  // ranks.
+  // Another algorithm for the shape, or the same by longer references, to be tried where messages
+  // can be references, which make it the better one for some buffers; none where there is none that
+  // folds alike. Only for calls of which every rank learns whether all agree
+  // (kernels::Execution::isAgreed). The same on all ranks.
   Result<std::optional<Plan>> makeOther(const CallShape& shape, const Plan& plan);
   // Of a plan that make() gave for the shape. Takes milliseconds where ranks are many, so ask once.
   MappedSteps mappedSteps(const CallShape& shape, const Plan& plan, bool inPlace) const;
@@ -158,7 +158,9 @@ class Planner {
   const Agreement& agreement() const { return agreement_; }
 
  private:
-  Plan bind(const CallShape& shape, std::string_view algorithmName, bool isOther = false);
+  // kLongReads: nothing is copied into slots, so pieces may be longer than one.
+  enum class Way : uint8_t { kOwn, kOther, kLongReads };
+  Plan bind(const CallShape& shape, std::string_view algorithmName, Way way = Way::kOwn);
 
   Agreement agreement_;
   std::unique_ptr<ProgramCache> programs_;

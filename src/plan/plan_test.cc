@@ -318,6 +318,26 @@ TEST(Planner, BesideARingOfRanksThatShareCpusTriesWhatFoldsAlike) {
   EXPECT_EQ(otherOf(shape, 2), "");
 }
 
+TEST(Planner, BesideReadsOfASlotTwoRanksTryLongerOnes) {
+  const auto longestOf = [](Collective collective, size_t bytes, const Agreement& agreement) {
+    const CallShape shape{.collective = collective, .type = DataType::kInt8, .count = bytes};
+    Planner planner(agreement);
+    const auto other = planner.makeOther(shape, planner.make(shape).value()).value();
+    return other && other->isDirect ? other->layout.pieceElements : 0;
+  };
+  Agreement agreement = agreementOf(2);
+  agreement.readsByKernel = true;
+  agreement.readsFastByKernel = true;
+  EXPECT_EQ(longestOf(Collective::kAllToAll, 4_MiB, agreement), kLongReadBytes);
+  EXPECT_EQ(longestOf(Collective::kAllGather, 128_KiB, agreement), 128_KiB);
+  EXPECT_EQ(longestOf(Collective::kAllGather, 64_KiB, agreement), 0);  // fits a slot
+  EXPECT_EQ(longestOf(Collective::kAllToAll, 16_MiB, agreement), 0);   // fits no cache
+  EXPECT_EQ(longestOf(Collective::kBroadcast, 4_MiB, agreement), 0);   // whose root hears nothing
+  EXPECT_EQ(longestOf(Collective::kReduceScatter, 1_MiB, agreement), 0);
+  agreement.readsByKernel = false;
+  EXPECT_EQ(longestOf(Collective::kAllToAll, 4_MiB, agreement), 0);
+}
+
 TEST(Choose, CrowdedBroadcastsGoRoundARingOnceAllCopiesOutgrowTheCaches) {
   const auto chosen = [](uint64_t bytes) {
     Agreement agreement = agreementOf(8);

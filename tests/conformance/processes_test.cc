@@ -73,6 +73,43 @@ TEST(Processes, ShrinkWithoutTheDead) {
             (std::vector<int>{0, -SIGKILL, 0, 0}));
 }
 
+// Long enough for reads of more than a slot, and through every turn of their trial. What is in
+// place cannot be read there, and a call may be so on one rank alone.
+TEST(ProcessRanks, DISABLED_LongExchanges) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = join(self);
+  constexpr size_t kBlock = 300'001;
+  const auto valueOf = [](int from, int to, int call, size_t at) {
+    return static_cast<int32_t>(at * 7 + static_cast<size_t>(call * 1009 + from * 31 + to));
+  };
+  std::vector<int32_t> input(2 * kBlock);
+  std::vector<int32_t> output(2 * kBlock);
+  const auto expectBlocks = [&](int call, int to) {
+    for (size_t i = 0; i < output.size(); ++i) {
+      const int from = static_cast<int>(i / kBlock);
+      ASSERT_EQ(output[i], valueOf(from, to, call, i % kBlock)) << "call " << call << " at " << i;
+    }
+  };
+  for (int call = 0; call < 90; ++call) {
+    for (size_t i = 0; i < input.size(); ++i)
+      input[i] = valueOf(self.rank, static_cast<int>(i / kBlock), call, i % kBlock);
+    const bool inPlace = call > 30 && (call * 7 + self.rank * 3) % 5 == 0;
+    std::ranges::fill(output, -1);
+    if (inPlace) output = input;
+    const auto* source = inPlace ? output.data() : input.data();
+    EXPECT_NCCL(ncclAlltoAll(source, output.data(), kBlock, ncclInt32, comm, nullptr));
+    ASSERT_NO_FATAL_FAILURE(expectBlocks(call, self.rank));
+    std::ranges::fill(output, -1);
+    EXPECT_NCCL(ncclAllGather(input.data(), output.data(), kBlock, ncclInt32, comm, nullptr));
+    ASSERT_NO_FATAL_FAILURE(expectBlocks(call, 0));
+  }
+  EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+TEST(Processes, LongExchangesInPlaceAndNot) {
+  EXPECT_EQ(runProcesses("ProcessRanks.DISABLED_LongExchanges", 2), (std::vector<int>{0, 0}));
+}
+
 TEST(ProcessRanks, DISABLED_SecondDeathDuringShrink) {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = join(self);

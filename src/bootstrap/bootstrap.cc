@@ -438,9 +438,22 @@ SocketAddress Bootstrap::address() const {
   return impl_->endpoint == nullptr ? SocketAddress{} : impl_->endpoint->address();
 }
 
-Result<std::optional<Instant>> Bootstrap::probe(Rank peer) {
+Result<std::optional<Sign>> Bootstrap::probe(Rank peer) {
   TUTTI_TRY(impl_->checkPeer(peer));
   return impl_->endpoint->probe(rank(), peer);
+}
+
+std::optional<Sign> Bootstrap::lastSign(Rank peer) {
+  if (!impl_->checkPeer(peer).ok()) return std::nullopt;
+  return impl_->endpoint->lastSign(rank(), peer);
+}
+
+void Bootstrap::tellAll() {
+  if (impl_->endpoint != nullptr) impl_->endpoint->tellAll(rank());
+}
+
+void Bootstrap::say(std::function<std::vector<std::byte>()> words) {
+  if (impl_->endpoint != nullptr) impl_->endpoint->say(rank(), std::move(words));
 }
 
 Status Bootstrap::receive(Rank from, Tag tag, std::vector<std::byte>& message) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@
 #include "base/ids.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "bootstrap/messages.h"
 #include "bootstrap/socket_address.h"
 #include "bootstrap/unique_id.h"
 
@@ -119,9 +121,17 @@ class Bootstrap {
   // The rank fails for a reason of its own: whoever waits for it hears that when it is destroyed.
   void noteFailure(std::string_view why);
 
-  // Asks the peer's process for a sign of life and says when the last one came, if any did. Its
+  // Asks the peer's process for a sign of life and says what is known of it, if one came. Its
   // service thread answers, whatever its user does. An error: it cannot be asked any more.
-  Result<std::optional<Instant>> probe(Rank peer);
+  Result<std::optional<Sign>> probe(Rank peer);
+  // Without asking; also of a peer that has left.
+  std::optional<Sign> lastSign(Rank peer);
+  // What this rank's signs say to those who probe it: `words()` of at most kMaxWordsBytes, asked by
+  // the service thread, which must not wait. Null: nothing; then the one before is not asked any
+  // more.
+  void say(std::function<std::vector<std::byte>()> words);
+  // Now, to all whom this rank has a connection with.
+  void tellAll();
 
   // Where the other ranks reach this one's process; empty: all are in it.
   SocketAddress address() const;

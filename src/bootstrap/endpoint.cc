@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -100,6 +101,7 @@ void Endpoint::detach(Rank rank, bool isHasty) noexcept {
                 [&](const auto& entry) { return entry.second.introduction.target == rank; });
   mailboxes_.erase(rank);
   faultsMet_.erase(rank);
+  words_.erase(rank);
   std::erase_if(signs_, [&](const auto& entry) { return entry.first.first == rank; });
   try {
     for (auto& [other, mailbox] : mailboxes_) {
@@ -176,8 +178,9 @@ Result<Progress> Endpoint::tryReceive(const Slot& slot, std::vector<std::byte>& 
     message = std::move(*found);
     return Progress::kDone;
   }
-  if (const std::string* why = whyClosed(slot)) {
-    return remoteError("{}; rank {} still expected a message from it", *why, index(slot.self));
+  if (const std::string* why = whyClosed(slot)) {  // not logged: who polls may ask again and again
+    return Status(Code::kRemoteError, fmt::format("{}; rank {} still expected a message from it",
+                                                  *why, index(slot.self)));
   }
   return Progress::kIdle;
 }
@@ -206,9 +209,11 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
     const Instant now = options_.clock->now();
     if (now >= nextAsk) {
       nextAsk = now + wait.timeout / 2;
-      [[maybe_unused]] const Result<std::optional<Instant>> answer = ask(slot);
+      [[maybe_unused]] const Status asked = ask(slot);
     }
-    const Nanoseconds left = endOfWait(began, wait.timeout, longer, lastSign(slot)) - now;
+    const std::optional<Sign> sign = findSign(slot);
+    const std::optional<Instant> seen = sign ? std::optional(sign->last) : std::nullopt;
+    const Nanoseconds left = endOfWait(began, wait.timeout, longer, seen) - now;
     if (left.count() <= 0) {
       const auto waited =
           isLate ? std::chrono::floor<std::chrono::milliseconds>(now - began) : wait.timeout;
@@ -229,23 +234,34 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
   }
 }
 
-Result<std::optional<Instant>> Endpoint::probe(Rank self, Rank peer) {
+Result<std::optional<Sign>> Endpoint::probe(Rank self, Rank peer) {
   std::lock_guard lock(mutex_);
-  return ask({.self = self, .peer = peer});
+  TUTTI_TRY(ask({.self = self, .peer = peer}));
+  return findSign({.self = self, .peer = peer});
 }
 
-Result<std::optional<Instant>> Endpoint::ask(const Slot& slot) {
-  if (mailboxes_.contains(slot.peer)) return lastSign(slot);
+std::optional<Sign> Endpoint::lastSign(Rank self, Rank peer) const {
+  std::lock_guard lock(mutex_);
+  return findSign({.self = self, .peer = peer});
+}
+
+void Endpoint::say(Rank rank, Words words) {
+  std::lock_guard lock(mutex_);
+  words_[rank] = std::move(words);
+}
+
+Status Endpoint::ask(const Slot& slot) {
+  if (mailboxes_.contains(slot.peer)) return {};
   TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor(slot));
   if (!outgoing->fault().empty() || !outgoing->send(FrameType::kProbe, 0, {})) {
     return Status(Code::kRemoteError, name(slot.peer) + " takes no message any more");
   }
   if (outgoing->nextTime()) poller_->wake();
-  return lastSign(slot);
+  return {};
 }
 
-std::optional<Instant> Endpoint::lastSign(const Slot& slot) const {
-  if (mailboxes_.contains(slot.peer)) return options_.clock->now();
+std::optional<Sign> Endpoint::findSign(const Slot& slot) const {
+  if (mailboxes_.contains(slot.peer)) return Sign{.last = options_.clock->now()};
   const auto sign = signs_.find({slot.self, slot.peer});
   return sign == signs_.end() ? std::nullopt : std::optional(sign->second);
 }
@@ -348,10 +364,17 @@ void Endpoint::onReadable(uint64_t key) {
 
 // Sets `why` when the connection has to be dropped.
 void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
-  signs_[{from.introduction.target, from.introduction.rank}] = options_.clock->now();
+  Sign& sign = signs_[{from.introduction.target, from.introduction.rank}];
+  sign.last = options_.clock->now();
   if (frame.type == FrameType::kFarewell) return hearFarewell(from, frame.payload);
-  if (frame.type == FrameType::kProbe) return answerProbe(from);
-  if (frame.type == FrameType::kSign) return;
+  if (frame.type == FrameType::kProbe)
+    return answer(from.introduction.target, from.introduction.rank);
+  if (frame.type == FrameType::kSign) {
+    if (frame.payload.size() <= sizeof(uint64_t)) return;
+    sign.words.assign(frame.payload.begin() + sizeof(uint64_t), frame.payload.end());
+    sign.saidAt = sign.last;
+    return;
+  }
   const bool isMessage = frame.type == FrameType::kMessage || frame.type == FrameType::kCollective;
   if (!isMessage || frame.payload.size() < sizeof(uint64_t)) {
     why = "sent a frame that no rank sends to another";
@@ -367,11 +390,27 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
   mailbox.changed.notify_all();
 }
 
-void Endpoint::answerProbe(const Incoming& from) {
-  const Introduction& who = from.introduction;
-  const Result<Outgoing*> outgoing = outgoingFor({.self = who.target, .peer = who.rank});
+void Endpoint::tellAll(Rank rank) {
+  std::lock_guard lock(mutex_);
+  std::set<Rank> peers;
+  for (const auto& [key, incoming] : incoming_) {
+    if (incoming.introduction.target == rank) peers.insert(incoming.introduction.rank);
+  }
+  for (const auto& [pair, outgoing] : outgoing_) {
+    if (pair.first == rank) peers.insert(pair.second);
+  }
+  for (const Rank peer : peers) answer(rank, peer);
+  if (poller_) poller_->wake();
+}
+
+void Endpoint::answer(Rank self, Rank peer) {
+  const Result<Outgoing*> outgoing = outgoingFor({.self = self, .peer = peer});
   if (!outgoing.ok() || !outgoing.value()->fault().empty()) return;
-  [[maybe_unused]] const bool isTaken = outgoing.value()->send(FrameType::kSign, 0, {});
+  const auto words = words_.find(self);
+  std::vector<std::byte> said;
+  if (words != words_.end() && words->second) said = words->second();
+  if (said.size() > kMaxWordsBytes) said.clear();
+  [[maybe_unused]] const bool isTaken = outgoing.value()->send(FrameType::kSign, 0, said);
 }
 
 void Endpoint::hearFarewell(const Incoming& from, std::span<const std::byte> payload) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -89,9 +90,19 @@ class Endpoint {
   // name when its own time is up.
   Status receive(const Slot& slot, const Wait& wait, std::vector<std::byte>& message);
 
-  // Asks the peer's process for a sign of life, and says when the last one came, if any did. Does
+  // Asks the peer's process for a sign of life, and says what is known of it, if any came. Does
   // not wait. An error when nothing can be asked any more: the peer has left, or cannot be reached.
-  Result<std::optional<Instant>> probe(Rank self, Rank peer);
+  Result<std::optional<Sign>> probe(Rank self, Rank peer);
+  // Without asking; also of a peer that has left.
+  std::optional<Sign> lastSign(Rank self, Rank peer) const;
+
+  // What the rank's signs say besides: `words()` of at most kMaxWordsBytes, asked by the service
+  // thread, which must not wait. Null, and after detach(): nothing; then the one before is not
+  // asked any more.
+  using Words = std::function<std::vector<std::byte>()>;
+  void say(Rank rank, Words words);
+  // Says it now, to all whom the rank has a connection with.
+  void tellAll(Rank rank);
 
   // "rank 3 (host:pid)".
   std::string describe(Rank rank) const;
@@ -112,15 +123,15 @@ class Endpoint {
   void admit(Accepted accepted);
   void onReadable(uint64_t key);
   void deliver(const Incoming& from, Frame frame, std::string& why);
-  void answerProbe(const Incoming& from);
+  void answer(Rank self, Rank peer);
   void drop(uint64_t key, std::string_view why);
   bool mayStillHear(Rank self, Rank peer) const;
   void noteFault(const std::pair<Rank, Rank>& pair, const Outgoing& outgoing);
   std::optional<Instant> nextTime() const;
   Status sendLocally(const Slot& slot, Mailbox& mailbox, std::span<const std::byte> body);
   Result<Outgoing*> outgoingFor(const Slot& slot);
-  Result<std::optional<Instant>> ask(const Slot& slot);
-  std::optional<Instant> lastSign(const Slot& slot) const;
+  Status ask(const Slot& slot);
+  std::optional<Sign> findSign(const Slot& slot) const;
   void hearFarewell(const Incoming& from, std::span<const std::byte> text);
   void closeFor(Mailbox& mailbox, Rank leaver, const std::string& cause);
   const std::string* whyClosed(const Slot& slot);
@@ -137,7 +148,8 @@ class Endpoint {
   std::unordered_map<int32_t, Contact> contacts_;
   std::unordered_map<int32_t, std::string> causes_;  // by rank that left: the fault it named
   std::map<Rank, std::string> faultsMet_;            // by rank of ours: why a peer failed it
-  std::map<std::pair<Rank, Rank>, Instant> signs_;   // by ours and peer: its last sign of life
+  std::map<std::pair<Rank, Rank>, Sign> signs_;      // by ours and peer: its last sign of life
+  std::map<Rank, Words> words_;                      // by rank of ours
   uint64_t epoch_ = 0;                               // 0: not known yet
   std::vector<Accepted> early_;  // came before the epoch was known; not read until then
   uint32_t scope_ = 0;           // of our own link-local address

@@ -328,6 +328,28 @@ TEST_F(EndpointTest, AProbeHearsOfThePeerAsSoonAsItSaysAnything) {
   EXPECT_TRUE(endpoint->probe(Rank{0}, Rank{1}).value().has_value());
 }
 
+TEST_F(EndpointTest, SignsBringWhatARankSaysAlsoOnceItHasLeft) {
+  endpoint->setEpoch(kEpoch);
+  const UniqueFd silent = listenOn(SocketAddress::parse("127.0.0.1:0").value()).value();
+  endpoint->learn(Rank{1},
+                  {.address = localAddress(silent.get()), .processHash = 2, .who = "other:5"});
+  {
+    Peer other = peer();
+    std::vector<std::byte> wire;
+    const std::array<std::byte, 3> words{std::byte{1}, std::byte{2}, std::byte{3}};
+    other.encoder->append(FrameType::kSign, std::array<std::byte, 8>{}, words, wire);
+    other.client.send(wire);
+    other.client.send(other.frame("", FrameType::kSign));  // says nothing, and takes nothing back
+    other.client.send(other.frame("and more"));
+    ASSERT_TRUE(receive().ok());
+  }
+  EXPECT_FALSE(receive().ok());
+  const auto sign = endpoint->lastSign(Rank{0}, Rank{1});
+  ASSERT_TRUE(sign && sign->saidAt);
+  EXPECT_EQ(sign->words.size(), 3u);
+  EXPECT_EQ(sign->words.back(), std::byte{3});
+}
+
 TEST_F(EndpointTest, ARankOfThisProcessIsAlive) {
   ASSERT_TRUE(endpoint->attach(Rank{2}));
   EXPECT_TRUE(endpoint->probe(Rank{0}, Rank{2}).value().has_value());

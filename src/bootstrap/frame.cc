@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "bootstrap/bytes.h"
+#include "bootstrap/messages.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -41,8 +42,8 @@ size_t maxPayloadBytes(FrameType type) {
     case FrameType::kMessage: return 1_MiB + 16;
     case FrameType::kCollective: return 1_MiB + 16;
     case FrameType::kFarewell: return 1_KiB;
-    case FrameType::kProbe:
-    case FrameType::kSign: return sizeof(uint64_t);
+    case FrameType::kProbe: return sizeof(uint64_t);
+    case FrameType::kSign: return sizeof(uint64_t) + kMaxWordsBytes;
   }
   return 0;
 }

@@ -29,7 +29,7 @@ enum class FrameType : uint16_t {
   kCollective = 5,  // rank → rank: a step of an all-gather
   kFarewell = 6,    // rank → rank: why I leave before my time
   kProbe = 7,       // rank → rank: is your process there? Its service answers, not its user
-  kSign = 8,        // rank → rank: it is
+  kSign = 8,        // rank → rank: it is, and what it has to say (Endpoint::say)
 };
 
 struct Frame {

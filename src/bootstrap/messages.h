@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "bootstrap/socket_address.h"
@@ -68,6 +69,16 @@ struct Answer {
 
 std::vector<std::byte> encode(const Answer& answer);
 std::optional<Answer> decodeAnswer(std::span<const std::byte> bytes, int32_t rankCount);
+
+// What a sign of life may say besides.
+inline constexpr size_t kMaxWordsBytes = 2048;
+
+// What is known of a peer that was probed.
+struct Sign {
+  Instant last{};                   // when its process last gave a sign of life
+  std::vector<std::byte> words{};   // what it said last, if it ever said anything, ...
+  std::optional<Instant> saidAt{};  // ... and when that came
+};
 
 // The root's answer when the job cannot start.
 std::vector<std::byte> encode(const Status& failure);

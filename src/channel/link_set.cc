@@ -299,9 +299,9 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
     return Progress::kDone;
   }
   std::vector<std::byte> bytes;
-  TUTTI_TRY_ASSIGN(Progress progress,
-                   parts_.bootstrap.tryReceive(link.peer_, offerTag(link.lane_), bytes));
-  if (progress == Progress::kIdle) return Progress::kIdle;
+  Result<Progress> heard = parts_.bootstrap.tryReceive(link.peer_, offerTag(link.lane_), bytes);
+  if (!heard.ok()) return remoteError("{}", heard.status().message());
+  if (*heard == Progress::kIdle) return Progress::kIdle;
   OfferMessage message;
   if (bytes.size() != sizeof message) {
     return remoteError("rank {} sent a link offer of {} bytes instead of {}", index(link.peer_),

@@ -292,6 +292,7 @@ void Launcher::finish(Operation& operation, Status status) {
     }
     watch_.advanced();
     parts_.links.markFault(wire::LinkFault::kAborted, watch_.parting());
+    watch_.tellVerdict();
     awaitReaders(operation);
     awaitWriters(operation);
     awaitFolder();

@@ -34,7 +34,7 @@ Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
   const auto rankCount = static_cast<int32_t>(launcher_.parts_.peers.size());
   if (fault == wire::LinkFault::kAborted && !parting.text.empty() && parting.guilty < rankCount) {
     return launcher_.watch_.give(
-        {.code = Code::kRemoteError, .guilty = parting.guilty, .text = parting.text});
+        {.code = parting.code, .guilty = parting.guilty, .text = parting.text});
   }
   const auto& peer = launcher_.parts_.peers[static_cast<size_t>(awaited.peer)];
   const bool isLost = fault == wire::LinkFault::kLost;

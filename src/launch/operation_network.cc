@@ -31,7 +31,7 @@ Status Operation::judgeNetwork(int64_t idleNanoseconds) {
   channel::LinkSet& links = launcher_.parts_.links;
   if (auto parting = links.networkParting()) {
     return launcher_.watch_.give(
-        {.code = Code::kRemoteError, .guilty = parting->guilty, .text = std::move(parting->text)});
+        {.code = parting->code, .guilty = parting->guilty, .text = std::move(parting->text)});
   }
   for (const Run& run : runs_) {
     if (run.stage != Stage::kRunning || idleNanoseconds < kWordPatience.count()) continue;

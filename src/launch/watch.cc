@@ -74,7 +74,7 @@ transport::Parting Watch::parting() const {
   observe::Board& board = parts_.recorder.board();
   if (!board.hasVerdict()) return {};
   Verdict verdict = board.verdict();
-  return {.guilty = verdict.guilty, .text = std::move(verdict.text)};
+  return {.guilty = verdict.guilty, .text = std::move(verdict.text), .code = verdict.code};
 }
 
 std::string Watch::lastCall() const {
@@ -115,20 +115,23 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
                    std::span<const int32_t> carriers) {
   const Instant now = parts_.clock.now();
   const int64_t since = static_cast<int64_t>(now) - idleNanoseconds;
-  std::vector<WaitNote> notes(waits.begin(), waits.end());
-  for (WaitNote& note : notes) note.since = since;
   // Between two waits nobody looked: who stood still in the one before has gone on since.
   const auto isOld = [&](const Suspect& suspect) {
     return static_cast<int64_t>(suspect.since) < since;
   };
   std::erase_if(stopped_, isOld);
   std::erase_if(silent_, isOld);
+  std::erase_if(moved_, isOld);
+  std::vector<WaitNote> notes(waits.begin(), waits.end());
+  for (WaitNote& note : notes) note.since = quietSince(note.peer, since, now);
   parts_.recorder.publishWaits(notes.data(), notes.size());
 
-  const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
+  std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
   if (auto verdict = judgeCarriers(ranks, carriers, now)) return give(std::move(*verdict));
   if (auto verdict = judgeAbsentees(ranks)) return give(std::move(*verdict));
+  if (Verdict told = far_.addAwaited(ranks, parts_.recorder.rank()); told.code != Code::kOk)
+    return give(std::move(told));
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
   // A circle that stands for this long is none of messages on their way.
   const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
@@ -247,7 +250,7 @@ std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   auto found = std::ranges::find(silent_, rank, &Suspect::rank);
   if (found == silent_.end()) found = silent_.insert(found, {.rank = rank, .since = now});
   auto sign = parts_.bootstrap->probe(Rank{rank});
-  if (sign.ok() && *sign && **sign - found->since > Nanoseconds(0)) found->since = **sign;
+  if (sign.ok() && *sign) found->since = std::max(found->since, (**sign).last);
   const uint64_t arrived = parts_.arrivedBytes ? parts_.arrivedBytes(Rank{rank}) : 0;
   if (std::exchange(found->arrivedBytes, arrived) != arrived) found->since = now;
   const Nanoseconds silence = now - found->since + kLookInterval;
@@ -260,6 +263,18 @@ std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
                           "ended or stands still, or the network to it is cut; "
                           "TUTTI_TIMEOUT_MS sets how long that may last",
                           describe(peer), parts_.recorder.rank(), seconds(silence))};
+}
+
+// A long message on a slow wire is not here yet, but no circle either.
+int64_t Watch::quietSince(int32_t peer, int64_t since, Instant now) {
+  if (!parts_.arrivedBytes) return since;
+  const uint64_t arrived = parts_.arrivedBytes(Rank{peer});
+  auto found = std::ranges::find(moved_, peer, &Suspect::rank);
+  if (found == moved_.end())
+    found = moved_.insert(
+        found, {.rank = peer, .since = static_cast<Instant>(since), .arrivedBytes = arrived});
+  if (std::exchange(found->arrivedBytes, arrived) != arrived) found->since = now;
+  return static_cast<int64_t>(found->since);
 }
 
 void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds) {
@@ -291,11 +306,13 @@ const RankView* Watch::findDead(const std::vector<RankView>& ranks) const {
 
 Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t> peers) {
   if (Status known = verdict(); !known.ok()) return known;
-  const std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
+  std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   const RankView& self = ranks[static_cast<size_t>(parts_.recorder.rank())];
   const OperationNote* own = self.operation(operation);
   const bool isOfPeers =
       error.code() == Code::kRemoteError && own != nullptr && !isPointToPoint(own->collective);
+  if (Verdict told = far_.toldBy(ranks, peers); told.code != Code::kOk)
+    return give(std::move(told));
   for (int looks = 1;; ++looks) {
     for (const int32_t peer : peers) {
       const RankView& other = ranks[static_cast<size_t>(peer)];
@@ -311,6 +328,9 @@ Status Watch::explain(Status error, uint64_t operation, std::span<const int32_t>
     if (Status known = verdict(); !known.ok()) return known;
   }
   if (error.code() != Code::kInvalidUsage) return tell(std::move(error), self, own);
+  far_.addFresh(ranks, peers);
+  if (Verdict told = far_.toldBy(ranks, peers); told.code != Code::kOk)
+    return give(std::move(told));
   if (own != nullptr && own->collective == Collective::kRecv && own->peer >= 0 &&
       own->peer < parts_.recorder.board().rankCount()) {
     if (auto verdict = observe::compareTransfer(ranks, self.rank, own->peer, *own))

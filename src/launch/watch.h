@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/peer_info.h"
+#include "launch/far_pages.h"
 #include "observe/board.h"
 #include "observe/diagnosis.h"
 #include "observe/recorder.h"
@@ -54,12 +55,15 @@ class Watch {
     // Of a rank of another host: bytes that have arrived so far, here or there. Null: not known.
     std::function<uint64_t(Rank)> arrivedBytes{};
   };
-  explicit Watch(const Parts& parts) : parts_(parts) {}
+  explicit Watch(const Parts& parts)
+      : parts_(parts),
+        far_(parts.bootstrap, parts.recorder.board(), parts.recorder.rank(), parts.clock) {}
 
   // Before an operation may wait, and whenever one advances.
   void advanced() {
     parts_.recorder.clearWaits();
     if (!silent_.empty()) silent_.clear();
+    if (!moved_.empty()) moved_.clear();
   }
 
   bool hasVerdict() const { return parts_.recorder.board().hasVerdict(); }
@@ -81,6 +85,7 @@ class Watch {
 
   // What this rank, as it fails, tells those of other hosts: the verdict, when there is one.
   transport::Parting parting() const;
+  void tellVerdict() { far_.tellVerdict(); }
 
   // The verdict for all ranks, or the one that another rank gave first; as this rank's error.
   Status give(observe::Verdict verdict);
@@ -112,6 +117,7 @@ class Watch {
   std::optional<observe::Verdict> judgeStop(const observe::RankView& peer,
                                             observe::ProcessState state, Instant now);
   std::optional<observe::Verdict> judgeSilence(int32_t peer, Instant now);
+  int64_t quietSince(int32_t peer, int64_t since, Instant now);
   void warnOnce(const std::vector<observe::RankView>& ranks, int64_t idleNanoseconds);
 
   struct Suspect {
@@ -121,12 +127,14 @@ class Watch {
   };
 
   const Parts parts_;
+  FarPages far_;
   Instant nextLook_{};
   int32_t nextPeek_ = 0;          // the first rank whose process the next look peeks at
   uint64_t warnedNumber_ = 0;     // the operation that was warned about
   std::vector<Suspect> stopped_;  // awaited ranks that were stopped at every look since
   std::vector<Suspect> gone_;     // awaited ranks that had left or died at an earlier look
   std::vector<Suspect> silent_;   // awaited ranks of other hosts, since they were first asked
+  std::vector<Suspect> moved_;    // awaited ranks, since bytes last came from there or arrived
 };
 
 }  // namespace tutti::launch

@@ -21,19 +21,14 @@ Enum checked(uint64_t value, int count) {
 std::optional<OperationNote> readEntry(const Entry& entry, const EntryTimes& times) {
   const uint64_t number = entry.number.load(std::memory_order_acquire);
   if (number == 0) return std::nullopt;
-  OperationNote note;
+  const uint64_t count = entry.count.load(std::memory_order_acquire);
+  OperationNote note = unpackWhat(entry.what.load(std::memory_order_acquire));
   note.number = number;
-  note.count = entry.count.load(std::memory_order_acquire);
-  const uint64_t what = entry.what.load(std::memory_order_acquire);
+  note.count = count;
   note.sequence = entry.sequence.load(std::memory_order_acquire);
   note.began = times.began.load(std::memory_order_acquire);
   note.ended = times.ended.load(std::memory_order_acquire);
   if (entry.number.load(std::memory_order_relaxed) != number) return std::nullopt;
-  note.collective = checked<Collective>(what & 0xff, kCollectiveCount);
-  note.type = checked<DataType>(what >> 8 & 0xff, kDataTypeCount);
-  note.op = checked<ReduceOp>(what >> 16 & 0xff, kReduceOpCount);
-  note.state = checked<EntryState>(what >> 24 & 0xff, 4);
-  note.peer = static_cast<int32_t>(what >> 32);
   return note;
 }
 
@@ -44,14 +39,11 @@ std::optional<WaitNote> readWait(const WaitSlot& slot, int32_t rankCount) {
   const uint64_t progress = slot.progress.load(std::memory_order_acquire);
   const uint64_t number = slot.number.load(std::memory_order_acquire);
   if (slot.since.load(std::memory_order_relaxed) != since) return std::nullopt;
-  const auto peer = static_cast<int32_t>(whom & 0xffffffffu);
-  if (peer < 0 || peer >= rankCount) return std::nullopt;
-  return WaitNote{.peer = peer,
-                  .direction = checked<Direction>(whom >> 32, 3),
-                  .step = static_cast<uint32_t>(progress),
-                  .piece = static_cast<uint32_t>(progress >> 32),
-                  .number = number,
-                  .since = since};
+  WaitNote note = unpackWait(whom, progress);
+  if (note.peer < 0 || note.peer >= rankCount) return std::nullopt;
+  note.number = number;
+  note.since = since;
+  return note;
 }
 
 // What all ranks of a collective must agree on.
@@ -123,6 +115,21 @@ const WaitNote* waitFor(const RankView& rank, int32_t peer) {
 }
 
 }  // namespace
+
+OperationNote unpackWhat(uint64_t what) {
+  return {.collective = checked<Collective>(what & 0xff, kCollectiveCount),
+          .type = checked<DataType>(what >> 8 & 0xff, kDataTypeCount),
+          .op = checked<ReduceOp>(what >> 16 & 0xff, kReduceOpCount),
+          .state = checked<EntryState>(what >> 24 & 0xff, 4),
+          .peer = static_cast<int32_t>(what >> 32)};
+}
+
+WaitNote unpackWait(uint64_t whom, uint64_t progress) {
+  return {.peer = static_cast<int32_t>(whom & 0xffffffffu),
+          .direction = checked<Direction>(whom >> 32, 3),
+          .step = static_cast<uint32_t>(progress),
+          .piece = static_cast<uint32_t>(progress >> 32)};
+}
 
 const OperationNote* RankView::newestCollective() const {
   for (const OperationNote& note : history) {
@@ -327,7 +334,7 @@ bool isOutside(const RankView& rank) {
 std::string whyLate(const RankView& late, const RankView& waiter, const OperationNote* waiting) {
   if (late.life == Life::kAbsent)
     return fmt::format("{} has not finished its initialisation", who(late));
-  if (late.life == Life::kElsewhere) {
+  if (late.life == Life::kElsewhere && late.history.empty()) {
     return fmt::format("{} is on another host: \"tutti why\" on {} tells what it does", who(late),
                        late.hostName);
   }

@@ -30,6 +30,10 @@ struct RankView {
   const OperationNote* operation(uint64_t number) const;
 };
 
+// Of packWhat()'s word, and packWhom()'s and packProgress()'s, which may be any.
+OperationNote unpackWhat(uint64_t what);
+WaitNote unpackWait(uint64_t whom, uint64_t progress);
+
 // It writes what it does where this board's readers see it.
 inline bool hasPage(const RankView& rank) {
   return rank.life != Life::kAbsent && rank.life != Life::kElsewhere;

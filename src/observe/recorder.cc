@@ -65,10 +65,8 @@ void Recorder::publishWaits(const WaitNote* waits, size_t count) {
     slot.since.store(0, std::memory_order_relaxed);
     if (i >= kept) continue;
     const WaitNote& wait = waits[i];
-    slot.whom.store(
-        static_cast<uint32_t>(wait.peer) | uint64_t{static_cast<uint8_t>(wait.direction)} << 32,
-        std::memory_order_release);
-    slot.progress.store(wait.step | uint64_t{wait.piece} << 32, std::memory_order_release);
+    slot.whom.store(packWhom(wait), std::memory_order_release);
+    slot.progress.store(packProgress(wait), std::memory_order_release);
     slot.number.store(wait.number, std::memory_order_release);
     slot.since.store(wait.since, std::memory_order_release);
   }

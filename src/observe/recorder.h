@@ -49,6 +49,14 @@ constexpr uint64_t packWhat(const OperationNote& note) {
          uint64_t{static_cast<uint32_t>(note.peer)} << 32;
 }
 
+constexpr uint64_t packWhom(const WaitNote& note) {
+  return uint64_t{static_cast<uint32_t>(note.peer)} | uint64_t{static_cast<uint8_t>(note.direction)}
+                                                          << 32;
+}
+constexpr uint64_t packProgress(const WaitNote& note) {
+  return uint64_t{note.step} | uint64_t{note.piece} << 32;
+}
+
 class Recorder;
 
 // What the recorders of a process have in common. Thread-safe; lives as long as the process.

@@ -1,4 +1,4 @@
-// A parting as bytes between ranks: the guilty rank, then the words. Pure.
+// A parting as bytes between ranks: the guilty rank, the code, then the words. Pure.
 #pragma once
 
 #include <cstddef>

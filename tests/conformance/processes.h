@@ -16,6 +16,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "spread.h"
@@ -39,6 +40,13 @@ inline std::string toHex(const ncclUniqueId& id) {
   return text;
 }
 
+inline ncclUniqueId idFromHex(std::string_view text) {
+  ncclUniqueId id{};
+  for (size_t i = 0; i < sizeof id.internal && 2 * i + 1 < text.size(); ++i)
+    id.internal[i] = static_cast<char>(std::stoi(std::string(text.substr(2 * i, 2)), nullptr, 16));
+  return id;
+}
+
 // In the body, a test named DISABLED_*: it runs in the started processes only.
 inline ProcessRank thisProcess() {
   ProcessRank self;
@@ -52,11 +60,17 @@ inline ProcessRank thisProcess() {
     EXPECT_EQ(ncclGetUniqueId(&self.id), ncclSuccess) << ncclGetLastError(nullptr);
     return self;
   }
-  for (size_t i = 0; i < sizeof self.id.internal; ++i) {
-    const std::string digits(id + 2 * i, 2);
-    self.id.internal[i] = static_cast<char>(std::stoi(digits, nullptr, 16));
-  }
+  self.id = idFromHex(id);
   return self;
+}
+
+// The how-manieth run of ranks since the running test began, from 0.
+inline int countRuns() {
+  static const testing::TestInfo* last = nullptr;
+  static int runs = 0;
+  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+  if (std::exchange(last, test) != test) runs = 0;
+  return runs++;
 }
 
 // The words that start this test binary again.

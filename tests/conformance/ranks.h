@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "network_ranks.h"
@@ -17,15 +16,6 @@
 namespace tutti::conformance {
 
 #define EXPECT_NCCL(call) EXPECT_EQ(call, ncclSuccess) << ncclGetLastError(nullptr)
-
-// The how-manieth since the running test began, from 0.
-inline int countRuns() {
-  static const testing::TestInfo* last = nullptr;
-  static int runs = 0;
-  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-  if (std::exchange(last, test) != test) runs = 0;
-  return runs++;
-}
 
 // One rank's part, in a process that spreadRanks() started; of the runs of its test only this one.
 inline void runOneRank(const std::function<void(int, ncclComm_t)>& body) {

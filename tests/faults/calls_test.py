@@ -87,6 +87,33 @@ class Circles(FaultCase):
         self.expect_success(ranks, "endgroup")
 
 
+class HostEach(FaultCase):
+    """Each rank on a host of its own: no rank sees another's page, so each asks the others' processes."""
+
+    def launch(self, *steps, **options):
+        return super().launch(*steps, each=[{"NCCL_HOSTID": f"host{rank}"} for rank in range(len(steps))], NCCL_SOCKET_IFNAME="lo", **options)
+
+
+class DifferentBetweenHosts(HostEach, Different):
+    # What a rank has finalized, its link's end tells, without its last call.
+    def test_an_extra_call_waits_for_a_rank_that_has_left(self):
+        ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 finalize destroy sleep:5000")
+        ranks[1].result("destroy")
+        self.expect([ranks[0]], "allreduce:9", REMOTE, r"rank 1 .* while rank 0 waited for it in AllReduce", time.monotonic())
+
+    def test_roots_that_nobody_serves(self):
+        ranks = self.launch("broadcast:8:1", "broadcast:8:0")
+        self.mismatch(ranks, "broadcast", r"\n +0  Broadcast +8 +float +- +1", r"\n +1  Broadcast +8 +float +- +0")
+
+
+class CirclesBetweenHosts(HostEach, Circles):
+    def test_of_a_collective_and_a_receive(self):
+        ranks = self.launch("allreduce:8", "recv:0:8")
+        text = CIRCLE + r"(.|\n)*rank 0 waits for a .* rank 1 in AllReduce(.|\n)*rank 1 waits for a .* rank 0 in Recv"
+        self.expect([ranks[0]], "allreduce", USAGE, text, time.monotonic())
+        self.expect([ranks[1]], "recv", USAGE, text, time.monotonic(), name="of a collective and a receive, the receive")
+
+
 class Settings(FaultCase):
     """Different settings of the ranks: agreed upon at init, or a clear error with the variable's name."""
 

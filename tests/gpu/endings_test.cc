@@ -44,8 +44,7 @@ void expectUsable(RankSide& side, const ncclUniqueId& id) {
 }
 
 TEST_F(Endings, AbortEndsAKernelThatWaits) {
-  ncclUniqueId next;
-  ASSERT_EQ(ncclGetUniqueId(&next), ncclSuccess);
+  const ncclUniqueId next = anotherId();
   runRanks(
       [&next](RankSide& side) {
         Array<int32_t> data(side.gpu, 100'000, 1);
@@ -67,8 +66,7 @@ TEST_F(Endings, AbortEndsAKernelThatWaits) {
 }
 
 TEST_F(Endings, RanksThatCallDifferentThingsAreTold) {
-  ncclUniqueId next;
-  ASSERT_EQ(ncclGetUniqueId(&next), ncclSuccess);
+  const ncclUniqueId next = anotherId();
   runRanks(
       [&next](RankSide& side) {
         Array<int32_t> data(side.gpu, 50'000, 1);

@@ -147,8 +147,7 @@ TEST_F(Faults, ARankThatLeavesACallOutIsTold) {
 }
 
 TEST_F(Faults, NonBlockingInitialisationIsPolled) {
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  const ncclUniqueId id = anotherId();
   runRanks([&id](RankSide& side) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -220,7 +219,7 @@ TEST_F(Memory, NoneAtInitIsToldAndNoMore) {
   ncclUniqueId working;
   ASSERT_EQ(ncclGetUniqueId(&failing), ncclSuccess);
   ASSERT_EQ(ncclGetUniqueId(&working), ncclSuccess);
-  std::barrier<> barrier(count);
+  Meeting meeting(count);
   std::atomic<int> told = 0;
   std::atomic<int> made = 0;
   std::vector<std::thread> threads;
@@ -231,7 +230,7 @@ TEST_F(Memory, NoneAtInitIsToldAndNoMore) {
       ncclComm_t comm = nullptr;
       {
         const Hoard hoard(*gpu.value());
-        barrier.arrive_and_wait();
+        meeting.arriveAndWait();
         if (ncclCommInitRank(&comm, count, failing, rank) == ncclSuccess) {
           ++made;
           EXPECT_NCCL(ncclCommDestroy(comm));
@@ -241,13 +240,13 @@ TEST_F(Memory, NoneAtInitIsToldAndNoMore) {
           if (why.find("memory") != std::string::npos || why.find("MEMORY") != std::string::npos)
             ++told;
         }
-        barrier.arrive_and_wait();
+        meeting.arriveAndWait();
       }
-      barrier.arrive_and_wait();
+      meeting.arriveAndWait();
       ASSERT_EQ(ncclCommInitRank(&comm, count, working, rank), ncclSuccess)
           << ncclGetLastError(nullptr);
       Array<int32_t> data(*gpu.value(), 1000, 2);
-      barrier.arrive_and_wait();
+      meeting.arriveAndWait();
       EXPECT_NCCL(ncclAllReduce(data.device(), data.device(), data.size(), ncclInt32, ncclSum, comm,
                                 static_cast<cudaStream_t>(gpu.value()->stream())));
       EXPECT_THAT(data.get(), Each(2 * count));

@@ -215,8 +215,7 @@ TEST_F(Order, CapturesThatCameToNothingLeaveTheCommunicatorUsable) {
 // Init, registration, questions and ends, by the thread that captures: they are part of no graph,
 // and break none.
 TEST_F(Order, WhatIsNoCallOnAStreamLeavesACaptureAlone) {
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  const ncclUniqueId id = anotherId();
   runRanks([&id](RankSide& side) {
     const auto settle = [](ncclComm_t comm) {
       ncclResult_t state = ncclInProgress;

@@ -1,11 +1,11 @@
-// GPU ranks for tests: each a thread with a communicator, a stream and device buffers of its own.
+// GPU ranks for tests: each a thread with a communicator, a stream and device buffers of its own,
+// or a process where hosts.h spreads them.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
 
-#include <barrier>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/gpu/hosts.h"
 #include "tools/perf_gpu.h"
 
 namespace tutti::gputest {
@@ -77,11 +78,11 @@ struct RankSide {
   int count = 1;
   ncclComm_t comm = nullptr;
   RankGpu& gpu;
-  std::barrier<>& barrier;
+  Meeting& meeting;
   cudaStream_t stream() const { return static_cast<cudaStream_t>(gpu.stream()); }
   // All ranks, but those that have ended. Between allocating and calling: an allocation waits for
   // the kernels of its GPU, and where ranks share one, another rank's kernel waits for us.
-  void meet() const { barrier.arrive_and_wait(); }
+  void meet() const { meeting.arriveAndWait(); }
 };
 
 enum class End : uint8_t { kDestroy, kLeave };  // kLeave: the body has ended the communicator
@@ -89,7 +90,7 @@ enum class End : uint8_t { kDestroy, kLeave };  // kLeave: the body has ended th
 struct RankPlace {
   int rank = 0;
   int count = 1;
-  std::barrier<>& barrier;
+  Meeting& meeting;
 };
 
 inline void runRank(const RankPlace& place, const ncclUniqueId& id,
@@ -100,7 +101,7 @@ inline void runRank(const RankPlace& place, const ncclUniqueId& id,
                 .count = place.count,
                 .comm = nullptr,
                 .gpu = *gpu.value(),
-                .barrier = place.barrier};
+                .meeting = place.meeting};
   ASSERT_EQ(ncclCommInitRank(&side.comm, place.count, id, place.rank), ncclSuccess)
       << ncclGetLastError(nullptr);
   body(side);
@@ -108,17 +109,24 @@ inline void runRank(const RankPlace& place, const ncclUniqueId& id,
   EXPECT_NCCL(ncclCommDestroy(side.comm));
 }
 
-// Runs body on a thread a rank.
+// Runs body on a thread a rank; or, where ranks are spread over hosts, in a process a rank.
 inline void runRanks(const std::function<void(RankSide&)>& body, End end = End::kDestroy) {
+  if (isOfHost()) {
+    runHere([&](const conformance::ProcessRank& self, Meeting& meeting) {
+      runRank({.rank = self.rank, .count = self.count, .meeting = meeting}, self.id, body, end);
+    });
+    return;
+  }
   const int count = rankCount();
+  if (hostCount() > 1) return spreadRanks(count);
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
   std::vector<std::thread> threads;
-  std::barrier<> barrier(count);
+  Meeting meeting(count);
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
-      runRank({.rank = rank, .count = count, .barrier = barrier}, id, body, end);
-      barrier.arrive_and_drop();
+      runRank({.rank = rank, .count = count, .meeting = meeting}, id, body, end);
+      meeting.arriveAndDrop();
     });
   }
   for (std::thread& thread : threads) thread.join();

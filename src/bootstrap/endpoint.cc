@@ -253,7 +253,9 @@ void Endpoint::say(Rank rank, Words words) {
 Status Endpoint::ask(const Slot& slot) {
   if (mailboxes_.contains(slot.peer)) return {};
   TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor(slot));
-  if (!outgoing->fault().empty() || !outgoing->send(FrameType::kProbe, 0, {})) {
+  // It comes back with the sign, so it is known how old that is.
+  const auto now = static_cast<uint64_t>(options_.clock->now());
+  if (!outgoing->fault().empty() || !outgoing->send(FrameType::kProbe, now, {})) {
     return Status(Code::kRemoteError, name(slot.peer) + " takes no message any more");
   }
   if (outgoing->nextTime()) poller_->wake();
@@ -367,20 +369,23 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
   Sign& sign = signs_[{from.introduction.target, from.introduction.rank}];
   sign.last = options_.clock->now();
   if (frame.type == FrameType::kFarewell) return hearFarewell(from, frame.payload);
-  if (frame.type == FrameType::kProbe)
-    return answer(from.introduction.target, from.introduction.rank);
-  if (frame.type == FrameType::kSign) {
-    if (frame.payload.size() <= sizeof(uint64_t)) return;
-    sign.words.assign(frame.payload.begin() + sizeof(uint64_t), frame.payload.end());
-    sign.saidAt = sign.last;
-    return;
-  }
-  const bool isMessage = frame.type == FrameType::kMessage || frame.type == FrameType::kCollective;
-  if (!isMessage || frame.payload.size() < sizeof(uint64_t)) {
+  const bool isKnown = frame.type == FrameType::kMessage || frame.type == FrameType::kCollective ||
+                       frame.type == FrameType::kProbe || frame.type == FrameType::kSign;
+  if (!isKnown || frame.payload.size() < sizeof(uint64_t)) {
     why = "sent a frame that no rank sends to another";
     return;
   }
   const auto tag = loadLittle<uint64_t>(frame.payload.data());
+  if (frame.type == FrameType::kProbe)
+    return answer(from.introduction.target, from.introduction.rank, tag);
+  if (frame.type == FrameType::kSign) {
+    if (frame.payload.size() == sizeof tag) return;
+    sign.words.assign(frame.payload.begin() + sizeof tag, frame.payload.end());
+    const auto askedAt = static_cast<Instant>(tag);
+    sign.askedAt.reset();
+    if (tag != 0 && askedAt <= sign.last) sign.askedAt = askedAt;
+    return;
+  }
   frame.payload.erase(frame.payload.begin(), frame.payload.begin() + sizeof tag);
   Mailbox& mailbox = *mailboxes_.at(from.introduction.target);
   if (!mailbox.push(from.introduction.rank, frame.type, tag, std::move(frame.payload))) {
@@ -399,18 +404,18 @@ void Endpoint::tellAll(Rank rank) {
   for (const auto& [pair, outgoing] : outgoing_) {
     if (pair.first == rank) peers.insert(pair.second);
   }
-  for (const Rank peer : peers) answer(rank, peer);
+  for (const Rank peer : peers) answer(rank, peer, 0);
   if (poller_) poller_->wake();
 }
 
-void Endpoint::answer(Rank self, Rank peer) {
+void Endpoint::answer(Rank self, Rank peer, uint64_t tag) {
   const Result<Outgoing*> outgoing = outgoingFor({.self = self, .peer = peer});
   if (!outgoing.ok() || !outgoing.value()->fault().empty()) return;
   const auto words = words_.find(self);
   std::vector<std::byte> said;
   if (words != words_.end() && words->second) said = words->second();
   if (said.size() > kMaxWordsBytes) said.clear();
-  [[maybe_unused]] const bool isTaken = outgoing.value()->send(FrameType::kSign, 0, said);
+  [[maybe_unused]] const bool isTaken = outgoing.value()->send(FrameType::kSign, tag, said);
 }
 
 void Endpoint::hearFarewell(const Incoming& from, std::span<const std::byte> payload) {

@@ -123,7 +123,7 @@ class Endpoint {
   void admit(Accepted accepted);
   void onReadable(uint64_t key);
   void deliver(const Incoming& from, Frame frame, std::string& why);
-  void answer(Rank self, Rank peer);
+  void answer(Rank self, Rank peer, uint64_t tag);
   void drop(uint64_t key, std::string_view why);
   bool mayStillHear(Rank self, Rank peer) const;
   void noteFault(const std::pair<Rank, Rank>& pair, const Outgoing& outgoing);

@@ -345,7 +345,8 @@ TEST_F(EndpointTest, SignsBringWhatARankSaysAlsoOnceItHasLeft) {
   }
   EXPECT_FALSE(receive().ok());
   const auto sign = endpoint->lastSign(Rank{0}, Rank{1});
-  ASSERT_TRUE(sign && sign->saidAt);
+  ASSERT_TRUE(sign);
+  EXPECT_FALSE(sign->askedAt) << "nobody has asked";
   EXPECT_EQ(sign->words.size(), 3u);
   EXPECT_EQ(sign->words.back(), std::byte{3});
 }

@@ -75,9 +75,9 @@ inline constexpr size_t kMaxWordsBytes = 2048;
 
 // What is known of a peer that was probed.
 struct Sign {
-  Instant last{};                   // when its process last gave a sign of life
-  std::vector<std::byte> words{};   // what it said last, if it ever said anything, ...
-  std::optional<Instant> saidAt{};  // ... and when that came
+  Instant last{};                    // when its process last gave a sign of life
+  std::vector<std::byte> words{};    // what it said last, if it ever said anything, ...
+  std::optional<Instant> askedAt{};  // ... and when it was asked for that, if it was: no earlier
 };
 
 // The root's answer when the job cannot start.

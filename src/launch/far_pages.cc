@@ -27,6 +27,10 @@ constexpr size_t kMostTextBytes =
 // Every rank asked is a small message each way, ten times a second.
 constexpr int32_t kAsksALook = 8;
 
+// So old at most is what a rank is believed to wait for: the time between two looks and a way there
+// and back.
+constexpr Nanoseconds kNews = std::chrono::milliseconds(300);
+
 // A round trip between hosts and more, and nothing that a user would notice once all has failed.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(500);
 constexpr Nanoseconds kFirstPause = std::chrono::microseconds(200);
@@ -136,10 +140,14 @@ FarPages::Heard FarPages::add(RankView& rank, int32_t rankCount) {
 FarPages::Heard FarPages::find(RankView& rank, int32_t rankCount) const {
   Heard heard;
   const auto sign = bootstrap_->lastSign(Rank{rank.rank});
-  if (!sign || !sign->saidAt) return heard;
-  auto verdict = decodePage(sign->words, static_cast<int64_t>(*sign->saidAt), rankCount, rank);
+  if (!sign) return heard;
+  const Instant askedAt = sign->askedAt.value_or(Instant{});
+  auto verdict = decodePage(sign->words, static_cast<int64_t>(askedAt), rankCount, rank);
   if (!verdict) return heard;
-  heard.at = *sign->saidAt;
+  // A wire that is cut or slow tells what was, of what is over since.
+  if (clock_.now() - askedAt > kNews) rank.waits.clear();
+  heard.isThere = true;
+  heard.askedAt = askedAt;
   heard.verdict = std::move(*verdict);
   return heard;
 }
@@ -174,7 +182,7 @@ void FarPages::addFresh(std::vector<RankView>& ranks, std::span<const int32_t> w
   while (!missing.empty() && clock_.now() - began < kPatience) {
     std::erase_if(missing, [&](int32_t rank) {
       const Heard heard = add(ranks[static_cast<size_t>(rank)], rankCount);
-      return heard.isLast || heard.at > began;
+      return heard.isLast || (heard.isThere && heard.askedAt >= began);
     });
     if (!missing.empty()) sleepFor(pause);
     pause = std::min(2 * pause, kLongestPause);

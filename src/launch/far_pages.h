@@ -33,8 +33,9 @@ class FarPages {
   FarPages(const FarPages&) = delete;
   FarPages& operator=(const FarPages&) = delete;
 
-  // Fills in what is known of those that rank `start` waits for, and of those that they wait for;
-  // and asks them, for the next time. What the first of them says that has failed; else no code.
+  // Fills in what is known of those that rank `start` waits for, and of those that they wait for:
+  // what they called, and, where that is news, what they wait for. And asks them, for the next
+  // time. What the first of them says that has failed; else no code.
   observe::Verdict addAwaited(std::vector<observe::RankView>& ranks, int32_t start);
   // Of these, what they tell once they are asked now; waits for that, but not for long.
   void addFresh(std::vector<observe::RankView>& ranks, std::span<const int32_t> wanted);
@@ -48,7 +49,8 @@ class FarPages {
 
  private:
   struct Heard {
-    Instant at{};  // long ago where nothing was
+    bool isThere = false;
+    Instant askedAt{};  // long ago where it came unasked
     observe::Verdict verdict{};
     bool isLast = false;  // it cannot be asked any more
   };

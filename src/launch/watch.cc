@@ -133,14 +133,23 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
   if (Verdict told = far_.addAwaited(ranks, parts_.recorder.rank()); told.code != Code::kOk)
     return give(std::move(told));
   if (auto verdict = observe::findMismatch(ranks)) return give(std::move(*verdict));
-  // A circle that stands for this long is none of messages on their way.
-  const int64_t cycleAge = parts_.timeout.count() * 3 / 4;
-  if (idleNanoseconds >= cycleAge) {
-    const auto cycle = observe::findCycle(ranks, static_cast<int64_t>(now), cycleAge);
-    if (!cycle.empty() && areAlive(ranks, cycle)) return give(observe::cycleVerdict(ranks, cycle));
+  if (idleNanoseconds >= circleAge()) {
+    if (auto verdict = judgeCircle(ranks, now)) return give(std::move(*verdict));
   }
   if (idleNanoseconds >= parts_.timeout.count() / 2) warnOnce(ranks, idleNanoseconds);
   return {};
+}
+
+// One that stands for this long is none of messages on their way. Between hosts they may be longer
+// on it, or lost.
+std::optional<Verdict> Watch::judgeCircle(const std::vector<RankView>& ranks, Instant now) const {
+  const auto circle = observe::findCycle(ranks, static_cast<int64_t>(now), circleAge());
+  if (circle.empty() || !areAlive(ranks, circle)) return std::nullopt;
+  const auto isFar = [&](int32_t rank) {
+    return ranks[static_cast<size_t>(rank)].life == Life::kElsewhere;
+  };
+  if (std::ranges::any_of(circle, isFar) && !observe::isOfCalls(ranks, circle)) return std::nullopt;
+  return observe::cycleVerdict(ranks, circle);
 }
 
 // What a stopped or dead rank waits for is old news.

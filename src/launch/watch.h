@@ -108,6 +108,9 @@ class Watch {
   std::optional<observe::Verdict> judgeAbsentees(const std::vector<observe::RankView>& ranks);
   const observe::RankView* findDead(const std::vector<observe::RankView>& ranks) const;
   bool areAlive(const std::vector<observe::RankView>& ranks, std::span<const int32_t> some) const;
+  int64_t circleAge() const { return parts_.timeout.count() * 3 / 4; }
+  std::optional<observe::Verdict> judgeCircle(const std::vector<observe::RankView>& ranks,
+                                              Instant now) const;
   struct Seen {
     observe::ProcessState state = observe::ProcessState::kUnknown;  // of the peer
     const observe::OperationNote* waiting = nullptr;                // for it

@@ -114,6 +114,14 @@ const WaitNote* waitFor(const RankView& rank, int32_t peer) {
   return nullptr;
 }
 
+// The other waits for the other end of the same message.
+bool isMet(const WaitNote& wait, int32_t waiter, const RankView& other) {
+  return std::ranges::any_of(other.waits, [&](const WaitNote& back) {
+    const bool receives = back.direction == Direction::kReceive;
+    return back.peer == waiter && receives != (wait.direction == Direction::kReceive);
+  });
+}
+
 }  // namespace
 
 OperationNote unpackWhat(uint64_t what) {
@@ -295,6 +303,19 @@ std::vector<int32_t> findCycle(const std::vector<RankView>& ranks, int64_t now,
     return path;
   }
   return {};
+}
+
+bool isOfCalls(const std::vector<RankView>& ranks, const std::vector<int32_t>& cycle) {
+  bool hasTransfer = false;
+  for (size_t i = 0; i < cycle.size(); ++i) {
+    const RankView& rank = ranks[static_cast<size_t>(cycle[i])];
+    const int32_t next = cycle[(i + 1) % cycle.size()];
+    const WaitNote* wait = waitFor(rank, next);
+    if (wait == nullptr || isMet(*wait, rank.rank, ranks[static_cast<size_t>(next)])) return false;
+    const OperationNote* call = rank.operation(wait->number);
+    hasTransfer = hasTransfer || (call != nullptr && isPointToPoint(call->collective));
+  }
+  return hasTransfer;
 }
 
 Verdict cycleVerdict(const std::vector<RankView>& ranks, const std::vector<int32_t>& cycle) {

@@ -67,6 +67,10 @@ std::optional<Verdict> compareTransfer(const std::vector<RankView>& ranks, int32
 // Ranks that wait for each other in a circle, each for at least `minimumAge` nanoseconds; first the
 // lowest. Empty when there is none.
 std::vector<int32_t> findCycle(const std::vector<RankView>& ranks, int64_t now, int64_t minimumAge);
+// Whether the calls alone make the circle, whatever is still on its way: sends or receives are
+// among them, and nobody in it waits for the other end of what the next one waits for. (Collectives
+// alone make none: where they differ, findMismatch() says so.)
+bool isOfCalls(const std::vector<RankView>& ranks, const std::vector<int32_t>& cycle);
 // kInvalidUsage: the circle in words.
 Verdict cycleVerdict(const std::vector<RankView>& ranks, const std::vector<int32_t>& cycle);
 

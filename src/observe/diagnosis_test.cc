@@ -133,6 +133,25 @@ TEST(FindCycle, LeavesYoungWaitsAndChainsAlone) {
               IsEmpty());
 }
 
+// Between hosts, where messages may be long on their way.
+TEST(IsOfCalls, OnlyWhereNobodyWaitsForWhatAnotherIsAbout) {
+  const std::vector<OperationNote> reduce = {note(Collective::kAllReduce, 4)};
+  const std::vector<OperationNote> receive = {note(Collective::kRecv, 0)};
+  const std::vector<OperationNote> send = {note(Collective::kSend, 0)};
+  const std::vector<int32_t> circle = {0, 1};
+  const auto pair = [](auto first, auto second) {
+    return std::vector<RankView>{rankView(0, first, {1}), rankView(1, second, {0})};
+  };
+  EXPECT_TRUE(isOfCalls(pair(receive, receive), circle));
+  EXPECT_TRUE(isOfCalls(pair(reduce, receive), circle));
+  EXPECT_FALSE(isOfCalls(pair(reduce, reduce), circle)) << "each is to send the other something";
+  std::vector<RankView> met = pair(send, receive);
+  met[0].waits[0].direction = Direction::kSend;
+  EXPECT_FALSE(isOfCalls(met, circle)) << "what rank 0 has sent is on its way";
+  met[0].waits[0].direction = Direction::kConnect;
+  EXPECT_FALSE(isOfCalls(met, circle));
+}
+
 TEST(FollowWaits, EndsAtWhoeverWaitsForNobody) {
   EXPECT_THAT(followWaits({rankView(0, {}, {2}), rankView(1), rankView(2, {}, {1})}, 0),
               ElementsAre(0, 2, 1));

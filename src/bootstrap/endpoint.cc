@@ -396,7 +396,7 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
 }
 
 void Endpoint::tellAll(Rank rank) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   std::set<Rank> peers;
   for (const auto& [key, incoming] : incoming_) {
     if (incoming.introduction.target == rank) peers.insert(incoming.introduction.rank);
@@ -406,6 +406,8 @@ void Endpoint::tellAll(Rank rank) {
   }
   for (const Rank peer : peers) answer(rank, peer, 0);
   if (poller_) poller_->wake();
+  // Its user may end all at once, and what is not out by then is lost.
+  flushed_.wait_for(lock, kHastyFlushTime, [&] { return isFlushed(rank); });
 }
 
 void Endpoint::answer(Rank self, Rank peer, uint64_t tag) {

@@ -101,7 +101,7 @@ class Endpoint {
   // asked any more.
   using Words = std::function<std::vector<std::byte>()>;
   void say(Rank rank, Words words);
-  // Says it now, to all whom the rank has a connection with.
+  // Says it now, to all whom the rank has a connection with. Waits a little until that is out.
   void tellAll(Rank rank);
 
   // "rank 3 (host:pid)".

@@ -33,6 +33,8 @@ constexpr Nanoseconds kNews = std::chrono::milliseconds(300);
 
 // A round trip between hosts and more, and nothing that a user would notice once all has failed.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(500);
+// What has left may have told before, which comes another way than that it has left.
+constexpr Nanoseconds kForLastWords = std::chrono::milliseconds(50);
 constexpr Nanoseconds kFirstPause = std::chrono::microseconds(200);
 constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(10);
 constexpr size_t kMostFresh = 64;
@@ -182,7 +184,8 @@ void FarPages::addFresh(std::vector<RankView>& ranks, std::span<const int32_t> w
   while (!missing.empty() && clock_.now() - began < kPatience) {
     std::erase_if(missing, [&](int32_t rank) {
       const Heard heard = add(ranks[static_cast<size_t>(rank)], rankCount);
-      return heard.isLast || (heard.isThere && heard.askedAt >= began);
+      if (heard.isLast) return clock_.now() - began > kForLastWords;
+      return heard.isThere && (heard.askedAt >= began || heard.verdict.code != Code::kOk);
     });
     if (!missing.empty()) sleepFor(pause);
     pause = std::min(2 * pause, kLongestPause);

@@ -114,11 +114,18 @@ const WaitNote* waitFor(const RankView& rank, int32_t peer) {
   return nullptr;
 }
 
+bool isInTransfer(const RankView& rank, const WaitNote& wait) {
+  const OperationNote* call = rank.operation(wait.number);
+  return call != nullptr && isPointToPoint(call->collective);
+}
+
 // The other waits for the other end of the same message.
-bool isMet(const WaitNote& wait, int32_t waiter, const RankView& other) {
+bool isMet(const RankView& waiter, const WaitNote& wait, const RankView& other) {
   return std::ranges::any_of(other.waits, [&](const WaitNote& back) {
-    const bool receives = back.direction == Direction::kReceive;
-    return back.peer == waiter && receives != (wait.direction == Direction::kReceive);
+    const bool isOtherEnd =
+        (back.direction == Direction::kReceive) != (wait.direction == Direction::kReceive);
+    return back.peer == waiter.rank && isOtherEnd &&
+           isInTransfer(other, back) == isInTransfer(waiter, wait);
   });
 }
 
@@ -311,9 +318,8 @@ bool isOfCalls(const std::vector<RankView>& ranks, const std::vector<int32_t>& c
     const RankView& rank = ranks[static_cast<size_t>(cycle[i])];
     const int32_t next = cycle[(i + 1) % cycle.size()];
     const WaitNote* wait = waitFor(rank, next);
-    if (wait == nullptr || isMet(*wait, rank.rank, ranks[static_cast<size_t>(next)])) return false;
-    const OperationNote* call = rank.operation(wait->number);
-    hasTransfer = hasTransfer || (call != nullptr && isPointToPoint(call->collective));
+    if (wait == nullptr || isMet(rank, *wait, ranks[static_cast<size_t>(next)])) return false;
+    hasTransfer = hasTransfer || isInTransfer(rank, *wait);
   }
   return hasTransfer;
 }

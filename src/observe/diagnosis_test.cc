@@ -150,6 +150,9 @@ TEST(IsOfCalls, OnlyWhereNobodyWaitsForWhatAnotherIsAbout) {
   EXPECT_FALSE(isOfCalls(met, circle)) << "what rank 0 has sent is on its way";
   met[0].waits[0].direction = Direction::kConnect;
   EXPECT_FALSE(isOfCalls(met, circle));
+  met[0].history = reduce;
+  met[0].waits[0].number = reduce[0].number;
+  EXPECT_TRUE(isOfCalls(met, circle)) << "a receive takes no message of a collective";
 }
 
 TEST(FollowWaits, EndsAtWhoeverWaitsForNobody) {

@@ -383,7 +383,7 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
     sign.words.assign(frame.payload.begin() + sizeof tag, frame.payload.end());
     const auto askedAt = static_cast<Instant>(tag);
     sign.askedAt.reset();
-    if (tag != 0 && askedAt <= sign.last) sign.askedAt = askedAt;
+    if (askedAt > Instant{} && askedAt <= sign.last) sign.askedAt = askedAt;
     return;
   }
   frame.payload.erase(frame.payload.begin(), frame.payload.begin() + sizeof tag);

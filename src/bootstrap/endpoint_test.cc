@@ -337,7 +337,9 @@ TEST_F(EndpointTest, SignsBringWhatARankSaysAlsoOnceItHasLeft) {
     Peer other = peer();
     std::vector<std::byte> wire;
     const std::array<std::byte, 3> words{std::byte{1}, std::byte{2}, std::byte{3}};
-    other.encoder->append(FrameType::kSign, std::array<std::byte, 8>{}, words, wire);
+    std::array<std::byte, 8> never{};
+    never.fill(std::byte{0xff});
+    other.encoder->append(FrameType::kSign, never, words, wire);
     other.client.send(wire);
     other.client.send(other.frame("", FrameType::kSign));  // says nothing, and takes nothing back
     other.client.send(other.frame("and more"));

@@ -300,7 +300,7 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   }
   std::vector<std::byte> bytes;
   Result<Progress> heard = parts_.bootstrap.tryReceive(link.peer_, offerTag(link.lane_), bytes);
-  if (!heard.ok()) return remoteError("{}", heard.status().message());
+  if (!heard.ok()) return makeError(Code::kRemoteError, std::string(heard.status().message()));
   if (*heard == Progress::kIdle) return Progress::kIdle;
   OfferMessage message;
   if (bytes.size() != sizeof message) {

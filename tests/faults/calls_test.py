@@ -91,7 +91,9 @@ class HostEach(FaultCase):
     """Each rank on a host of its own: no rank sees another's page, so each asks the others' processes."""
 
     def launch(self, *steps, **options):
-        return super().launch(*steps, each=[{"NCCL_HOSTID": f"host{rank}"} for rank in range(len(steps))], NCCL_SOCKET_IFNAME="lo", **options)
+        hosts = [{"NCCL_HOSTID": f"host{rank}"} for rank in range(len(steps))]
+        # One thread of sockets, however many CPUs there are: what is left in the end is counted.
+        return super().launch(*steps, each=hosts, NCCL_SOCKET_IFNAME="lo", NCCL_SOCKET_NTHREADS="1", NCCL_NSOCKS_PERTHREAD="1", **options)
 
 
 class DifferentBetweenHosts(HostEach, Different):

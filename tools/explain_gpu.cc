@@ -20,6 +20,11 @@ constexpr uint32_t sharedBytesOf(int32_t capability) {
   return capability >= 90 && capability < 120 ? 227 << 10 : 99 << 10;
 }
 
+// Of those that have NVLink: H100 and later; A100.
+constexpr int32_t multiprocessorsOf(int32_t capability) {
+  return capability >= 100 ? 148 : capability >= 90 ? 132 : 108;
+}
+
 // Sends and receives are launched as transfers, and so are a few collectives of two ranks.
 kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, uint64_t bytes) {
   kernels::cuda::GpuChoice choice = kernels::cuda::transferKernelOf(request);
@@ -73,11 +78,15 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   if (!allReachEachOther(machine)) return std::nullopt;
   const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
   request.keepsLines = isSwitched;
-  request.hasBulk = std::ranges::all_of(
-      topology::nodesOf(machine, topology::NodeKind::kGpu), [&](topology::NodeId gpu) {
-        return kernels::cuda::canBulk(kUsualArchitectures, machine[gpu].gpu.smVersion,
-                                      sharedBytesOf(machine[gpu].gpu.smVersion));
-      });
+  const auto gpus = topology::nodesOf(machine, topology::NodeKind::kGpu);
+  const auto least = std::ranges::min_element(
+      gpus, {}, [&](topology::NodeId gpu) { return machine[gpu].gpu.smVersion; });
+  if (least != gpus.end())
+    request.multiprocessors = multiprocessorsOf(machine[*least].gpu.smVersion);
+  request.hasBulk = std::ranges::all_of(gpus, [&](topology::NodeId gpu) {
+    return kernels::cuda::canBulk(kUsualArchitectures, machine[gpu].gpu.smVersion,
+                                  sharedBytesOf(machine[gpu].gpu.smVersion));
+  });
   std::optional<kernels::cuda::GpuChoice> choice =
       isPointToPoint(call.collective) || kernels::cuda::goesAsTransfers(request)
           ? asTransfers(request, call.bytes / blocks)

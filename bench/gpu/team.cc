@@ -29,6 +29,13 @@ uint32_t signatureOf(const Job& job) {
 
 Team::Team(const TeamOptions& options) : options_(options), barrier_(options.ranks) {
   TUTTI_CU(cuInit(0));
+  for (int gpu = 0; gpu < options.gpus; ++gpu) {
+    CUdevice device = 0;
+    int count = 0;
+    TUTTI_CU(cuDeviceGet(&device, gpu));
+    TUTTI_CU(cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+    multiprocessors_ = std::min(multiprocessors_, count);
+  }
   for (int rank = 0; rank < options.ranks; ++rank) {
     members_.push_back(std::make_unique<Member>(*this, rank));
   }
@@ -166,6 +173,7 @@ GpuRequest Member::request(const Job& job) const {
           .count = job.count,
           .rankCount = team_.ranks(),
           .ranksPerDevice = (team_.ranks() + team_.options().gpus - 1) / team_.options().gpus,
+          .multiprocessors = team_.multiprocessors(),
           .maxBlocks = team_.options().maxBlocks,
           .keepsLines = true,
           .hasBulk = team_.options().movesByBulk,

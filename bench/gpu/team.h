@@ -10,6 +10,7 @@
 #include <barrier>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,6 +59,7 @@ class Team {
 
   const TeamOptions& options() const { return options_; }
   int ranks() const { return options_.ranks; }
+  int32_t multiprocessors() const { return multiprocessors_; }  // the fewest of a GPU
   // Runs the body on all ranks' threads at once, with their contexts current.
   void run(const std::function<void(Member&)>& body);
   Member& member(int rank) { return *members_[static_cast<size_t>(rank)]; }
@@ -68,6 +70,7 @@ class Team {
  private:
   const TeamOptions options_;
   std::barrier<> barrier_;
+  int32_t multiprocessors_ = std::numeric_limits<int32_t>::max();
   std::vector<std::unique_ptr<Member>> members_;
 };
 

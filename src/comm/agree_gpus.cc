@@ -34,6 +34,7 @@ void nameAccelerator(InitRecord& own, device::Device& device) {
                                        accelerator->sharedBytesPerBlock())
                     ? 1
                     : 0;
+  own.multiprocessors = static_cast<int32_t>(accelerator->multiprocessors());
   own.gpuHash = hashOf(fmt::format("{:x} {}", own.peer.hostHash, accelerator->busId()));
 }
 
@@ -43,6 +44,10 @@ launch::GpuBatcher::Limits limitsOf(const std::vector<InitRecord>& records) {
       records, [](const InitRecord& record) { return record.prefersEngines != 0; });
   limits.savesBlocks = std::ranges::all_of(
       records, [](const InitRecord& record) { return record.savesBlocks != 0; });
+  if (!records.empty()) {
+    limits.multiprocessors =
+        std::ranges::min(records, {}, &InitRecord::multiprocessors).multiprocessors;
+  }
   for (const InitRecord& record : records) {
     const auto sharing = std::ranges::count(records, record.gpuHash, &InitRecord::gpuHash);
     limits.ranksPerDevice = std::max(limits.ranksPerDevice, static_cast<int32_t>(sharing));
@@ -89,10 +94,12 @@ std::string obstacleToPeers(const std::vector<InitRecord>& records) {
     return fmt::format("{} ranks, of which kernels take {}", records.size(),
                        wire::kGpuProgramRanks);
   const auto rankCount = static_cast<int32_t>(records.size());
-  const int32_t sharers = limitsOf(records).ranksPerDevice;
-  const int32_t most = kernels::cuda::mostProgramSharers(rankCount);
-  if (rankCount > wire::kGpuMaxRanks && sharers > most)
-    return fmt::format("{} ranks share a GPU, of {} ranks {} can", sharers, rankCount, most);
+  const launch::GpuLimits limits = limitsOf(records);
+  const int32_t most = kernels::cuda::mostSharers(rankCount, limits.multiprocessors);
+  if (limits.ranksPerDevice > most) {
+    return fmt::format("{} ranks share a GPU; of {} ranks {} can, with {} multiprocessors",
+                       limits.ranksPerDevice, rankCount, most, limits.multiprocessors);
+  }
   for (const InitRecord& record : records) {
     if (record.peer.hostHash != records.front().peer.hostHash) {
       return fmt::format("rank 0 is on host {}, rank {} on host {}",

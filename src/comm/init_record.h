@@ -35,14 +35,15 @@ struct InitRecord {
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none
   std::array<char, 24> gpuBusId{};  // zero-terminated; empty for a CPU rank
-  int32_t hasBulk = 0;              // kernels::cuda::canBulk()
-  int32_t isEncrypted = 0;          // TUTTI_SECURE=encrypt
-  int32_t checksNetwork = 0;        // TUTTI_NET_CHECKSUM
-  uint64_t idsHash = 0;             // of the ids given to ncclCommInitRankScalable
-  CpuMask cpus{};                   // where the thread may run
-  uint64_t machineHash = 0;         // Process::machineHash()
-  uint64_t probeAddress = 0;        // a word of this process ...
-  uint64_t probeValue = 0;          // ... that holds this: who reads it there may read references
+  int32_t multiprocessors = 0;
+  int32_t hasBulk = 0;        // kernels::cuda::canBulk()
+  int32_t isEncrypted = 0;    // TUTTI_SECURE=encrypt
+  int32_t checksNetwork = 0;  // TUTTI_NET_CHECKSUM
+  uint64_t idsHash = 0;       // of the ids given to ncclCommInitRankScalable
+  CpuMask cpus{};             // where the thread may run
+  uint64_t machineHash = 0;   // Process::machineHash()
+  uint64_t probeAddress = 0;  // a word of this process ...
+  uint64_t probeValue = 0;    // ... that holds this: who reads it there may read references
   ReductionOffer reduction;
   plan::Relays relays{};    // of which the least holds
   plan::Overlap overlap{};  // the same; TUTTI_NET_OVERLAP

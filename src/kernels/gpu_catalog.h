@@ -5,6 +5,7 @@
 // docs/ALGORITHMS.md draws it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -23,6 +24,7 @@ struct GpuRequest {
   uint64_t count = 0;  // the API's count argument, in elements
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;               // the most that any GPU of the communicator holds
+  int32_t multiprocessors = 108;            // the fewest that any of its GPUs has; an A100's
   int32_t maxBlocks = wire::kGpuMaxBlocks;  // settings and maxCTAs; equal on all ranks
   int32_t minBlocks = 1;                    // the same of minCTAs; of those that may be, and while
                                             // each has something to do
@@ -36,6 +38,24 @@ struct GpuRequest {
                                             // keepsLines; -1: the same
   int64_t transferBytes = -1;               // from here on as transfers; -1: the same
 };
+
+// Blocks that wait for other ranks' all have to be on their GPU at once, so there are never more
+// than it can hold: so many of these multiprocessors are theirs, a few are left to others' kernels.
+constexpr int32_t waitingMultiprocessors(int32_t multiprocessors) {
+  constexpr int32_t kOthers = 4;
+  return std::max(multiprocessors - kOthers, 1);
+}
+// Ranks that share a GPU leave room for a second communicator of theirs, if they can.
+constexpr int32_t sharersOf(int32_t ranksPerDevice) {
+  return ranksPerDevice > 1 ? 2 * ranksPerDevice : 1;
+}
+// Blocks of one rank, where a multiprocessor holds so many.
+constexpr int32_t residentBlocks(const GpuRequest& request, int32_t perMultiprocessor) {
+  return perMultiprocessor * waitingMultiprocessors(request.multiprocessors) /
+         sharersOf(request.ranksPerDevice);
+}
+// Of a group: one to and one from each peer.
+constexpr int32_t transfersAtOnce(int32_t rankCount) { return 2 * std::max(1, rankCount - 1); }
 
 inline constexpr int32_t kSavingBlocks = 32;  // most of a launch, where GpuRequest::savesBlocks
 inline constexpr int32_t kCollectiveThreads = 512;  // of a block of a collective

@@ -17,10 +17,7 @@ using wire::GpuMessages;
 
 constexpr int32_t kProgramThreads = 512;
 constexpr int32_t kTransferThreads = 256;
-// Of all ranks on a GPU: their blocks wait for each other, so all must be there at once. One and
-// four on each multiprocessor; an A100 has 108.
-constexpr int32_t kResidentBlocks = 104;
-constexpr int32_t kResidentTransferBlocks = 4 * kResidentBlocks;
+constexpr int32_t kTransfersOfMultiprocessor = 4;
 // A block of which less is not worth another.
 constexpr size_t kLeastBytes = 16_KiB;
 
@@ -45,11 +42,6 @@ double wireFactor(GpuMessages messages) {
     case GpuMessages::kSlots: break;
   }
   return 1;
-}
-
-// Ranks that share a GPU leave room for a second communicator of theirs, if they can.
-int32_t residentBlocks(const GpuRequest& request, int32_t ofAll) {
-  return std::max(ofAll / (request.ranksPerDevice > 1 ? 2 * request.ranksPerDevice : 1), 1);
 }
 
 size_t vectorBytes(const GpuRequest& request) {
@@ -96,9 +88,8 @@ void addWays(const GpuRequest& request, const schedule::Algorithm& algorithm,
              std::vector<GpuProgramWay>& ways) {
   const schedule::Layout layout = layoutOf(request, algorithm, Rank{0});
   const size_t bytes = layout.chunkElements * sizeOf(request.type);
-  const int32_t most =
-      std::clamp(std::min(residentBlocks(request, kResidentBlocks), request.maxBlocks), 1,
-                 wire::gpuProgramBlocks(request.rankCount));
+  const int32_t most = std::clamp(std::min(residentBlocks(request, 1), request.maxBlocks), 1,
+                                  wire::gpuProgramBlocks(request.rankCount));
   const auto blocksOf = [&](size_t least) {
     const size_t wanted = std::max(divideUp(bytes, least), askedBlocks(request, bytes));
     return static_cast<int32_t>(std::clamp<size_t>(wanted, 1, static_cast<size_t>(most)));
@@ -192,8 +183,11 @@ class Writer {
 
 }  // namespace
 
-int32_t mostProgramSharers(int32_t rankCount) {
-  return kResidentTransferBlocks / (2 * std::max(1, rankCount - 1));
+int32_t mostSharers(int32_t rankCount, int32_t multiprocessors) {
+  const int32_t waiting = waitingMultiprocessors(multiprocessors);
+  const int32_t transfers = transfersAtOnce(rankCount);
+  if (rankCount > wire::kGpuMaxRanks) return kTransfersOfMultiprocessor * waiting / transfers;
+  return std::min({3 * waiting / transfers, 2 * waiting / wire::kGpuLaneParts, waiting});
 }
 
 std::vector<GpuProgramWay> programWays(const GpuRequest& request) {
@@ -249,10 +243,10 @@ GpuChoice programKernel(const GpuRequest& request, const GpuProgramWay& way) {
 }
 
 int32_t programTransferBlocks(const GpuRequest& request, uint64_t bytes) {
-  const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
-  const int32_t most = std::clamp(
-      std::min(residentBlocks(request, kResidentTransferBlocks) / pairs, request.maxBlocks), 1,
-      wire::gpuProgramBlocks(request.rankCount));
+  const int32_t resident = residentBlocks(request, kTransfersOfMultiprocessor);
+  const int32_t most =
+      std::clamp(std::min(resident / transfersAtOnce(request.rankCount), request.maxBlocks), 1,
+                 wire::gpuProgramBlocks(request.rankCount));
   const size_t wanted = std::max(divideUp(bytes, kLeastBytes), askedBlocks(request, bytes));
   return static_cast<int32_t>(std::clamp<size_t>(wanted, 1, static_cast<size_t>(most)));
 }

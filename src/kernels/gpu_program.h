@@ -38,9 +38,9 @@ void fillProgram(const GpuRequest& request, const GpuProgramWay& way, const GpuP
 // Kernel and image; what is per call as the way says.
 GpuChoice programKernel(const GpuRequest& request, const GpuProgramWay& way);
 
-// How many ranks of such a communicator a GPU can hold, where each may send to and receive from
-// every other at once.
-int32_t mostProgramSharers(int32_t rankCount);
+// How many ranks of a communicator a GPU can hold, where each may send to and receive from every
+// other at once.
+int32_t mostSharers(int32_t rankCount, int32_t multiprocessors);
 
 // Sends and receives of such communicators: blocks of one, of which a rank may have one to and one
 // from every other at once, and their kernel.

@@ -100,6 +100,7 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
           .count = shape.count,
           .rankCount = limits_.rankCount,
           .ranksPerDevice = limits_.ranksPerDevice,
+          .multiprocessors = limits_.multiprocessors,
           .maxBlocks = limits_.maxBlocks,
           .minBlocks = limits_.minBlocks,
           .prefersEngines = limits_.prefersEngines,

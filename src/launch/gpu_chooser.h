@@ -23,6 +23,7 @@ namespace tutti::launch {
 struct GpuLimits {
   int32_t rankCount = 1;
   int32_t ranksPerDevice = 1;
+  int32_t multiprocessors = kernels::cuda::GpuRequest{}.multiprocessors;
   int32_t maxBlocks = wire::kGpuMaxBlocks;
   int32_t minBlocks = 1;
   bool prefersEngines = false;  // CTA policy zero

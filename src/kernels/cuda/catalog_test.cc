@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+
+#include "kernels/gpu_program.h"
 
 namespace tutti::kernels::cuda {
 namespace {
@@ -142,6 +145,48 @@ TEST_P(GpuCatalogTest, LanesOfAllRanksFitTheGpuTogether) {
         EXPECT_EQ(sharing->blocks, gather->blocks) << "ranks of either kind may meet";
         EXPECT_EQ(sharing->chunkBytes, gather->chunkBytes);
         EXPECT_FALSE(sharing->isApart);
+      }
+    }
+  }
+}
+
+// An H20 has 78 multiprocessors, an L4 58, a part of an H100 16: what waits for each other must be
+// there at once on any of them. As many of each kernel's blocks fit as its launch bounds say.
+TEST_P(GpuCatalogTest, BlocksOfAllRanksFitSmallGpus) {
+  for (const int32_t multiprocessors : {5, 14, 16, 32, 42, 56, 58, 78, 84, 108, 114, 132, 148}) {
+    for (const int32_t perDevice : {1, 2, GetParam()}) {
+      if (perDevice > mostSharers(GetParam(), multiprocessors)) continue;
+      for (int32_t which = 0; which <= static_cast<int32_t>(Collective::kScatter); ++which) {
+        for (const uint64_t count : {uint64_t{100}, uint64_t{40'000}, uint64_t{1} << 26}) {
+          GpuRequest request =
+              requestOf(static_cast<Collective>(which), GetParam(), count, perDevice);
+          request.multiprocessors = multiprocessors;
+          request.keepsLines = count % 3 == 0;
+          SCOPED_TRACE(std::to_string(multiprocessors) + " multiprocessors, " +
+                       std::to_string(perDevice) + " ranks of each, collective " +
+                       std::to_string(which) + " of " + std::to_string(count));
+          if (goesAsTransfers(request)) {
+            const int32_t blocks = shapeTransfer(count * 4, request).blocks;
+            const bool folds = request.collective == Collective::kAllReduce ||
+                               request.collective == Collective::kReduce ||
+                               request.collective == Collective::kReduceScatter;
+            const bool isOneWay = request.collective == Collective::kReduce ||
+                                  request.collective == Collective::kBroadcast;
+            EXPECT_LE((isOneWay ? 1 : 2) * blocks * perDevice, (folds ? 2 : 3) * multiprocessors);
+            continue;
+          }
+          const auto choice = choose(request);
+          if (!choice) continue;
+          const GpuGrid grid = gridOf(*choice, choice->blocks, GetParam(), choice->isBulk);
+          EXPECT_LE(grid.blocks * perDevice, (grid.threads <= 256 ? 2 : 1) * multiprocessors);
+        }
+      }
+      GpuRequest sends = requestOf(Collective::kSend, GetParam(), 1, perDevice);
+      sends.multiprocessors = multiprocessors;
+      for (const uint64_t bytes : {uint64_t{8}, uint64_t{1} << 16, uint64_t{1} << 28}) {
+        EXPECT_LE(shapeTransfer(bytes, sends).blocks * transfersAtOnce(GetParam()) * perDevice,
+                  3 * multiprocessors)
+            << multiprocessors << ' ' << perDevice << ' ' << bytes;
       }
     }
   }

@@ -10,9 +10,6 @@
 
 namespace tutti::kernels::cuda {
 
-// Blocks of all ranks that one GPU can hold at once: they wait for each other, so all must run.
-// One on each multiprocessor; an A100 has 108.
-inline constexpr int32_t kResidentBlocks = 104;
 // A kernel that starts before its turn holds multiprocessors while it waits: small ones only, and
 // none where ranks share a GPU.
 inline constexpr int32_t kEarlyBlocks = 16;
@@ -22,14 +19,9 @@ inline bool folds(Collective collective) {
          collective == Collective::kReduce;
 }
 
-// Ranks that share a GPU leave room for a second communicator of theirs.
-inline int32_t sharersOf(const GpuRequest& request) {
-  return request.ranksPerDevice > 1 ? 2 * request.ranksPerDevice : 1;
-}
-
 inline int32_t blockLimit(const GpuRequest& request) {
-  const int32_t resident = kResidentBlocks / sharersOf(request);
-  return std::clamp(std::min(resident, request.maxBlocks), 1, wire::kGpuMaxBlocks);
+  return std::clamp(std::min(residentBlocks(request, 1), request.maxBlocks), 1,
+                    wire::kGpuMaxBlocks);
 }
 
 // Blocks that share the call, which is cut between `units`: as many as pay, or more where those are

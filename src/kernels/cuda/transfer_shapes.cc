@@ -13,7 +13,6 @@ using wire::GpuAlgorithm;
 using wire::GpuPull;
 
 constexpr int32_t kTransferThreads = 256;  // of a transfer's
-constexpr int32_t kResidentTransferBlocks = 3 * kResidentBlocks;
 // From here on half of what one of two ranks sends, which then has nothing else to do, lies in its
 // own segment for the other to load (pulling.cuh). Eager µs on 2 × H200 (2026-11-23), all pushed
 // and half pulled: reduce of 4 MB 20.1 and 14.6, of 16 MB 55.6 and 46.4, broadcast 57.6 and 48.1;
@@ -33,11 +32,13 @@ constexpr uint64_t kLeastByEngines = 32_MiB;
 // A sender that first waits for its receiver's word loses a trip, some 1 µs.
 constexpr uint64_t kLeastToTell = 4_MiB;
 
-// Of a transfer: every peer may have a send and a receive in the same launch.
+// Of a transfer: every peer may have a send and a receive in the same launch. µs of exchanges of
+// four H200 by 52 blocks a transfer, as an A100 has room for, and by 64 (2026-11-28): of 64 MB 221
+// and 212, of 1 GB 3270 and 3140.
 int32_t transferBlocks(const GpuRequest& request) {
-  const int32_t pairs = 2 * std::max(1, request.rankCount - 1);
-  const int32_t resident = kResidentTransferBlocks / sharersOf(request);
-  return std::clamp(std::min(resident / pairs, request.maxBlocks), 1, wire::kGpuMaxBlocks);
+  const int32_t resident = residentBlocks(request, folds(request.collective) ? 2 : 3);
+  return std::clamp(std::min(resident / transfersAtOnce(request.rankCount), request.maxBlocks), 1,
+                    wire::kGpuMaxBlocks);
 }
 
 uint64_t leastPulled(const GpuRequest& request) {

@@ -7,6 +7,9 @@ add_test(NAME house.tidy_test COMMAND Python3::Interpreter ${scripts}/tidy_test.
 add_test(NAME house.format COMMAND ${scripts}/format.sh --check)
 set_tests_properties(house.tidy house.tidy_test house.format PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 
+add_test(NAME house.arm64 COMMAND Python3::Interpreter ${scripts}/arm64_compiles.py)
+set_tests_properties(house.arm64 PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+
 # The described machines are what their script writes.
 add_test(NAME golden.topologies
          COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/golden/topologies/make.py --check)

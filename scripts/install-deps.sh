@@ -55,7 +55,7 @@ packages_for() {
     package) packages_for build; echo dpkg-dev file rpm ;;
     bare) echo debootstrap ;;
     bench) packages_for build; echo libbenchmark-dev ;;
-    lint) packages_for test; echo clang-format clang-tidy-16 mypy ;;
+    lint) packages_for test; echo clang-format clang-tidy-16 mypy g++-aarch64-linux-gnu ;;
     fuzz) packages_for test; echo clang-16 libclang-rt-16-dev ;;
     *) echo "install-deps.sh: unknown use '$1'; known are build, test, torch, docs, bench, lint, package, bare, fuzz" >&2; exit 2 ;;
   esac

@@ -198,6 +198,7 @@ def groups(check):
     size, rank = check.size, check.rank
     lists = [[list(range(size))], [[r] for r in range(size)], [list(range(size))[::2], list(range(size))[1::2]]]
     for number, members in enumerate(lists):
+        members = [ranks for ranks in members if ranks]  # one rank has no second half
         made = [dist.new_group(ranks) for ranks in members]
         for ranks, group in zip(members, made):
             if rank in ranks:

@@ -15,8 +15,8 @@
 set -uo pipefail
 if [[ ${1:-} == -* ]]; then
   sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
-  [[ $1 == -h || $1 == --help ]]
-  exit
+  [[ $1 == -h || $1 == --help ]] || exit 2
+  exit 0
 fi
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}

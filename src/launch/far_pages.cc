@@ -7,6 +7,7 @@
 #include "base/char_field.h"
 #include "base/futex.h"
 #include "bootstrap/bytes.h"
+#include "observe/told_page.h"
 
 namespace tutti::launch {
 namespace {
@@ -99,12 +100,13 @@ std::optional<Verdict> decodePage(std::span<const std::byte> bytes, int64_t now,
   if (code == Code::kInvalidUsage || code == Code::kRemoteError) verdict.code = code;
   view.history = std::move(history);
   view.waits = std::move(awaited);
+  view.hasTold = true;
   return verdict;
 }
 
 FarPages::FarPages(bootstrap::Bootstrap* bootstrap, observe::Board& board, int32_t rank,
                    Clock& clock)
-    : bootstrap_(bootstrap), clock_(clock) {
+    : bootstrap_(bootstrap), board_(board), clock_(clock) {
   if (bootstrap_ == nullptr) return;
   bootstrap_->say([&board, rank, &clock] {
     return encodePage(observe::readRank(board, rank),
@@ -164,6 +166,7 @@ Verdict FarPages::addAwaited(std::vector<RankView>& ranks, int32_t start) {
       if (asked++ == kAsksALook) return {};
       Heard heard = add(rank, rankCount);
       if (heard.verdict.code != Code::kOk) return std::move(heard.verdict);
+      if (heard.isThere) observe::keepTold(board_, rank, static_cast<int64_t>(heard.askedAt));
     }
     for (const WaitNote& wait : rank.waits) {
       if (std::ranges::find(path, wait.peer) == path.end()) path.push_back(wait.peer);

@@ -34,8 +34,8 @@ class FarPages {
   FarPages& operator=(const FarPages&) = delete;
 
   // Fills in what is known of those that rank `start` waits for, and of those that they wait for:
-  // what they called, and, where that is news, what they wait for. And asks them, for the next
-  // time. What the first of them says that has failed; else no code.
+  // what they called, and, where that is news, what they wait for; `tutti why` sees that, too. And
+  // asks them, for the next time. What the first of them says that has failed; else no code.
   observe::Verdict addAwaited(std::vector<observe::RankView>& ranks, int32_t start);
   // Of these, what they tell once they are asked now; waits for that, but not for long.
   void addFresh(std::vector<observe::RankView>& ranks, std::span<const int32_t> wanted);
@@ -61,6 +61,7 @@ class FarPages {
   Heard find(observe::RankView& rank, int32_t rankCount) const;
 
   bootstrap::Bootstrap* const bootstrap_;
+  observe::Board& board_;
   Clock& clock_;
 };
 

@@ -17,7 +17,7 @@ namespace tutti::observe {
 namespace {
 
 constexpr uint64_t kMagic = 0x647261'6f62'7474;  // "ttboard"
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kPageBytes = 4096;
 

@@ -33,7 +33,8 @@ enum class Life : uint32_t {
   kDestroyed = 3,
   kAborted = 4,
   kExited = 5,     // its process has called exit()
-  kElsewhere = 6,  // of another host: it never writes here, who made the board has named it
+  kElsewhere = 6,  // of another host: it never writes here, who made the board has named it, and
+                   // what it tells ranks of this host they keep here (told_page.h)
 };
 
 // One operation, 32 bytes. A reader may come while the entry is being overwritten: `number` is zero
@@ -75,7 +76,10 @@ struct Page {
   std::array<char, 64> hostName;  // zero-terminated
 
   std::atomic<uint32_t> life;  // Life
-  std::atomic<uint32_t> unused;
+  // Of kElsewhere, whose page has several writers. 1 while there is one, else 0: acquire and
+  // release.
+  std::atomic<uint32_t> isBeingTold;
+  std::atomic<int64_t> toldAt;  // nanoseconds of the monotonic clock; 0: nothing told yet
   alignas(64) std::atomic<uint64_t> longCalls;   // launch/block_accord.h
   alignas(64) std::atomic<uint64_t> lastNumber;  // the newest entry's number; written with release
   alignas(64) std::array<WaitSlot, kMaxWaits> waits;

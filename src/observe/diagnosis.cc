@@ -177,8 +177,14 @@ RankView readRank(const Board& board, int32_t rank) {
   view.process = {
       .processId = page.processId, .start = page.processStart, .pidNamespace = page.pidNamespace};
   view.hostName = textOf(page.hostName);
-  if (view.life == Life::kAbsent) return view;
+  if (!hasPage(view)) return view;
   view.threadId = page.threadId;
+  readCalls(board, view);
+  return view;
+}
+
+void readCalls(const Board& board, RankView& view) {
+  const Page& page = board.page(view.rank);
   const uint64_t last = page.lastNumber.load(std::memory_order_acquire);
   for (uint64_t number = last; number > 0 && last - number < kHistory; --number) {
     const auto note = readEntry(page.entries[number % kHistory], page.times[number % kHistory]);
@@ -187,7 +193,6 @@ RankView readRank(const Board& board, int32_t rank) {
   for (const WaitSlot& slot : page.waits) {
     if (const auto wait = readWait(slot, board.rankCount())) view.waits.push_back(*wait);
   }
-  return view;
 }
 
 std::vector<RankView> readBoard(const Board& board) {
@@ -354,14 +359,14 @@ std::vector<int32_t> followWaits(const std::vector<RankView>& ranks, int32_t sta
 }
 
 bool isOutside(const RankView& rank) {
-  return hasPage(rank) &&
+  return isKnown(rank) &&
          (rank.newest() == nullptr || rank.newest()->state != EntryState::kRunning);
 }
 
 std::string whyLate(const RankView& late, const RankView& waiter, const OperationNote* waiting) {
   if (late.life == Life::kAbsent)
     return fmt::format("{} has not finished its initialisation", who(late));
-  if (late.life == Life::kElsewhere && late.history.empty()) {
+  if (late.life == Life::kElsewhere && !late.hasTold) {
     return fmt::format("{} is on another host: \"tutti why\" on {} tells what it does", who(late),
                        late.hostName);
   }

@@ -23,6 +23,7 @@ struct RankView {
   std::string hostName;
   std::vector<OperationNote> history;  // newest first
   std::vector<WaitNote> waits;
+  bool hasTold = false;  // of another host: both are what it has told
 
   const OperationNote* newest() const { return history.empty() ? nullptr : &history.front(); }
   const OperationNote* newestCollective() const;
@@ -38,9 +39,13 @@ WaitNote unpackWait(uint64_t whom, uint64_t progress);
 inline bool hasPage(const RankView& rank) {
   return rank.life != Life::kAbsent && rank.life != Life::kElsewhere;
 }
+inline bool isKnown(const RankView& rank) { return hasPage(rank) || rank.hasTold; }
 
+// Without what ranks of other hosts have told (told_page.h).
 RankView readRank(const Board& board, int32_t rank);
 std::vector<RankView> readBoard(const Board& board);  // by rank
+// History and waits, as the rank's page has them.
+void readCalls(const Board& board, RankView& view);
 
 // "ready", "exited"; "running", "done"
 std::string_view name(Life life);

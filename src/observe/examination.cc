@@ -15,6 +15,7 @@
 #include "base/markup.h"
 #include "base/proc_files.h"
 #include "observe/activity.h"
+#include "observe/told_page.h"
 
 namespace tutti::observe {
 namespace {
@@ -97,7 +98,7 @@ std::string toJson(const Examination& found) {
                           rank.process.processId);
   }
   std::vector<RankView> present;
-  std::ranges::copy_if(ranks, std::back_inserter(present), hasPage);
+  std::ranges::copy_if(ranks, std::back_inserter(present), isKnown);
   return fmt::format(
       "    {{\"name\": {}, \"wrong\": {},\n      \"verdict\": {},\n      {},\n"
       "      \"last_operation\": {},\n      \"activity\": {},\n      \"waits\": [{}],\n"
@@ -142,6 +143,7 @@ Evidence lookAtBoard(const Board& board) {
   evidence.ranks = readBoard(board);
   evidence.verdict = board.verdict();
   evidence.now = static_cast<int64_t>(steadyClock().now());
+  for (RankView& rank : evidence.ranks) addTold(board, evidence.now, rank);
   return evidence;
 }
 

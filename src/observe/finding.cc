@@ -12,7 +12,7 @@ constexpr size_t kWaitLines = 3;
 double seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
 bool isMember(const RankView& rank) {
-  return rank.life == Life::kReady || rank.life == Life::kExited;
+  return rank.life == Life::kReady || rank.life == Life::kExited || rank.life == Life::kElsewhere;
 }
 
 // The rank that has waited longest; nullptr when none waits.
@@ -90,6 +90,10 @@ bool findStopped(const Evidence& evidence, Finding& finding) {
 bool findCircle(const Evidence& evidence, Finding& finding) {
   const auto cycle = findCycle(evidence.ranks, evidence.now, kCycleAge);
   if (cycle.empty()) return false;
+  const bool isBetweenHosts = std::ranges::any_of(cycle, [&](int32_t rank) {
+    return evidence.ranks[static_cast<size_t>(rank)].life == Life::kElsewhere;
+  });
+  if (isBetweenHosts && !isOfCalls(evidence.ranks, cycle)) return false;  // on its way, perhaps
   finding.verdict = cycleVerdict(evidence.ranks, cycle).text;
   finding.next = "put sends and receives that need each other into one group";
   return true;
@@ -110,12 +114,14 @@ bool findLate(const Evidence& evidence, Finding& finding) {
     if (!activity.empty())
       finding.activity = fmt::format("it is outside the library, {}", activity);
   }
-  if (late.life == Life::kElsewhere) {
+  if (!isKnown(late)) {
     finding.next = fmt::format("run tutti why on {}", late.hostName);
     return true;
   }
-  finding.next = fmt::format("see what it does instead: py-spy dump --pid {0}, or gdb -p {0}",
-                             late.process.processId);
+  const std::string where =
+      late.life == Life::kElsewhere ? fmt::format(", on {}", late.hostName) : std::string();
+  finding.next = fmt::format("see what it does instead{1}: py-spy dump --pid {0}, or gdb -p {0}",
+                             late.process.processId, where);
   return true;
 }
 

@@ -58,19 +58,22 @@ void Recorder::noteEnd(uint64_t number) {
                                               std::memory_order_release);
 }
 
-void Recorder::publishWaits(const WaitNote* waits, size_t count) {
-  const size_t kept = std::min(count, kMaxWaits);
+void writeWaits(Page& page, std::span<const WaitNote> waits) {
   for (size_t i = 0; i < kMaxWaits; ++i) {
-    WaitSlot& slot = page_->waits[i];
+    WaitSlot& slot = page.waits[i];
     slot.since.store(0, std::memory_order_relaxed);
-    if (i >= kept) continue;
+    if (i >= waits.size()) continue;
     const WaitNote& wait = waits[i];
     slot.whom.store(packWhom(wait), std::memory_order_release);
     slot.progress.store(packProgress(wait), std::memory_order_release);
     slot.number.store(wait.number, std::memory_order_release);
     slot.since.store(wait.since, std::memory_order_release);
   }
-  hasWaits_ = kept > 0;
+}
+
+void Recorder::publishWaits(const WaitNote* waits, size_t count) {
+  writeWaits(*page_, {waits, count});
+  hasWaits_ = count > 0;
 }
 
 void Recorder::setLife(Life life) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -56,6 +57,9 @@ constexpr uint64_t packWhom(const WaitNote& note) {
 constexpr uint64_t packProgress(const WaitNote& note) {
   return uint64_t{note.step} | uint64_t{note.piece} << 32;
 }
+
+// In place of those that are there; the first that have room.
+void writeWaits(Page& page, std::span<const WaitNote> waits);
 
 class Recorder;
 

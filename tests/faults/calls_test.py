@@ -3,7 +3,7 @@
 import time
 import unittest
 
-from harness import BOUND, REMOTE, USAGE, FaultCase
+from harness import BOUND, REMOTE, USAGE, FaultCase, HostEach
 
 CIRCLE = "in a circle"
 
@@ -85,15 +85,6 @@ class Circles(FaultCase):
         exchange = "group send:{0}:4000000 recv:{0}:4000000 endgroup"
         ranks = self.launch(exchange.format(1), exchange.format(0))
         self.expect_success(ranks, "endgroup")
-
-
-class HostEach(FaultCase):
-    """Each rank on a host of its own: no rank sees another's page, so each asks the others' processes."""
-
-    def launch(self, *steps, **options):
-        hosts = [{"NCCL_HOSTID": f"host{rank}"} for rank in range(len(steps))]
-        # One thread of sockets, however many CPUs there are: what is left in the end is counted.
-        return super().launch(*steps, each=hosts, NCCL_SOCKET_IFNAME="lo", NCCL_SOCKET_NTHREADS="1", NCCL_NSOCKS_PERTHREAD="1", **options)
 
 
 class DifferentBetweenHosts(HostEach, Different):

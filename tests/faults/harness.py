@@ -278,3 +278,12 @@ class FaultCase(unittest.TestCase):
     def title(self, name=None):
         method = name or self.id().split(".")[-1].removeprefix("test_")
         return f"{type(self).__name__}: {method.replace('_', ' ')}"
+
+
+class HostEach(FaultCase):
+    """Each rank on a host of its own: no rank sees another's page, so each asks the others' processes."""
+
+    def launch(self, *steps, **options):
+        hosts = [{"NCCL_HOSTID": f"host{rank}"} for rank in range(len(steps))]
+        # One thread of sockets, however many CPUs there are: what is left in the end is counted.
+        return super().launch(*steps, each=hosts, NCCL_SOCKET_IFNAME="lo", NCCL_SOCKET_NTHREADS="1", NCCL_NSOCKS_PERTHREAD="1", **options)

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from harness import LIMIT, TUTTI, FaultCase
+from harness import LIMIT, TUTTI, FaultCase, HostEach
 
 BOUND = 3.0  # from the hang to the right verdict
 PATIENCE = 60000  # ms: nobody gives up meanwhile
@@ -19,7 +19,7 @@ def holds_board(pid):
     return any(os.readlink(f"{folder}/{each}").startswith("/memfd:tutti-rank-board") for each in os.listdir(folder))
 
 
-class Why(FaultCase):
+class Asking(FaultCase):
     def why(self, rank, *options):
         if not TUTTI or not os.path.exists(TUTTI):
             self.skipTest("no tutti command")
@@ -58,6 +58,8 @@ class Why(FaultCase):
         self.assertTrue(found["next"])
         return text
 
+
+class Why(Asking):
     # ---- the eight hangs
 
     def test_names_a_missing_rank_that_never_came_to_the_call(self):
@@ -221,6 +223,51 @@ class Why(FaultCase):
 
     def test_refuses_nonsense(self):
         self.assertEqual(subprocess.run([TUTTI, "why", "--nonsense"], capture_output=True, timeout=LIMIT).returncode, 2)
+
+
+class WhyBetweenHosts(HostEach, Asking):
+    """What ranks of other hosts do, those told that wait for them; asked on each host."""
+
+    def expect_on_each(self, ranks, *patterns, guilty=None):
+        for rank in ranks:
+            self.expect_verdict(rank, *patterns, guilty=guilty)
+
+    def test_names_a_missing_rank_of_another_host(self):
+        ranks = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", "allreduce:8 allreduce:8", timeout_ms=PATIENCE)
+        self.expect_on_each(
+            [ranks[0], ranks[2]],
+            r"rank 1 \(.*\) has not called AllReduce #2",
+            "1 operation behind",
+            "its last call was AllReduce #1 .*, done",
+            f"instead, on .*: py-spy dump --pid {ranks[1].child.pid}",
+            guilty=1,
+        )
+
+    def test_shows_a_send_that_nobody_receives(self):
+        ranks = self.launch("send:1:4000000", "line", timeout_ms=PATIENCE)
+        self.expect_verdict(
+            ranks[0],
+            r"rank 0 waits for .* rank 1 in Send \(4000000 of float, to rank 1\)",
+            r"rank 1 \(.*\) has not called Recv from rank 0 to meet that rank's Send",
+            guilty=1,
+        )
+
+    def test_shows_a_circle_of_sends(self):
+        ranks = self.launch("send:1:4000000", "send:2:4000000", "send:0:4000000", timeout_ms=PATIENCE)
+        self.expect_on_each(
+            ranks,
+            "in a circle",
+            "rank 0 waits for .* rank 1 in Send",
+            "rank 1 waits for .* rank 2 in Send",
+            "rank 2 waits for .* rank 0 in Send",
+            "one group",
+        )
+
+    def test_finds_nothing_wrong_in_ranks_that_work(self):
+        ranks = self.launch("loop", "loop", "loop", timeout_ms=PATIENCE)
+        for rank in ranks:
+            code, text = self.why(rank)
+            self.assertEqual(code, 0, text)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <new>
-#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -23,9 +22,6 @@ constexpr std::chrono::milliseconds kAbortCheck{50};
 
 // How long a leaving rank's last messages may take to reach the system's buffers.
 constexpr std::chrono::milliseconds kFlushTime{1'000};
-
-// The same for a rank that has failed: enough to connect to a peer and say why.
-constexpr std::chrono::milliseconds kHastyFlushTime{100};
 
 // How much longer than its own patience, at most, a rank waits for the word of a peer that lives:
 // the peer's patience with a third rank ends at the same time, and only the peer can name that one.
@@ -234,40 +230,6 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
   }
 }
 
-Result<std::optional<Sign>> Endpoint::probe(Rank self, Rank peer) {
-  std::lock_guard lock(mutex_);
-  TUTTI_TRY(ask({.self = self, .peer = peer}));
-  return findSign({.self = self, .peer = peer});
-}
-
-std::optional<Sign> Endpoint::lastSign(Rank self, Rank peer) const {
-  std::lock_guard lock(mutex_);
-  return findSign({.self = self, .peer = peer});
-}
-
-void Endpoint::say(Rank rank, Words words) {
-  std::lock_guard lock(mutex_);
-  words_[rank] = std::move(words);
-}
-
-Status Endpoint::ask(const Slot& slot) {
-  if (mailboxes_.contains(slot.peer)) return {};
-  TUTTI_TRY_ASSIGN(Outgoing* const outgoing, outgoingFor(slot));
-  // It comes back with the sign, so it is known how old that is.
-  const auto now = static_cast<uint64_t>(options_.clock->now());
-  if (!outgoing->fault().empty() || !outgoing->send(FrameType::kProbe, now, {})) {
-    return Status(Code::kRemoteError, name(slot.peer) + " takes no message any more");
-  }
-  if (outgoing->nextTime()) poller_->wake();
-  return {};
-}
-
-std::optional<Sign> Endpoint::findSign(const Slot& slot) const {
-  if (mailboxes_.contains(slot.peer)) return Sign{.last = options_.clock->now()};
-  const auto sign = signs_.find({slot.self, slot.peer});
-  return sign == signs_.end() ? std::nullopt : std::optional(sign->second);
-}
-
 std::string Endpoint::describe(Rank rank) const {
   std::lock_guard lock(mutex_);
   return name(rank);
@@ -393,31 +355,6 @@ void Endpoint::deliver(const Incoming& from, Frame frame, std::string& why) {
     return;
   }
   mailbox.changed.notify_all();
-}
-
-void Endpoint::tellAll(Rank rank) {
-  std::unique_lock lock(mutex_);
-  std::set<Rank> peers;
-  for (const auto& [key, incoming] : incoming_) {
-    if (incoming.introduction.target == rank) peers.insert(incoming.introduction.rank);
-  }
-  for (const auto& [pair, outgoing] : outgoing_) {
-    if (pair.first == rank) peers.insert(pair.second);
-  }
-  for (const Rank peer : peers) answer(rank, peer, 0);
-  if (poller_) poller_->wake();
-  // Its user may end all at once, and what is not out by then is lost.
-  flushed_.wait_for(lock, kHastyFlushTime, [&] { return isFlushed(rank); });
-}
-
-void Endpoint::answer(Rank self, Rank peer, uint64_t tag) {
-  const Result<Outgoing*> outgoing = outgoingFor({.self = self, .peer = peer});
-  if (!outgoing.ok() || !outgoing.value()->fault().empty()) return;
-  const auto words = words_.find(self);
-  std::vector<std::byte> said;
-  if (words != words_.end() && words->second) said = words->second();
-  if (said.size() > kMaxWordsBytes) said.clear();
-  [[maybe_unused]] const bool isTaken = outgoing.value()->send(FrameType::kSign, tag, said);
 }
 
 void Endpoint::hearFarewell(const Incoming& from, std::span<const std::byte> payload) {

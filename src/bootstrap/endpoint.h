@@ -108,6 +108,10 @@ class Endpoint {
   std::string describe(Rank rank) const;
 
  private:
+  // How long the last messages of a rank that has failed may take to reach the system's buffers:
+  // enough to connect to a peer and say why.
+  static constexpr std::chrono::milliseconds kHastyFlushTime{100};
+
   struct Incoming {
     UniqueFd fd;
     FrameDecoder decoder;

@@ -54,6 +54,10 @@ constexpr int32_t residentBlocks(const GpuRequest& request, int32_t perMultiproc
   return perMultiprocessor * waitingMultiprocessors(request.multiprocessors) /
          sharersOf(request.ranksPerDevice);
 }
+// Blocks of 256 threads that a multiprocessor holds, by their kernels' registers: those that only
+// send and receive, and those that fold or have a lane's part.
+inline constexpr int32_t kMovingBlocks = 3;
+inline constexpr int32_t kFoldingBlocks = 2;
 // Of a group: one to and one from each peer.
 constexpr int32_t transfersAtOnce(int32_t rankCount) { return 2 * std::max(1, rankCount - 1); }
 

@@ -187,7 +187,8 @@ int32_t mostSharers(int32_t rankCount, int32_t multiprocessors) {
   const int32_t waiting = waitingMultiprocessors(multiprocessors);
   const int32_t transfers = transfersAtOnce(rankCount);
   if (rankCount > wire::kGpuMaxRanks) return kTransfersOfMultiprocessor * waiting / transfers;
-  return std::min({3 * waiting / transfers, 2 * waiting / wire::kGpuLaneParts, waiting});
+  return std::min({kMovingBlocks * waiting / transfers,
+                   kFoldingBlocks * waiting / wire::kGpuLaneParts, waiting});
 }
 
 std::vector<GpuProgramWay> programWays(const GpuRequest& request) {

@@ -295,7 +295,7 @@ void Watch::warnOnce(const std::vector<RankView>& ranks, int64_t idleNanoseconds
   const auto chain = observe::followWaits(ranks, self.rank);
   const RankView& last = ranks[static_cast<size_t>(chain.back())];
   std::string activity;
-  if (observe::hasPage(last) && observe::isOutside(last)) {
+  if (observe::isOutside(last)) {
     activity = observe::activityOf(last.process, last.threadId, parts_.recorder.pidNamespace());
     if (!activity.empty()) activity.insert(0, "; it is outside the library, ");
   }

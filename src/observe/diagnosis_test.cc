@@ -187,6 +187,16 @@ TEST(WhyLate, SendsToTheHostWhereTheRankIs) {
   EXPECT_FALSE(isOutside(late));
 }
 
+TEST(Find, LooksHereForARankThatHasNotInitialised) {
+  auto waiter = rankView(0);
+  waiter.history = {note(Collective::kAllReduce, 1, 8)};
+  waiter.waits = {{.peer = 1, .number = waiter.history.front().number, .since = 1}};
+  auto late = rankView(1);
+  late.life = Life::kAbsent;
+  EXPECT_EQ(find(evidenceOf({waiter, late})).next,
+            "see what it does instead: py-spy dump --pid 101, or gdb -p 101");
+}
+
 TEST(WhyLate, KnowsARankThatHasNotCome) {
   RankView late;
   late.rank = 2;

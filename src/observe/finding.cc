@@ -114,14 +114,13 @@ bool findLate(const Evidence& evidence, Finding& finding) {
     if (!activity.empty())
       finding.activity = fmt::format("it is outside the library, {}", activity);
   }
-  if (!isKnown(late)) {
+  const bool isElsewhere = late.life == Life::kElsewhere;
+  if (isElsewhere && !late.hasTold) {
     finding.next = fmt::format("run tutti why on {}", late.hostName);
     return true;
   }
-  const std::string where =
-      late.life == Life::kElsewhere ? fmt::format(", on {}", late.hostName) : std::string();
   finding.next = fmt::format("see what it does instead{1}: py-spy dump --pid {0}, or gdb -p {0}",
-                             late.process.processId, where);
+                             late.process.processId, isElsewhere ? ", on " + late.hostName : "");
   return true;
 }
 

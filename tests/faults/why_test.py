@@ -13,6 +13,23 @@ from harness import LIMIT, TUTTI, FaultCase, HostEach
 BOUND = 3.0  # from the hang to the right verdict
 PATIENCE = 60000  # ms: nobody gives up meanwhile
 
+# What ranks do, and what is to be said of it, on one host and between hosts.
+CIRCLE = ("send:1:4000000", "send:2:4000000", "send:0:4000000")
+CIRCLE_SAID = (
+    "in a circle",
+    "rank 0 waits for .* rank 1 in Send",
+    "rank 1 waits for .* rank 2 in Send",
+    "rank 2 waits for .* rank 0 in Send",
+    "one group",
+)
+UNMET_SEND = ("send:1:4000000", "line")
+UNMET_SEND_SAID = (
+    r"rank 0 waits for .* rank 1 in Send \(4000000 of float, to rank 1\)",
+    r"rank 1 \(.*\) has not called Recv from rank 0 to meet that rank's Send",
+)
+MISSING = ("allreduce:8 allreduce:8", "allreduce:8 line", "allreduce:8 allreduce:8")
+MISSING_SAID = (r"rank 1 \(.*\) has not called AllReduce #2", "1 operation behind", "its last call was AllReduce #1 .*, done")
+
 
 def holds_board(pid):
     folder = f"/proc/{pid}/fd"
@@ -63,12 +80,10 @@ class Why(Asking):
     # ---- the eight hangs
 
     def test_names_a_missing_rank_that_never_came_to_the_call(self):
-        ranks = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", "allreduce:8 allreduce:8", timeout_ms=PATIENCE)
+        ranks = self.launch(*MISSING, timeout_ms=PATIENCE)
         self.expect_verdict(
             ranks[0],
-            r"rank 1 \(.*\) has not called AllReduce #2",
-            "1 operation behind",
-            "its last call was AllReduce #1 .*, done",
+            *MISSING_SAID,
             r"it is outside the library, .*thread \d+ .*read",
             guilty=1,
         )
@@ -78,24 +93,12 @@ class Why(Asking):
         self.expect_verdict(ranks[0], "call different things as collective #1", "0  AllReduce", "1  Broadcast", "same order")
 
     def test_shows_a_send_that_nobody_receives(self):
-        ranks = self.launch("send:1:4000000", "line", timeout_ms=PATIENCE)
-        self.expect_verdict(
-            ranks[1],
-            r"rank 0 waits for .* rank 1 in Send \(4000000 of float, to rank 1\)",
-            r"rank 1 \(.*\) has not called Recv from rank 0 to meet that rank's Send",
-            guilty=1,
-        )
+        ranks = self.launch(*UNMET_SEND, timeout_ms=PATIENCE)
+        self.expect_verdict(ranks[1], *UNMET_SEND_SAID, guilty=1)
 
     def test_shows_a_circle_of_sends(self):
-        ranks = self.launch("send:1:4000000", "send:2:4000000", "send:0:4000000", timeout_ms=PATIENCE)
-        self.expect_verdict(
-            ranks[0],
-            "in a circle",
-            "rank 0 waits for .* rank 1 in Send",
-            "rank 1 waits for .* rank 2 in Send",
-            "rank 2 waits for .* rank 0 in Send",
-            "one group",
-        )
+        ranks = self.launch(*CIRCLE, timeout_ms=PATIENCE)
+        self.expect_verdict(ranks[0], *CIRCLE_SAID)
 
     def test_names_a_frozen_rank_and_leaves_it_so(self):
         ranks = self.launch("allreduce:8 loop", "allreduce:8 loop", timeout_ms=PATIENCE)
@@ -233,35 +236,21 @@ class WhyBetweenHosts(HostEach, Asking):
             self.expect_verdict(rank, *patterns, guilty=guilty)
 
     def test_names_a_missing_rank_of_another_host(self):
-        ranks = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", "allreduce:8 allreduce:8", timeout_ms=PATIENCE)
+        ranks = self.launch(*MISSING, timeout_ms=PATIENCE)
         self.expect_on_each(
             [ranks[0], ranks[2]],
-            r"rank 1 \(.*\) has not called AllReduce #2",
-            "1 operation behind",
-            "its last call was AllReduce #1 .*, done",
+            *MISSING_SAID,
             f"instead, on .*: py-spy dump --pid {ranks[1].child.pid}",
             guilty=1,
         )
 
     def test_shows_a_send_that_nobody_receives(self):
-        ranks = self.launch("send:1:4000000", "line", timeout_ms=PATIENCE)
-        self.expect_verdict(
-            ranks[0],
-            r"rank 0 waits for .* rank 1 in Send \(4000000 of float, to rank 1\)",
-            r"rank 1 \(.*\) has not called Recv from rank 0 to meet that rank's Send",
-            guilty=1,
-        )
+        ranks = self.launch(*UNMET_SEND, timeout_ms=PATIENCE)
+        self.expect_verdict(ranks[0], *UNMET_SEND_SAID, guilty=1)
 
     def test_shows_a_circle_of_sends(self):
-        ranks = self.launch("send:1:4000000", "send:2:4000000", "send:0:4000000", timeout_ms=PATIENCE)
-        self.expect_on_each(
-            ranks,
-            "in a circle",
-            "rank 0 waits for .* rank 1 in Send",
-            "rank 1 waits for .* rank 2 in Send",
-            "rank 2 waits for .* rank 0 in Send",
-            "one group",
-        )
+        ranks = self.launch(*CIRCLE, timeout_ms=PATIENCE)
+        self.expect_on_each(ranks, *CIRCLE_SAID)
 
     def test_finds_nothing_wrong_in_ranks_that_work(self):
         ranks = self.launch("loop", "loop", "loop", timeout_ms=PATIENCE)

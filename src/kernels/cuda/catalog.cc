@@ -157,7 +157,7 @@ ApartShape apartShape(bool folds, bool isBulk, bool goesByBulk) {
 int32_t laneLimit(const GpuRequest& request) {
   if (request.rankCount <= 2) return blockLimit(request);
   const bool isBulk = goesInBulk(request);
-  int32_t blocks = residentBlocks(request, isBulk ? 1 : 2);
+  int32_t blocks = residentBlocks(request, isBulk ? 1 : kFoldingBlocks);
   if (request.maxBlocks < wire::kGpuMaxBlocks) blocks = std::min(blocks, request.maxBlocks);
   if (isBulk && request.savesBlocks) blocks = std::min(blocks, kSavingBlocks);
   const auto lanesBy = [&](bool goesByBulk) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/cuda/choosing.h"
 #include "kernels/gpu_program.h"
 
 namespace tutti::kernels::cuda {
@@ -167,12 +168,10 @@ TEST_P(GpuCatalogTest, BlocksOfAllRanksFitSmallGpus) {
                        std::to_string(which) + " of " + std::to_string(count));
           if (goesAsTransfers(request)) {
             const int32_t blocks = shapeTransfer(count * 4, request).blocks;
-            const bool folds = request.collective == Collective::kAllReduce ||
-                               request.collective == Collective::kReduce ||
-                               request.collective == Collective::kReduceScatter;
             const bool isOneWay = request.collective == Collective::kReduce ||
                                   request.collective == Collective::kBroadcast;
-            EXPECT_LE((isOneWay ? 1 : 2) * blocks * perDevice, (folds ? 2 : 3) * multiprocessors);
+            EXPECT_LE((isOneWay ? 1 : 2) * blocks * perDevice,
+                      (folds(request.collective) ? 2 : 3) * multiprocessors);
             continue;
           }
           const auto choice = choose(request);

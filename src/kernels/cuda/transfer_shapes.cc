@@ -36,7 +36,8 @@ constexpr uint64_t kLeastToTell = 4_MiB;
 // four H200 by 52 blocks a transfer, as an A100 has room for, and by 64 (2026-11-28): of 64 MB 221
 // and 212, of 1 GB 3270 and 3140.
 int32_t transferBlocks(const GpuRequest& request) {
-  const int32_t resident = residentBlocks(request, folds(request.collective) ? 2 : 3);
+  const int32_t resident =
+      residentBlocks(request, folds(request.collective) ? kFoldingBlocks : kMovingBlocks);
   return std::clamp(std::min(resident / transfersAtOnce(request.rankCount), request.maxBlocks), 1,
                     wire::kGpuMaxBlocks);
 }

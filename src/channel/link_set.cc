@@ -241,6 +241,7 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   link.port_.senderProcess = sender.processId;
   link.port_.mapper = link.end_->mapper();
   link.port_.landing = link.end_->landing();
+  link.port_.carrierReach = link.end_->carrierReach();
   log::info(log::Subsystem::kP2p, "link {} <- {} lane {} via {}: {} slots of {} bytes", index(self),
             index(from), static_cast<int>(lane), link.transportName_, parts_.geometry.slotCount,
             parts_.geometry.slotBytes);
@@ -334,7 +335,7 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
       receiver.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
   link.port_.receiverProcess = receiver.processId;
   link.port_.mayWrite = transport.caps().mapped;
-  link.port_.isCarrierHere = link.end_->sendsReferences();
+  link.port_.carrierReach = link.end_->carrierReach();
   if (transport.caps().mapsSegments) {
     link.ledger_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
     link.port_.ledger = link.ledger_.get();

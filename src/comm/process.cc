@@ -93,11 +93,13 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   handoff_.addSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
     return memory->open(token);
   });
+  net::NetworkOptions network = net::networkOptionsOf(settings_);
+  network.segments = hostDevice_->sharedMemory();
   transports_ =
       transport::openTransports({.handoff = &handoff_,
                                  .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
                                  .relayToken = relayToken_,
-                                 .network = net::networkOptionsOf(settings_),
+                                 .network = std::move(network),
                                  .timeout = timeoutOf(settings_)});
   profiling_ = std::make_unique<Profiling>(settings_, pluginPatience(networkOptions().timeout));
   bundles_ = openBundles(settings_, links_);

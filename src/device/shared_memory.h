@@ -17,6 +17,10 @@ class SharedMemory {
   // Grows with every allocation and every free, so that what find() said can be kept meanwhile. 0:
   // there was never a segment. One load.
   virtual uint64_t generation() const = 0;
+  // As find(), and the segment's addresses name nothing else, also once it is freed, until it was
+  // dropped as often: for whoever has told an adapter of it.
+  virtual wire::SharedSegment hold(const void* memory, size_t bytes) = 0;
+  virtual void drop(const wire::SharedSegment& segment) = 0;
   // Memory of the library's own that peers can map; find() does not know it. serial 0: it cannot be
   // had.
   virtual wire::SharedSegment allocateOwn(size_t bytes) = 0;

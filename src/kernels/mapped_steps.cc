@@ -51,8 +51,8 @@ Execution::Attempt Execution::tryMappedSend(const BoundStep& step, size_t elemen
   const bool isReferable = number < shared.referableSteps.size() && shared.referableSteps[number];
   const wire::SharedSegment& segment =
       content.place == Place::kInput ? shared.input : shared.output;
-  if (!isReferable || port.place != nullptr || port.isReceiverHere || port.isCarrierHere ||
-      !hasMapped(port, segment) || (shared.mapsOutput && !hasMapped(port, shared.output)))
+  if (!isReferable || port.place != nullptr || port.isReceiverHere || !hasMapped(port, segment) ||
+      (shared.mapsOutput && !hasMapped(port, shared.output)))
     return Attempt::kUnfit;
   const size_t bytes = elements * binding_.program->elementBytes();
   if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;

@@ -25,8 +25,7 @@ bool Execution::isMappedByAll(const BoundStep& step) const {
   const wire::SharedSegment& segment = binding_.outbox->segment();
   bool areAll = true;
   for (const BoundOperand& link : BoundProgram::links(step)) {
-    areAll = areAll && !link.port->isReceiverHere && !link.port->isCarrierHere &&
-             wire::isMappedByReceiver(*link.port, segment);
+    areAll = areAll && !link.port->isReceiverHere && wire::isMappedByReceiver(*link.port, segment);
   }
   return areAll;
 }
@@ -69,7 +68,7 @@ void Execution::publishPosted(const BoundStep& step, const std::byte* room, size
 
 // Beside a copy: please map it. The flags of that message.
 uint32_t Execution::announceOutbox(wire::LinkPort& port, size_t bytes) const {
-  const bool mayAsk = bytes >= kPostedMinBytes && !port.isReceiverHere && !port.isCarrierHere;
+  const bool mayAsk = bytes >= kPostedMinBytes && !port.isReceiverHere;
   if (!mayAsk || wire::isMappedByReceiver(port, binding_.outbox->segment())) return 0;
   return wire::tryAnnounce(port, binding_.outbox->segment(), bytes + kMessageWorth)
              ? wire::kAnnounces

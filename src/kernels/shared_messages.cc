@@ -21,8 +21,8 @@ bool announces(MessageForm form) {
 
 }  // namespace
 
-// By what the receiver of this link can do now; a carrier sends any memory. Asks it to map the
-// segments where they are new. Without a segment: a copy.
+// By what the receiver of this link can do now, or its carrier. Asks the receiver to map the
+// segments where they are new.
 MessageForm Execution::chooseForm(wire::LinkPort& port, const wire::SharedSegment* segment,
                                   const StepData& data) {
   if (binding_.shared != nullptr && binding_.shared->mapsOutput && !port.isReceiverHere) {
@@ -34,8 +34,9 @@ MessageForm Execution::chooseForm(wire::LinkPort& port, const wire::SharedSegmen
     }
   }
   if (segment == nullptr) return MessageForm::kPayload;
-  if (port.isCarrierHere) return MessageForm::kReference;
+  if (port.carrierReach == wire::CarrierReach::kAnything) return MessageForm::kReference;
   if (segment->serial == 0) return MessageForm::kPayload;
+  if (port.carrierReach == wire::CarrierReach::kSegments) return MessageForm::kReference;
   if (port.isReceiverHere) return MessageForm::kReference;
   if (wire::isMappedByReceiver(port, *segment)) return MessageForm::kShared;
   isUnmapped_ = true;
@@ -60,8 +61,10 @@ const wire::SharedSegment* Execution::sharedContent(const BoundStep& step, StepD
   if (content == nullptr) return nullptr;
   const bool isInput = content->place == Place::kInput;
   const wire::SharedSegment& segment = isInput ? shared.input : shared.output;
-  const bool isCarried = std::ranges::any_of(
-      BoundProgram::links(step), [](const BoundOperand& link) { return link.port->isCarrierHere; });
+  const bool isCarried =
+      std::ranges::any_of(BoundProgram::links(step), [](const BoundOperand& link) {
+        return link.port->carrierReach == wire::CarrierReach::kAnything;
+      });
   if (segment.serial == 0 && !isCarried) return nullptr;
   data.reference = isInput ? inputAt(*content) : outputAt(*content);
   return &segment;
@@ -207,6 +210,9 @@ bool Execution::isPlaced(const BoundStep& step) const {
 // The message that a step waits for, and that goes to an output as it is, may be put there at once.
 void Execution::offerLanding(const BoundStep& step, size_t bytes) {
   if (blockage_.what != For::kMessage || blockage_.port->landing == nullptr) return;
+  if (blockage_.port->carrierReach == wire::CarrierReach::kSegments &&
+      segmentOfOutput().serial == 0)
+    return;
   if (!step.isCopy || step.outputCount == 0 || bytes < wire::kLandingMinBytes) return;
   wire::offerLanding(*blockage_.port, outputAt(BoundProgram::outputs(step).front()), bytes,
                      binding_.signature);

@@ -119,8 +119,18 @@ TEST_F(SharedExecution, RefersPlainlyWithinAProcess) {
 TEST_F(SharedExecution, RefersToAnyMemoryWhereACarrierSendsIt) {
   shared_.input.serial = 0;
   EXPECT_EQ(broadcast(), wire::MessageKind::kPayload);
-  sender_->isCarrierHere = receiver_->isSenderHere = true;
+  sender_->carrierReach = wire::CarrierReach::kAnything;
+  receiver_->isSenderHere = true;
   EXPECT_EQ(broadcast(), wire::MessageKind::kReference);
+}
+
+TEST_F(SharedExecution, RefersToSegmentsAloneWhereACarrierReachesNoMore) {
+  sender_->carrierReach = wire::CarrierReach::kSegments;
+  sender_->ledger = nullptr;
+  receiver_->isSenderHere = true;
+  EXPECT_EQ(broadcast(), wire::MessageKind::kReference);
+  shared_.input.serial = 0;
+  EXPECT_EQ(broadcast(), wire::MessageKind::kPayload);
 }
 
 TEST(Landing, IsOfferedWhereACopyGoesAndTakenAsItIs) {
@@ -143,6 +153,24 @@ TEST(Landing, IsOfferedWhereACopyGoesAndTakenAsItIs) {
   message.kind = wire::MessageKind::kLanded;
   EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kDone);
   cluster.check();
+}
+
+TEST(Landing, IsOfferedInSegmentsAloneWhereACarrierReachesNoMore) {
+  constexpr size_t kCount = 2000;
+  Cluster cluster({&schedule::algorithms(Collective::kBroadcast)[0], 2, 0, kCount, 2}, 16_KiB);
+  wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
+  wire::Landing landing;
+  receiver.landing = &landing;
+  receiver.carrierReach = wire::CarrierReach::kSegments;
+  cluster.startRank(1, 1);
+  EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kIdle);
+  EXPECT_EQ(landing.wanted.load(), 0u);
+  const auto output = std::as_bytes(std::span(cluster.rank(1).output));
+  SharedBuffers shared;
+  shared.output = {.serial = 3, .start = output.data(), .bytes = output.size(), .token = {}};
+  cluster.startRank(1, 1, &shared);
+  EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kIdle);
+  EXPECT_EQ(landing.wanted.load(), receiver.next + 1);
 }
 
 TEST_F(SharedExecution, EndsOnlyWhenTheReceiverHasRead) {

@@ -15,6 +15,10 @@ class FakeMemory final : public device::SharedMemory {
     return segment.contains(memory, bytes) ? segment : wire::SharedSegment{};
   }
   uint64_t generation() const override { return present; }
+  wire::SharedSegment hold(const void* memory, size_t bytes) override {
+    return find(memory, bytes);
+  }
+  void drop(const wire::SharedSegment&) override {}
   wire::SharedSegment allocateOwn(size_t) override { return {}; }
   void freeOwn(const wire::SharedSegment&) override {}
   UniqueFd open(const wire::SegmentToken&) override { return UniqueFd(); }

@@ -77,7 +77,8 @@ class Fabric {
     size_t deviceCount = 1;           // network adapters
     std::vector<Adapter> adapters{};  // these, where some can reach memory of GPUs; else empty
     size_t maxMessageBytes = 1 << 30;
-    std::string description;  // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
+    bool registersMemory = true;  // else lanes move any memory, and enroll() costs nothing
+    std::string description;      // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
   };
   virtual const Caps& caps() const = 0;
   virtual Result<std::unique_ptr<LaneListener>> listen(size_t device) = 0;

@@ -1,15 +1,24 @@
 #include "net/fabric_connection.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
+
+#include "base/clock.h"
 
 namespace tutti::net {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr size_t kShortBytes = kLabelSlotBytes - sizeof(Label);  // payloads that go with the label
 // Each look at the control connection is a system call.
 constexpr uint32_t kIdlesBetweenLooks = 64;
-constexpr uint32_t kMaxTroubledLooks = 64;  // for a notice, once a lane has failed
+constexpr uint32_t kMaxTroubledLooks = 1024;  // for a notice, once a lane has failed
+// For a payload that is partly out, when its memory is taken back: adapters need microseconds, and
+// whoever fails has links to many.
+constexpr milliseconds kPatience{20};
 
 Status garbled(const std::string& peer, std::string what) {
   return Status(Code::kRemoteError, fmt::format("{} sends {}", peer, what));
@@ -17,128 +26,24 @@ Status garbled(const std::string& peer, std::string what) {
 
 }  // namespace
 
-// ---- memory -------------------------------------------------------------------------------------
-
-EnrolledMemory::~EnrolledMemory() {
-  for (const Entry& entry : entries_) lane_.release(entry.memory);
-}
-
-Result<Lane::Memory> EnrolledMemory::of(std::span<std::byte> bytes) {
-  const auto* begin = bytes.data();
-  const auto* end = begin + bytes.size();
-  ++questions_;
-  for (Entry& entry : entries_) {
-    if (entry.bytes.data() > begin || entry.bytes.data() + entry.bytes.size() < end) continue;
-    if (entry.usedAt != kKept) entry.usedAt = questions_;
-    return entry.memory;
-  }
-  if (entries_.size() == kMaxEntries) {
-    const auto oldest = std::ranges::min_element(entries_, {}, &Entry::usedAt);
-    lane_.release(oldest->memory);
-    entries_.erase(oldest);
-  }
-  TUTTI_TRY_ASSIGN(const Lane::Memory memory, lane_.enroll(bytes));
-  entries_.push_back({.bytes = bytes, .memory = memory, .usedAt = questions_});
-  return memory;
-}
-
-Status EnrolledMemory::keep(const GpuRegion& region) {
-  TUTTI_TRY_ASSIGN(const Lane::Memory memory, lane_.enrollGpu(region));
-  entries_.push_back({.bytes = region.bytes, .memory = memory, .usedAt = kKept});
-  return {};
-}
-
-void EnrolledMemory::drop(const GpuRegion& region) {
-  const auto found = std::ranges::find_if(entries_, [&region](const Entry& entry) {
-    return entry.bytes.data() == region.bytes.data();
-  });
-  if (found == entries_.end()) return;
-  lane_.release(found->memory);
-  entries_.erase(found);
-}
-
-// ---- long payloads ------------------------------------------------------------------------------
-
-void Transfer::start(std::span<std::byte> payload, const Cut& cut) {
-  constexpr size_t kAlign = 64;
-  const size_t share = (payload.size() + cut.roadCount - 1) / cut.roadCount;
-  payload_ = payload;
-  firstRoad_ = cut.message % cut.roadCount;
-  pieceBytes_ = std::max(kMinPieceBytes, (share + kAlign - 1) / kAlign * kAlign);
-  pieceBytes_ = std::min(pieceBytes_, cut.maxPieceBytes);
-  pieceCount_ = (payload.size() + pieceBytes_ - 1) / pieceBytes_;
-  posted_ = 0;
-  moved_ = 0;
-  flushed_ = 0;
-  isFlushing_ = false;
-}
-
-std::span<std::byte> Transfer::piece(size_t number) const {
-  const size_t begin = number * pieceBytes_;
-  return payload_.subspan(begin, std::min(pieceBytes_, payload_.size() - begin));
-}
-
-Result<bool> Transfer::post(std::span<const Road> roads) {
-  for (; posted_ < pieceCount_; ++posted_) {
-    if (posted_ - moved_ == kMaxPieces * roads.size()) return false;
-    const Road& road = roadOf(posted_, roads);
-    TUTTI_TRY_ASSIGN(const Lane::Memory memory, road.memory->of(payload_));
-    TUTTI_TRY_ASSIGN(const Lane::Request request, road.lane->post(piece(posted_), memory));
-    if (!request) return false;
-    requests_[posted_ % requests_.size()] = request;
-  }
-  return true;
-}
-
-Result<bool> Transfer::test(std::span<const Road> roads) {
-  for (size_t p = moved_; p < posted_; ++p) {
-    Lane::Request& request = requests_[p % requests_.size()];
-    if (request) {
-      TUTTI_TRY_ASSIGN(const std::optional<size_t> bytes, roadOf(p, roads).lane->test(request));
-      if (!bytes) continue;
-      request = {};
-      if (*bytes != piece(p).size()) {
-        return Status(Code::kRemoteError, fmt::format("{} of {} bytes of a payload were moved",
-                                                      *bytes, piece(p).size()));
-      }
-    }
-    if (p == moved_) ++moved_;
-  }
-  return moved_ == pieceCount_;
-}
-
-// One a road: what a road brought before is seen no later than its last piece.
-Result<bool> Transfer::flush(std::span<const Road> roads) {
-  Lane::Request& request = requests_.front();  // none of the pieces' is under way
-  for (; flushed_ < std::min(pieceCount_, roads.size()); ++flushed_) {
-    const size_t last = (pieceCount_ - 1 - flushed_) / roads.size() * roads.size() + flushed_;
-    const Road& road = roadOf(last, roads);
-    if (!isFlushing_) {
-      TUTTI_TRY_ASSIGN(const Lane::Memory memory, road.memory->of(payload_));
-      TUTTI_TRY_ASSIGN(request, road.lane->flush(piece(last), memory));
-      if (!request) continue;
-      isFlushing_ = true;
-    }
-    TUTTI_TRY_ASSIGN(const std::optional<size_t> bytes, road.lane->test(request));
-    if (!bytes) return false;
-    request = {};
-    isFlushing_ = false;
-  }
-  return true;
-}
-
 // ---- what both ends have ------------------------------------------------------------------------
 
 FabricConnection::FabricConnection(std::unique_ptr<Connection> control, LaneSet set)
     : control_(std::move(control)), slots_(kWindow * kLabelSlotBytes), set_(std::move(set)) {
   for (size_t i = 1; i < set_.lanes.size(); ++i) {
-    enrolled_.push_back(std::make_unique<EnrolledMemory>(*set_.lanes[i]));
+    enrolled_.push_back(std::make_unique<EnrolledMemory>(*set_.lanes[i], set_.segments));
     roads_.push_back({.lane = set_.lanes[i].get(), .memory = enrolled_.back().get()});
   }
 }
 
-FabricConnection::~FabricConnection() {
-  if (isPrepared_) labels().release(slotMemory_);
+FabricConnection::~FabricConnection() { dropLanes(); }
+
+// Memory is released before its lane goes.
+void FabricConnection::dropLanes() {
+  if (std::exchange(isPrepared_, false)) labels().release(slotMemory_);
+  roads_.clear();
+  enrolled_.clear();
+  set_.lanes.clear();
 }
 
 Status FabricConnection::prepare() {
@@ -154,16 +59,58 @@ Status FabricConnection::takeGpuMemory(const GpuRegion& region) {
     Status status = obstacle.empty() ? enrolled_[i]->keep(region)
                                      : Status(Code::kInvalidUsage, std::string(obstacle));
     if (status.ok()) continue;
-    for (size_t earlier = 0; earlier < i; ++earlier) enrolled_[earlier]->drop(region);
+    for (size_t earlier = 0; earlier < i; ++earlier) enrolled_[earlier]->forget(region.bytes);
     return status;
   }
   gpu_ = region.bytes;
   return {};
 }
 
+bool FabricConnection::reaches(std::span<std::byte> memory) {
+  return std::ranges::all_of(
+      roads_, [memory](const Transfer::Road& road) { return road.memory->takes(memory); });
+}
+
 Status FabricConnection::breakOff(Status trouble) {
   control_.reset();
   return trouble;
+}
+
+Progress FabricConnection::sendNotice(const Label& label, std::span<const std::byte> text,
+                                      uint64_t count) {
+  std::memcpy(ownCount_.data(), &count, sizeof count);
+  if (control().send({.bytes = sizeof count, .signature = 0}, ownCount_) == Progress::kIdle)
+    return Progress::kIdle;
+  return control().send(label, text);
+}
+
+Result<Progress> FabricConnection::hearNotice() {
+  if (heard_ == Heard::kNothing) {
+    TUTTI_TRY_ASSIGN(const Progress progress, control().receiveLabel(notice_));
+    if (progress == Progress::kIdle) return Progress::kIdle;
+    if (notice_.bytes != peerCount_.size())
+      return garbled(peer(), fmt::format("{} bytes on the control connection", notice_.bytes));
+    heard_ = Heard::kCountLabel;
+  }
+  if (heard_ == Heard::kCountLabel) {
+    TUTTI_TRY_ASSIGN(const Progress progress, control().receivePayload(peerCount_));
+    if (progress == Progress::kIdle) return Progress::kIdle;
+    heard_ = Heard::kCount;
+  }
+  if (heard_ == Heard::kCount) {
+    TUTTI_TRY_ASSIGN(const Progress progress, control().receiveLabel(notice_));
+    if (progress == Progress::kIdle) return Progress::kIdle;
+    if ((notice_.bytes & kNotice) == 0)
+      return garbled(peer(), fmt::format("{} bytes in place of a notice", notice_.bytes));
+    heard_ = Heard::kAll;
+  }
+  return Progress::kDone;
+}
+
+uint64_t FabricConnection::peerCount() const {
+  uint64_t count = 0;
+  std::memcpy(&count, peerCount_.data(), sizeof count);
+  return count;
 }
 
 // ---- sending ------------------------------------------------------------------------------------
@@ -176,8 +123,8 @@ Result<std::unique_ptr<Connection>> FabricSender::open(std::unique_ptr<Connectio
 }
 
 Progress FabricSender::send(const Label& label, std::span<const std::byte> payload) {
-  if ((label.bytes & kNotice) != 0) return sendNotice(label, payload);
-  if (taken_ - sent_ == kWindow) return Progress::kIdle;
+  if ((label.bytes & kNotice) != 0) return sendNotice(label, payload, wholeCount_.value_or(taken_));
+  if (taken_ - sent_ == kWindow || !hasLanes()) return Progress::kIdle;
   Outgoing& message = outgoing_[taken_ % kWindow];
   const auto place = slot(taken_);
   message.isLong = payload.size() > kShortBytes;
@@ -186,7 +133,7 @@ Progress FabricSender::send(const Label& label, std::span<const std::byte> paylo
   std::memcpy(place.data(), &label, sizeof label);
   if (message.isLong) {
     const std::span memory(const_cast<std::byte*>(payload.data()), payload.size());
-    message.transfer.start(memory, cut(taken_));
+    message.transfer.start(reaches(memory) ? memory : copyOf(message, payload), cut(taken_));
   } else if (!payload.empty()) {
     std::memcpy(place.data() + sizeof label, payload.data(), payload.size());
   }
@@ -194,12 +141,52 @@ Progress FabricSender::send(const Label& label, std::span<const std::byte> paylo
   return Progress::kAdvanced;
 }
 
-// Another road, so it says how many messages it comes behind.
-Progress FabricSender::sendNotice(const Label& label, std::span<const std::byte> text) {
-  std::memcpy(lastCount_.data(), &taken_, sizeof taken_);
-  if (control().send({.bytes = sizeof taken_, .signature = 0}, lastCount_) == Progress::kIdle)
-    return Progress::kIdle;
-  return control().send(label, text);
+// No request in the message's copy is under way.
+std::span<std::byte> FabricSender::copyOf(Outgoing& message, std::span<const std::byte> payload) {
+  if (message.copy.size() < payload.size()) {
+    for (const Transfer::Road& road : roads()) road.memory->forget(message.copy);
+    message.copy = std::vector<std::byte>(payload.size());
+  }
+  const std::span copy = std::span(message.copy).first(payload.size());
+  std::ranges::copy(payload, copy.begin());
+  return copy;
+}
+
+void FabricSender::keepCopies(std::span<const std::byte> own) {
+  const Instant deadline = steadyClock().now() + kPatience;
+  while (copyWhatIsLent(own)) {
+    if (!flush().ok() || steadyClock().now() >= deadline) return giveUp();
+    ::sched_yield();
+  }
+}
+
+// True while a payload outside of the link's own memory is partly out.
+bool FabricSender::copyWhatIsLent(std::span<const std::byte> own) {
+  bool isAnyBegun = false;
+  for (uint64_t number = sent_; number != taken_; ++number) {
+    Outgoing& message = outgoing_[number % kWindow];
+    const std::span<std::byte> payload = message.transfer.payload();
+    if (!message.isUnderWay() || isInside(payload, own) || isInside(payload, message.copy) ||
+        isOnGpu(payload))
+      continue;
+    if (message.transfer.isBegun()) {
+      isAnyBegun = true;
+    } else {
+      message.transfer.start(copyOf(message, payload), cut(number));
+    }
+  }
+  return isAnyBegun;
+}
+
+void FabricSender::stop() {
+  if (std::ranges::any_of(outgoing_, &Outgoing::isUnderWay)) giveUp();
+}
+
+void FabricSender::giveUp() {
+  dropLanes();
+  for (Outgoing& each : outgoing_) each = {};
+  wholeCount_ = sent_;
+  sent_ = posted_ = taken_;
 }
 
 Result<Progress> FabricSender::flush() {
@@ -208,11 +195,20 @@ Result<Progress> FabricSender::flush() {
   return moved;
 }
 
-// After a failed flush() it is asked once more: a receiver that has left may have said why.
+// After a failed flush() it is asked once more: a receiver that has left may have said why. It may
+// say that it has messages of which the lanes have not told yet.
 Result<Progress> FabricSender::receiveLabel(Label& label) {
-  Result<Progress> heard = control().receiveLabel(label);
-  if (laneTrouble_.ok() || (heard.ok() && *heard == Progress::kDone)) return heard;
-  return breakOff(laneTrouble_.clone());
+  Result<Progress> heard = hearNotice();
+  if (heard.ok() && *heard == Progress::kDone) {
+    if (peerCount() > posted_) {
+      return breakOff(garbled(peer(), fmt::format("that it has {} messages, of {} that were sent",
+                                                  peerCount(), posted_)));
+    }
+    sent_ = std::max(sent_, peerCount());
+    label = notice();
+    return heard;
+  }
+  return laneTrouble_.ok() ? std::move(heard) : breakOff(laneTrouble_.clone());
 }
 
 Result<Progress> FabricSender::moveAll() {
@@ -274,8 +270,13 @@ Status FabricReceiver::postReceives() {
   return {};
 }
 
+void FabricReceiver::stop() {
+  if (isTransferring_) dropLanes();
+}
+
 Result<Progress> FabricReceiver::receiveLabel(Label& label) {
   if (!laneTrouble_.ok()) return outlast(label);
+  if (!hasLanes()) return Progress::kIdle;
   if (Status status = postReceives(); !status.ok()) return fail(std::move(status), label);
   if (posted_ == received_) return idle(&label);
   Result<std::optional<size_t>> bytes = labels().test(receives_[received_ % kWindow]);
@@ -316,12 +317,27 @@ Status FabricReceiver::readLabel(size_t bytes, Label& label) {
 }
 
 Result<Progress> FabricReceiver::receivePayload(std::span<std::byte> payload) {
+  if (payload_ == Payload::kParting) {
+    Result<Progress> heard = control().receivePayload(payload);
+    return heard.ok() ? std::move(heard) : Result<Progress>(breakOff(heard.takeStatus()));
+  }
+  if (!laneTrouble_.ok()) return outlastPayload();
+  if (!hasLanes()) return Progress::kIdle;
   Result<Progress> taken = takePayload(payload);
-  return taken.ok() ? std::move(taken) : Result<Progress>(breakOff(taken.takeStatus()));
+  if (taken.ok()) return taken;
+  laneTrouble_ = taken.takeStatus();
+  return outlastPayload();
+}
+
+// A payload that will not come; its sender may have said why.
+Result<Progress> FabricReceiver::outlastPayload() {
+  Result<Progress> heard = hearNotice();
+  if (heard.ok() && *heard == Progress::kDone) return Progress::kAdvanced;
+  if (heard.ok() && ++troubledLooks_ < kMaxTroubledLooks) return Progress::kIdle;
+  return breakOff(laneTrouble_.clone());
 }
 
 Result<Progress> FabricReceiver::takePayload(std::span<std::byte> payload) {
-  if (payload_ == Payload::kParting) return control().receivePayload(payload);
   if (payload.size() != payloadBytes_) {
     return Status(Code::kInternalError, fmt::format("a place of {} bytes for a payload of {}",
                                                     payload.size(), payloadBytes_));
@@ -343,7 +359,12 @@ Result<Progress> FabricReceiver::receiveLong(std::span<std::byte> payload) {
   }
   TUTTI_TRY(transfer_.post(roads()).takeStatus());
   TUTTI_TRY_ASSIGN(const bool isMoved, transfer_.test(roads()));
-  if (!isMoved) return idle(nullptr);
+  if (!isMoved) {
+    TUTTI_TRY(idle(nullptr).takeStatus());
+    if (!hasNotice() || peerCount() > received_) return Progress::kIdle;
+    return Status(Code::kRemoteError,
+                  fmt::format("{} took its memory back amid message {}", peer(), received_));
+  }
   if (isOnGpu(payload)) {
     TUTTI_TRY_ASSIGN(const bool isSeen, transfer_.flush(roads()));
     if (!isSeen) return Progress::kIdle;
@@ -356,36 +377,17 @@ Result<Progress> FabricReceiver::receiveLong(std::span<std::byte> payload) {
 
 // Nothing came over the lanes. `label`: where a notice may go now.
 Result<Progress> FabricReceiver::idle(Label* label) {
-  if (++idleCount_ % kIdlesBetweenLooks != 0 && !isCountRead_) return Progress::kIdle;
+  if (++idleCount_ % kIdlesBetweenLooks != 0 && !hasNotice()) return Progress::kIdle;
   Label later;
   return hearControl(label != nullptr ? *label : later, label != nullptr);
 }
 
-// The sender's notice: how many messages come before it, its label, its text.
 Result<Progress> FabricReceiver::hearControl(Label& label, bool mayDeliver) {
-  if (!isCountLabelRead_) {
-    TUTTI_TRY_ASSIGN(const Progress progress, control().receiveLabel(notice_));
-    if (progress == Progress::kIdle) return Progress::kIdle;
-    if (notice_.bytes != lastCount_.size())
-      return garbled(peer(), fmt::format("{} bytes on the control connection", notice_.bytes));
-    isCountLabelRead_ = true;
-  }
-  if (!isCountRead_) {
-    TUTTI_TRY_ASSIGN(const Progress progress, control().receivePayload(lastCount_));
-    if (progress == Progress::kIdle) return Progress::kIdle;
-    isCountRead_ = true;
-  }
-  if (!isNoticeLabelRead_) {
-    TUTTI_TRY_ASSIGN(const Progress progress, control().receiveLabel(notice_));
-    if (progress == Progress::kIdle) return Progress::kIdle;
-    if ((notice_.bytes & kNotice) == 0)
-      return garbled(peer(), fmt::format("{} bytes in place of a notice", notice_.bytes));
-    isNoticeLabelRead_ = true;
-  }
-  uint64_t count = 0;
-  std::memcpy(&count, lastCount_.data(), sizeof count);
-  if (!mayDeliver || received_ < count) return Progress::kIdle;
-  label = notice_;
+  TUTTI_TRY_ASSIGN(const Progress progress, hearNotice());
+  if (progress == Progress::kIdle) return Progress::kIdle;
+  // Of lanes that have failed nothing more will come.
+  if (!mayDeliver || (received_ < peerCount() && laneTrouble_.ok())) return Progress::kIdle;
+  label = notice();
   payload_ = Payload::kParting;
   return Progress::kDone;
 }

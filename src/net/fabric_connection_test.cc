@@ -10,6 +10,8 @@
 #include <deque>
 
 #include "base/rng.h"
+#include "device/device.h"
+#include "device/registry.h"
 
 namespace tutti::net {
 namespace {
@@ -54,8 +56,10 @@ class VirtualLane final : public Lane {
     EXPECT_EQ(enrolled_, 0);
   }
 
-  Result<Memory> enroll(std::span<std::byte>) override {
+  Result<Memory> enroll(std::span<std::byte> memory) override {
+    if (memory.size() > mostBytes) return Status(Code::kSystemError, "too much memory to lock");
     ++enrolled_;
+    if (isLogged) log.push_back(memory);
     return Memory{this};
   }
   Result<Memory> enrollGpu(const GpuRegion& region) override {
@@ -96,6 +100,10 @@ class VirtualLane final : public Lane {
   }
 
   bool refusesGpus = false;
+  size_t mostBytes = SIZE_MAX;
+  bool isLogged = false;
+  std::vector<std::span<std::byte>> log{};  // what it was told of
+  int enrolledCount() const { return enrolled_; }
 
  private:
   bool isOnGpu(std::span<const std::byte> bytes) const {
@@ -155,11 +163,17 @@ class VirtualControl final : public Connection {
 class FabricLink : public testing::TestWithParam<int> {
  protected:
   void connect(size_t payloadLanes, size_t maxMessageBytes) {
-    LaneSet here{.lanes = {}, .devices = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 1"};
+    LaneSet here{.lanes = {},
+                 .devices = {},
+                 .maxMessageBytes = maxMessageBytes,
+                 .peer = "rank 1",
+                 .segments = segments_};
     LaneSet there{.lanes = {}, .devices = {}, .maxMessageBytes = maxMessageBytes, .peer = "rank 0"};
     for (size_t i = 0; i < 1 + payloadLanes; ++i) {
       wires_.push_back(std::make_shared<VirtualWire>(VirtualWire{.rng = rng_}));
-      here.lanes.push_back(std::make_unique<VirtualLane>(wires_.back(), true));
+      auto sending = std::make_unique<VirtualLane>(wires_.back(), true);
+      lastOfSender_ = sending.get();
+      here.lanes.push_back(std::move(sending));
       auto receiving = std::make_unique<VirtualLane>(wires_.back(), false);
       last_ = receiving.get();
       there.lanes.push_back(std::move(receiving));
@@ -209,6 +223,10 @@ class FabricLink : public testing::TestWithParam<int> {
     const auto place = isOnGpu ? std::span(gpuMemory_).first(place_.size()) : std::span(place_);
     TUTTI_TRY_ASSIGN(const Progress progress, receiver_->receivePayload(place));
     if (progress == Progress::kIdle) return false;
+    if (progress == Progress::kAdvanced) {  // never whole: the notice is next
+      hasLabel_ = false;
+      return false;
+    }
     if (isOnGpu) std::ranges::copy(place, place_.begin());
     hasLabel_ = false;
     if ((label_.bytes & kNotice) != 0) {
@@ -240,6 +258,8 @@ class FabricLink : public testing::TestWithParam<int> {
   const std::vector<std::byte> farewell_ = std::vector<std::byte>(30, std::byte{7});
   std::vector<std::byte> place_, gpuMemory_;
   VirtualLane* last_ = nullptr;  // the receiver's
+  VirtualLane* lastOfSender_ = nullptr;
+  device::SharedMemory* segments_ = nullptr;  // the sender's
   std::unique_ptr<Connection> sender_, receiver_;
   size_t taken_ = 0, received_ = 0;
   bool hasLeft_ = false, hasLabel_ = false;
@@ -310,6 +330,123 @@ TEST_P(FabricLink, ThatBreaksOnOneLaneEndsBothSides) {
     EXPECT_THAT(text, testing::AnyOf(HasSubstr("the lane is broken"),
                                      HasSubstr("the control connection was closed")));
   }
+}
+
+// ---- memory of the program's --------------------------------------------------------------------
+
+class FabricLinkFromSegments : public FabricLink {
+ protected:
+  FabricLinkFromSegments() { segments_ = host_->sharedMemory(); }
+
+  std::span<std::byte> allocate(size_t bytes) {
+    return {static_cast<std::byte*>(host_->allocate(bytes).value()), bytes};
+  }
+  // One message from there, until it has arrived.
+  void send(std::span<const std::byte> payload) {
+    messages_.emplace_back(payload.begin(), payload.end());
+    const Label label{.bytes = static_cast<uint32_t>(payload.size()),
+                      .signature = static_cast<uint32_t>(taken_++)};
+    ASSERT_EQ(sender_->send(label, payload), Progress::kAdvanced);
+    for (int step = 0; step < 100'000 && received_ < taken_; ++step) {
+      ASSERT_TRUE(sender_->flush().ok());
+      ASSERT_TRUE(stepReceiver().ok());
+    }
+    ASSERT_EQ(received_, taken_);
+    for (int step = 0; step < 1000 && sender_->sentCount() < taken_; ++step)
+      ASSERT_TRUE(sender_->flush().ok());
+    ASSERT_EQ(sender_->sentCount(), taken_);
+  }
+
+  const std::unique_ptr<device::Device> host_ =
+      device::openDevice(device::DeviceKind::kHost).value();
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FabricLinkFromSegments, testing::Range(0, 5));
+
+TEST_P(FabricLinkFromSegments, TellsItsLanesOfAWholeSegmentOnce) {
+  connect(2, 1 << 30);
+  lastOfSender_->isLogged = true;
+  const std::span segment = allocate(1 << 20);
+  for (std::byte& each : segment) each = static_cast<std::byte>(rng_.next());
+  for (int i = 0; i < 10; ++i) send(segment.subspan(rng_.below(500'000), 100'000));
+  ASSERT_EQ(lastOfSender_->log.size(), 1u);
+  EXPECT_EQ(lastOfSender_->log[0].data(), segment.data());
+  EXPECT_EQ(lastOfSender_->log[0].size(), segment.size());
+}
+
+// Nor does another lie where it lay as long as a lane knows it.
+TEST_P(FabricLinkFromSegments, ForgetsSegmentsThatWereFreed) {
+  connect(1, 1 << 30);
+  const std::span first = allocate(100'000);
+  send(first);
+  const int known = lastOfSender_->enrolledCount();
+  ASSERT_TRUE(host_->free(first.data()).ok());
+  const std::span second = allocate(100'000);
+  EXPECT_NE(second.data(), first.data());
+  std::ranges::fill(second, std::byte{9});
+  send(second);
+  EXPECT_EQ(lastOfSender_->enrolledCount(), known) << "one came, one went";
+}
+
+TEST_P(FabricLinkFromSegments, CopiesWhatALaneDoesNotTake) {
+  connect(2, 1 << 30);
+  lastOfSender_->mostBytes = 1 << 20;
+  const std::span segment = allocate(4 << 20);
+  for (std::byte& each : segment) each = static_cast<std::byte>(rng_.next());
+  for (size_t bytes : {50'000, 300'000, 100'000, 200}) send(segment.subspan(1000, bytes));
+  EXPECT_FALSE(sender_->reaches(segment.first(10'000)));
+}
+
+// What was not out whole is not taken for something whole; the notice comes in any case.
+TEST_P(FabricLink, ThatTakesItsMemoryBackSaysHowMuchWentOut) {
+  connect(1 + rng_.below(kMaxPayloadLanes), rng_.below(2) == 0 ? 10'000 : 1 << 30);
+  makeMessages(12);
+  std::vector<std::vector<std::byte>> lent = messages_;
+  const auto sendLent = [&] {
+    for (; taken_ < lent.size(); ++taken_) {
+      const Label label{.bytes = static_cast<uint32_t>(lent[taken_].size()),
+                        .signature = static_cast<uint32_t>(taken_)};
+      if (sender_->send(label, lent[taken_]) == Progress::kIdle) break;
+    }
+    ASSERT_TRUE(sender_->flush().ok());
+  };
+  for (uint64_t steps = rng_.below(60); steps > 0; --steps) {
+    sendLent();
+    ASSERT_TRUE(stepReceiver().ok());
+  }
+  sender_->keepCopies({});
+  for (auto& each : lent) std::ranges::fill(each, std::byte{0xEE});
+  const size_t taken = taken_;
+  taken_ = messages_.size();  // nothing more
+  ASSERT_TRUE(stepSender().ok());
+  bool isOver = false;
+  for (int step = 0; step < 1'000'000 && !isOver; ++step) {
+    ASSERT_TRUE(stepSender().ok());
+    Result<bool> over = stepReceiver();
+    ASSERT_TRUE(over.ok()) << over.status().message();
+    isOver = *over;
+  }
+  EXPECT_TRUE(isOver);
+  EXPECT_LE(received_, taken);
+  EXPECT_EQ(sender_->sentCount(), taken);
+}
+
+TEST_P(FabricLink, TouchesNoPlaceOnceItsReceiverHasStopped) {
+  connect(1 + rng_.below(kMaxPayloadLanes), 1 << 30);
+  messages_.emplace_back(200'000, std::byte{5});
+  while (!hasLabel_ && received_ == 0) {
+    ASSERT_TRUE(stepSender().ok());
+    ASSERT_TRUE(stepReceiver().ok());
+  }
+  if (!hasLabel_) return;
+  place_.assign(place_.size(), std::byte{1});
+  Result<Progress> progress = receiver_->receivePayload(place_);
+  ASSERT_TRUE(progress.ok());
+  if (*progress == Progress::kDone) return;
+  receiver_->stop();
+  place_.assign(place_.size(), std::byte{2});
+  [[maybe_unused]] const Status broken = stepSender();
+  EXPECT_EQ(std::ranges::count(place_, std::byte{2}), 200'000);
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ Result<std::optional<Mail::Letter>> Mail::receive() {
 Meeting::Meeting(std::unique_ptr<Connection> control, Options options)
     : options_(std::move(options)), mail_(std::move(control)) {
   lanes_.peer = options_.peer;
+  lanes_.segments = options_.segments;
   if (options_.fabric != nullptr) options_.obstacle.clear();
 }
 

@@ -65,6 +65,12 @@ Status FabricProvider::open() {
     return {};
   }
   const Fabric::Caps& caps = found_.fabric->caps();
+  if (!caps.registersMemory) {
+    fabricCaps_.reach = wire::CarrierReach::kAnything;
+  } else if (options_.segments != nullptr) {
+    fabricCaps_.reach = wire::CarrierReach::kSegments;
+  }
+  capsInUse_.store(&fabricCaps_, std::memory_order_release);
   log::info(log::Subsystem::kNet, "links to other hosts over {}: {}", caps.name, caps.description);
   return {};
 }
@@ -142,7 +148,10 @@ Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds ti
           .clock = *options_.clock,
           .patience = timeout / 2,
           .deadline = options_.clock->now() + timeout,
-          .adapters = {adapters.begin(), adapters.end()}};
+          .adapters = {adapters.begin(), adapters.end()},
+          .segments = found_.fabric != nullptr && found_.fabric->caps().registersMemory
+                          ? options_.segments
+                          : nullptr};
 }
 
 void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> control,

@@ -38,7 +38,8 @@ class FabricProvider final : public Provider {
     // Called once, at the first use, on a thread that may outlive the provider, so it owns what it
     // uses. An error: no link to another host can be made.
     std::function<Result<Found>()> find;
-    bool isForced = false;  // NCCL_NET names the fabric: no link goes without it
+    bool isForced = false;                     // NCCL_NET names the fabric: no link goes without it
+    device::SharedMemory* segments = nullptr;  // LaneSet's; outlives the provider
     std::chrono::milliseconds timeout{10'000};  // of finding it, too
     Clock* clock = &steadyClock();
   };
@@ -79,9 +80,10 @@ class FabricProvider final : public Provider {
   void deliver(Appointment& appointment);
   Result<std::unique_ptr<Connection>> conclude(Meeting& meeting, std::string_view link);
 
-  const Caps caps_{.name = "fabric"};
+  const Caps unknownCaps_{.name = "fabric"};
+  Caps fabricCaps_{.name = "fabric"};  // written before they are in use
   Options options_;
-  std::atomic<const Caps*> capsInUse_{&caps_};  // set once, under mutex_; published by release
+  std::atomic<const Caps*> capsInUse_{&unknownCaps_};  // set once, under mutex_, with release
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_;

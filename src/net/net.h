@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "bootstrap/socket_address.h"
 #include "net/gpu_memory.h"
+#include "wire/carrier_reach.h"
 
 namespace tutti::net {
 
@@ -50,9 +51,10 @@ class Connection {
   virtual Result<Progress> flush() = 0;
   // Messages whose payload is the caller's again.
   virtual uint64_t sentCount() const = 0;
-  // All payloads are the caller's again: copies of what is not handed over go out in their place.
-  // With Caps::takesAnyMemory.
-  virtual void keepCopies() {}
+  // All payloads outside of the link's `own` memory are the caller's again: copies of what is not
+  // handed over go out in their place, or nothing but a notice goes out any more. May wait a tenth
+  // of a second.
+  virtual void keepCopies(std::span<const std::byte> /*own*/) {}
   // From its return on no payload's memory is read or written, whatever is under way. Afterwards
   // nothing more is received, nor sent if something was being sent. For connections that go on
   // between calls.
@@ -71,7 +73,10 @@ class Connection {
 
   // kDone: the next message's label, whose payload, also an empty one, is to be received next.
   virtual Result<Progress> receiveLabel(Label& label) = 0;
-  // Into the same place until kDone.
+  // Whether payloads can be received there, outside of the link's own memory.
+  virtual bool reaches(std::span<std::byte> /*memory*/) { return true; }
+  // Into the same place until kDone. kAdvanced: it never comes whole, since its sender has left;
+  // the next label is its notice's.
   virtual Result<Progress> receivePayload(std::span<std::byte> payload) = 0;
 
   virtual ~Connection() = default;
@@ -117,10 +122,9 @@ class Provider {
  public:
   struct Caps {
     std::string_view name;  // "socket", ...
-    // Payloads may lie in memory of the program's that goes away after keepCopies(), or once nobody
-    // receives any more. Else they lie in the link's own, which stays until the connection has
-    // gone.
-    bool takesAnyMemory = false;
+    // Where payloads may lie. What is not the link's goes away after keepCopies(), or once nobody
+    // receives any more.
+    wire::CarrierReach reach = wire::CarrierReach::kLinkOnly;
     // Reaches all of a peer's interfaces by this host's routes, whichever adapters the process
     // names.
     bool isRouted = false;

@@ -158,6 +158,7 @@ std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
       .sockets = std::make_unique<socket::SocketProvider>(options),
       .find = [options] { return Finder(options).find(); },
       .isForced = !options.network.empty() && !isSame(options.network, "socket"),
+      .segments = options.segments,
       .timeout = options.timeout,
       .clock = options.clock});
 }

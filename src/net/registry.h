@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "device/shared_memory.h"
 #include "net/net.h"
 #include "net/reduction.h"
 #include "net/verbs_options.h"
@@ -24,6 +25,8 @@ struct NetworkOptions {
   std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
   std::string ofiProvider{};                  // TUTTI_OFI_PROVIDER
   VerbsOptions verbs{};                       // NCCL_IB_*
+  device::SharedMemory* segments = nullptr;   // where adapters send from and receive into, too;
+                                              // outlives the network
   std::chrono::milliseconds timeout{10'000};  // a peer that acknowledges nothing for so long is
                                               // gone
   Clock* clock = &steadyClock();

@@ -79,8 +79,8 @@ class LinkEnd {
   virtual wire::SegmentMapper* mapper() { return nullptr; }
   // A receiving end's: where messages may land outside of the ring. Null where they cannot.
   virtual wire::Landing* landing() { return nullptr; }
-  // A sending end's: its motor sends what references name.
-  virtual bool sendsReferences() const { return false; }
+  // What its motor reads at a sender's references, or writes at a receiver's landings.
+  virtual wire::CarrierReach carrierReach() const { return wire::CarrierReach::kLinkOnly; }
   // A sending end's: the rank whose process moves its messages, where that is not this one's; -1.
   virtual int32_t carrier() const { return -1; }
   // nullptr where both sides address the same memory. The end's; lives as long as it.

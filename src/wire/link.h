@@ -16,6 +16,7 @@
 #include "base/copy_memory.h"
 #include "base/futex.h"
 #include "base/units.h"
+#include "wire/carrier_reach.h"
 #include "wire/joint_copy.h"
 #include "wire/shared_segment.h"
 
@@ -269,8 +270,7 @@ struct LinkPort {
   // it has mapped (null: it maps nothing).
   bool isReceiverHere = false;
   int32_t receiverProcess = 0;
-  bool mayWrite = false;       // its memory, to copy long references jointly
-  bool isCarrierHere = false;  // this process hands the messages to a network: it reads references
+  bool mayWrite = false;  // its memory, to copy long references jointly
   // Where the receiver wants the message of this number, of so many bytes; null: it has not said.
   std::byte* place = nullptr;
   size_t placeBytes = 0;
@@ -278,6 +278,10 @@ struct LinkPort {
   SegmentLedger* ledger = nullptr;
   // The receiver's segments that `mapper` has been asked for, to copy jointly; null: it maps none.
   SegmentLedger* targets = nullptr;
+
+  // Of a link that this process hands to a network, or gets from one: what that reads at a sender's
+  // references, and writes at a receiver's landings.
+  CarrierReach carrierReach = CarrierReach::kLinkOnly;
 
   bool isConnected() const { return view.control != nullptr; }
 };

@@ -7,7 +7,7 @@
 // first step is "init" unless one of the steps is called so. CODE is ncclNumResults when a
 // result is wrong.
 //
-// Calls:
+// Calls, with buffers of ncclMemAlloc where FAULT_SHARED is set:
 //   init[:nonblocking]   (FAULT_COMM_NAME: its name)   allreduce:COUNT[:float|int[:sum|max]]
 //   broadcast:COUNT:ROOT allgather|reducescatter|alltoall:COUNT   reduce|gather|scatter:COUNT:ROOT
 //   send|recv:PEER:COUNT   sendrecv:COUNT (to the next rank, from the one before)
@@ -56,6 +56,7 @@
 #include <thread>
 #include <vector>
 
+#include "call_buffers.h"
 #include "holdings.h"
 #include "inject.h"
 
@@ -63,6 +64,7 @@ namespace {
 
 using tutti::openDescriptors;
 using tutti::runningThreads;
+using tutti::faults::CallBuffer;
 using tutti::faults::Holdings;
 using tutti::faults::tooMuch;
 using Clock = std::chrono::steady_clock;
@@ -344,10 +346,10 @@ class Rank {
 
   Outcome expectUntouched(const Step& step) {
     constexpr float kMine = -7.0f;
-    for (std::vector<float>& memory : buffers_) std::ranges::fill(memory, kMine);
+    for (CallBuffer& memory : buffers_) std::ranges::fill(memory, kMine);
     std::this_thread::sleep_for(spanOf(step));
     long strange = 0;
-    for (const std::vector<float>& memory : buffers_)
+    for (const CallBuffer& memory : buffers_)
       strange += std::ranges::count_if(memory, [](float each) { return each != kMine; });
     return {strange == 0 ? 0 : kWritten, std::to_string(strange) + " elements were written"};
   }
@@ -473,7 +475,7 @@ class Rank {
   int count_;
   ncclComm_t comm_ = nullptr;
   bool isGrouped_ = false;
-  std::deque<std::vector<float>> buffers_;
+  std::deque<CallBuffer> buffers_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::vector<ncclComm_t> comms_;  // that this process has not ended; guarded by mutex_

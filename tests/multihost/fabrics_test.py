@@ -71,6 +71,21 @@ class OverANetwork:
         self.expect(survivors, "loop", REMOTE, rf"rank {GUILTY} \(.*\) (died|ended)", killed, BOUND)
         self.expect_rest(survivors)
 
+    def test_a_rank_that_is_killed_amid_shared_buffers_is_named(self):
+        """Adapters know the callers' memory, which is another for each call and freed after the one that fails."""
+        _, ranks, survivors = self.start("loop:allgather:500000", FAULT_SHARED="1")
+        killed = time.monotonic()
+        ranks[GUILTY].child.kill()
+        self.expect(survivors, "loop", REMOTE, rf"rank {GUILTY} \(.*\) (died|ended)", killed, BOUND)
+        self.expect_rest(survivors)
+
+    def test_a_rank_that_is_frozen_amid_shared_buffers_is_named(self):
+        _, ranks, survivors = self.start("loop:sendrecv:3000000", FAULT_SHARED="1")
+        stopped = time.monotonic()
+        ranks[GUILTY].child.send_signal(signal.SIGSTOP)
+        self.expect(survivors, "loop", REMOTE, rf"rank {GUILTY} .* gave rank \d no sign of life", stopped, BOUND)
+        self.expect_rest(survivors)
+
     def test_a_frozen_rank_is_named(self):
         _, ranks, survivors = self.start()
         stopped = time.monotonic()

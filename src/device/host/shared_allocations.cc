@@ -93,13 +93,20 @@ Status SharedAllocations::free(void* memory) {
     }
     allocation = take(found);
     generation_.fetch_add(1, std::memory_order_release);
+    if (allocation.holders > 0) {
+      giveBackPages(allocation);
+      freed_.emplace(allocation.segment.serial, std::move(allocation));
+      return {};
+    }
   }
-  // Peers keep their mappings until they need the place; empty pages cost them nothing.
-  if (allocation.wasOpened) {
-    ::fallocate(allocation.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                static_cast<off_t>(allocation.segment.bytes));
-  }
+  if (allocation.wasOpened) giveBackPages(allocation);
   return {};
+}
+
+// Whoever maps them keeps the mapping until the place is needed; empty pages cost nothing.
+void SharedAllocations::giveBackPages(const Allocation& allocation) {
+  ::fallocate(allocation.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(allocation.segment.bytes));
 }
 
 wire::SharedSegment SharedAllocations::allocateOwn(size_t bytes) {
@@ -123,6 +130,31 @@ void SharedAllocations::freeOwn(const wire::SharedSegment& segment) {
 
 wire::SharedSegment SharedAllocations::find(const void* memory, size_t bytes) {
   std::lock_guard lock(mutex_);
+  return findLocked(memory, bytes);
+}
+
+wire::SharedSegment SharedAllocations::hold(const void* memory, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const wire::SharedSegment segment = findLocked(memory, bytes);
+  if (segment.serial != 0) ++allocations_.at(segment.start).holders;
+  return segment;
+}
+
+void SharedAllocations::drop(const wire::SharedSegment& segment) {
+  Allocation last;  // unmapped at the end, without the lock
+  std::lock_guard lock(mutex_);
+  const auto living = allocations_.find(segment.start);
+  if (living != allocations_.end() && living->second.segment.serial == segment.serial) {
+    --living->second.holders;
+    return;
+  }
+  const auto freed = freed_.find(segment.serial);
+  if (freed == freed_.end() || --freed->second.holders > 0) return;
+  last = std::move(freed->second);
+  freed_.erase(freed);
+}
+
+wire::SharedSegment SharedAllocations::findLocked(const void* memory, size_t bytes) {
   auto after = allocations_.upper_bound(memory);
   if (after == allocations_.begin()) return {};
   const Allocation& allocation = std::prev(after)->second;

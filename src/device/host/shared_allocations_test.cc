@@ -62,6 +62,29 @@ TEST(SharedAllocations, KeepTheLibrarysOwnToThemselves) {
   EXPECT_FALSE(allocations.open(own.token));
 }
 
+// An adapter that was told of it may still look there.
+TEST(SharedAllocations, KeepTheAddressesOfWhatIsHeld) {
+  SharedAllocations allocations;
+  EXPECT_EQ(allocations.hold(&allocations, 1).serial, 0u);
+  auto* first = static_cast<std::byte*>(allocations.allocate(100'000).value());
+  std::fill_n(first, 100'000, std::byte{7});
+  const wire::SharedSegment held = allocations.hold(first + 5, 10);
+  EXPECT_EQ(held.serial, 1u);
+  EXPECT_EQ(allocations.hold(first, 1).serial, 1u);
+  allocations.drop(held);
+  ASSERT_TRUE(allocations.free(first).ok());
+  EXPECT_EQ(allocations.find(first, 1).serial, 0u);
+  EXPECT_EQ(allocations.hold(first, 1).serial, 0u);
+  EXPECT_FALSE(allocations.free(first).ok());
+  for (int i = 0; i < 20; ++i) {
+    const auto* other = static_cast<std::byte*>(allocations.allocate(100'000).value());
+    EXPECT_TRUE(other + 100'000 <= first || first + 100'000 <= other);
+  }
+  EXPECT_EQ(first[99'999], std::byte{0}) << "its pages have been given back";
+  allocations.drop(held);
+  allocations.drop(held);  // nobody's any more
+}
+
 TEST(SharedAllocations, OpenOnlyForTheToken) {
   SharedAllocations allocations;
   void* memory = allocations.allocate(5000).value();

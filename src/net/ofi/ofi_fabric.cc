@@ -81,6 +81,7 @@ class OfiFabric final : public Fabric {
       candidates.push_back(info);
     TUTTI_TRY_ASSIGN(const auto admitted, admit(candidates, options));
     caps_.name = "ofi";
+    caps_.registersMemory = false;
     caps_.description = fmt::format("libfabric's {}", admitted.front()->fabric_attr->prov_name);
     for (const ::fi_info* info : admitted) TUTTI_TRY(add(*info));
     caps_.deviceCount = devices_.size();
@@ -184,6 +185,7 @@ class OfiFabric final : public Fabric {
         library_.check(::fi_domain(fabric, device->info.get(), &domain, nullptr), "fi_domain"));
     device->domain.reset(domain);
     device->registersMemory = (info.domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+    caps_.registersMemory = caps_.registersMemory || device->registersMemory;
     caps_.maxMessageBytes = std::min(caps_.maxMessageBytes, info.ep_attr->max_msg_size);
     // The highest bit that a tag may have.
     tagMask_ &= ~uint64_t{0} >> std::countl_zero(info.ep_attr->mem_tag_format | 1);

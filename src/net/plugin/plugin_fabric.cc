@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "net/plugin/net_abi.h"
@@ -93,6 +94,8 @@ struct Calls : CallCheck {
 
   Status enroll(void* connection, std::span<std::byte> bytes, void** memory) const {
     using Size = typename abi::Types<kVersion>::RegisterSize;
+    if (!std::in_range<Size>(bytes.size()))
+      return failure(fmt::format("it cannot be told of {} bytes at once", bytes.size()));
     return check(net.registerMemory(connection, bytes.data(), static_cast<Size>(bytes.size()),
                                     abi::kHostMemory, memory),
                  "regMr");

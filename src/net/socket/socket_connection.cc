@@ -177,7 +177,7 @@ void SocketConnection::advance(size_t place, size_t written, uint64_t end) {
   }
 }
 
-void SocketConnection::keepCopies() {
+void SocketConnection::keepCopies(std::span<const std::byte> /*own*/) {
   if (threads_ != nullptr) threads_->retractSending();
   std::vector<std::byte> copies(unsentBytes());
   size_t at = 0;

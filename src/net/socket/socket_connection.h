@@ -55,7 +55,7 @@ class SocketConnection final : public Connection {
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
   uint64_t sentCount() const override { return sentCount_; }
-  void keepCopies() override;
+  void keepCopies(std::span<const std::byte> own) override;
   void stop() override;
   std::optional<Way> way() const override;
   uint64_t arrivedBytes() const override;

@@ -181,7 +181,7 @@ TEST_P(ThreadedConnections, SendCopiesOfWhatGoesAway) {
   Sender sender(*ends.left);
   while (sender.go(*sent)) {
   }
-  ends.left->keepCopies();
+  ends.left->keepCopies({});
   for (Bytes& each : *sent) std::ranges::fill(each, std::byte{0xEE});
   sent.reset();
   for (Receiver receiver(*ends.right); receiver.got() < wanted.size();) {

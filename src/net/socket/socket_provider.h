@@ -64,7 +64,7 @@ class SocketProvider final : public Provider {
   static bool addStream(Expected& link, uint64_t number, Pipe pipe);
   Result<Cipher> chooseCipher(uint32_t peerCiphers, const Caller& caller) const;
 
-  const Caps caps_{.name = "socket", .takesAnyMemory = true, .isRouted = true};
+  const Caps caps_{.name = "socket", .reach = wire::CarrierReach::kAnything, .isRouted = true};
   const NetworkOptions options_;
 
   std::mutex mutex_;  // guards all below; the service thread waits on poller_ without it

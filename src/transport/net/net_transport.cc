@@ -41,20 +41,13 @@ class NetEnd : public LinkEnd {
   ~NetEnd() override { pump_->close(); }
   const wire::LinkView& view() const override { return pump_->ring(); }
   Motor* motor() override { return pump_.get(); }
+  wire::CarrierReach carrierReach() const override { return provider_.caps().reach; }
 
  protected:
-  bool takesAnyMemory() const { return provider_.caps().takesAnyMemory; }
-
   tutti::net::Provider& provider_;
   const RingMemory memory_;
   const std::shared_ptr<PumpKind> pump_;  // shared with the provider while it watches the
                                           // connection
-};
-
-class NetSenderEnd final : public NetEnd<SendPump> {
- public:
-  using NetEnd::NetEnd;
-  bool sendsReferences() const override { return takesAnyMemory(); }
 };
 
 class NetReceiverEnd final : public NetEnd<ReceivePump> {
@@ -63,7 +56,9 @@ class NetReceiverEnd final : public NetEnd<ReceivePump> {
                  tutti::net::Provider& provider, uint64_t number)
       : NetEnd(std::move(memory), std::move(pump), provider), number_(number) {}
   ~NetReceiverEnd() override { provider_.forget(number_); }
-  wire::Landing* landing() override { return takesAnyMemory() ? &pump_->landing() : nullptr; }
+  wire::Landing* landing() override {
+    return carrierReach() == wire::CarrierReach::kLinkOnly ? nullptr : &pump_->landing();
+  }
 
  private:
   const uint64_t number_;
@@ -179,7 +174,7 @@ Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo
   auto pump = std::make_shared<SendPump>(pumpOptions(view));
   pump->arrived(std::move(connection));
   std::unique_ptr<LinkEnd> end =
-      std::make_unique<NetSenderEnd>(std::move(memory), std::move(pump), *options_.provider);
+      std::make_unique<NetEnd<SendPump>>(std::move(memory), std::move(pump), *options_.provider);
   return end;
 }
 

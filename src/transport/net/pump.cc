@@ -218,20 +218,22 @@ bool SendPump::move() {
     if (!hasEnded()) end(wire::LinkFault::kLost, {.text = std::string(flushed.status().message())});
     return true;
   }
-  bool moved = false;
-  for (const uint64_t sent = connection().sentCount(); port_.next < sent && port_.next < taken_;) {
-    wire::release(port_);
-    moved = true;
-  }
-  if (moved) {
+  if (releaseSent()) {
     if (log() != nullptr) log()->passed(port_.next);
     idleRuns_ = 0;
     slowWay_.sent(carried(), clock(), connection());
     takeMessages();
-  } else if (++idleRuns_ % kRunsBetweenLooks == 0) {
-    listen();
+    return true;
   }
-  return moved;
+  if (++idleRuns_ % kRunsBetweenLooks == 0) listen();
+  return false;
+}
+
+bool SendPump::releaseSent() {
+  const uint64_t sent = std::min(connection().sentCount(), taken_);
+  const bool isAny = port_.next < sent;
+  while (port_.next < sent) wire::release(port_);
+  return isAny;
 }
 
 void SendPump::takeMessages() {
@@ -276,7 +278,9 @@ FutexPoint SendPump::nextMark() {
 // What was published goes out all the same, as copies: in the connection, or in the ring.
 void SendPump::letGo() {
   if (hasEnded() || options().isForOther) return;
-  connection().keepCopies();
+  const wire::LinkView& own = ring();
+  connection().keepCopies(
+      {reinterpret_cast<const std::byte*>(own.control), wire::linkBytes(own.geometry)});
   for (uint64_t number = taken_;
        port_.view.message(number).mark.load(std::memory_order_acquire) == number + 1; ++number) {
     wire::MessageHead& message = port_.view.message(number);
@@ -307,6 +311,7 @@ Status SendPump::hear() {
                     fmt::format("the receiver of a link sends {} bytes", label_.bytes));
     }
     hasLabel_ = true;
+    releaseSent();  // it may tell of more that has arrived
   }
   return receiveNotice(label_).takeStatus();
 }
@@ -349,8 +354,9 @@ Result<Progress> ReceivePump::receiveOne() {
   TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload({place, label_.bytes}));
   if (progress == Progress::kIdle) return Progress::kIdle;
   hasLabel_ = false;
-  count(label_.bytes);
   goal_ = Goal::kUndecided;
+  if (progress == Progress::kAdvanced) return progress;  // it never comes, but a notice
+  count(label_.bytes);
   if (log() != nullptr) log()->moved(port_.next);
   const bool isOnGpu = !lands && usesGpuSlots() && port_.view.isLong(label_.bytes);
   wire::publish(port_, label_.bytes, label_.signature,
@@ -371,7 +377,8 @@ void ReceivePump::decideGoal() {
   if (goal_ == Goal::kSlot || goal_ == Goal::kLanding) return;
   const bool isWanted = !hasLetGo_ &&
                         landing_.wanted.load(std::memory_order_acquire) == port_.next + 1 &&
-                        landing_.bytes == label_.bytes && landing_.signature == label_.signature;
+                        landing_.bytes == label_.bytes && landing_.signature == label_.signature &&
+                        connection().reaches({landing_.memory, label_.bytes});
   if (isWanted) {
     goal_ = Goal::kLanding;
   } else if (goal_ == Goal::kUndecided && isAttended() && label_.bytes >= wire::kLandingMinBytes) {

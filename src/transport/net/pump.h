@@ -148,6 +148,7 @@ class SendPump final : public Pump {
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->receiverFault; }
   void used(uint64_t /*endMessage*/) override {}  // it sends; what it sent may still be under way
   void takeMessages();
+  bool releaseSent();
   bool isSound(wire::MessageKind kind, uint32_t bytes) const;
   void letGo() override;
   void listen() override;

@@ -39,7 +39,7 @@ class Service final : public tutti::net::Provider {
   uint64_t lastWatch() const { return watches_; }
 
  private:
-  const Caps caps_{.name = "foreign", .takesAnyMemory = true};
+  const Caps caps_{.name = "foreign", .reach = wire::CarrierReach::kAnything};
   uint64_t watches_ = 0;
 };
 

@@ -57,7 +57,7 @@ class VirtualConnection final : public Connection {
     return taken_.empty() ? Progress::kDone : Progress::kIdle;
   }
   uint64_t sentCount() const override { return sent_; }
-  void keepCopies() override {
+  void keepCopies(std::span<const std::byte>) override {
     for (Taken& each : taken_) {
       copies_.emplace_back(each.payload.begin(), each.payload.end());
       each.payload = copies_.back();

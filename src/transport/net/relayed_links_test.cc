@@ -100,7 +100,7 @@ TEST_F(RelayedLinks, CarryMessages) {
   Listening back = listen(sender_, receiver_);
   const auto out = connect(sender_, receiver_, listening_.offer).value();
   EXPECT_EQ(out->carrier(), 1);
-  EXPECT_FALSE(out->sendsReferences());
+  EXPECT_EQ(out->carrierReach(), wire::CarrierReach::kLinkOnly);
   const auto backOut = receiver_.transport()
                            .connect(receiver_.info(), sender_.info(), kGeometry, back.offer)
                            .value();

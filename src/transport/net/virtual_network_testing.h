@@ -77,7 +77,7 @@ class VirtualConnection final : public tutti::net::Connection {
     return Progress::kDone;
   }
   uint64_t sentCount() const override { return sent_; }
-  void keepCopies() override {
+  void keepCopies(std::span<const std::byte>) override {
     for (Taken& each : taken_) {
       each.copy.assign(each.payload.begin(), each.payload.end());
       each.payload = each.copy;
@@ -216,7 +216,7 @@ class VirtualService final : public tutti::net::Provider {
     return false;
   }
 
-  const Caps caps_{.name = "virtual", .takesAnyMemory = true};
+  const Caps caps_{.name = "virtual", .reach = wire::CarrierReach::kAnything};
   SeededRng& rng_;
   const bool refuses_;
   std::map<uint64_t, Watched> watches_;

@@ -235,8 +235,8 @@ std::vector<AlgorithmCost> costsBy(const CpuConstants& constants, const CallShap
                   .inNetwork = spreadOf(agreement)};
   const SocketConstants& sockets = socketsFor(agreement);
   CostPrices network{.us = sockets.us};
-  double& usPerMb = network.us[static_cast<size_t>(CostTerm::kNetMb)];
-  if (sockets.wireGbPerSecond > 0) usPerMb = std::max(usPerMb, 1000 / sockets.wireGbPerSecond);
+  if (sockets.wireGbPerSecond > 0)
+    network.us[static_cast<size_t>(CostTerm::kNetWireMb)] = 1000 / sockets.wireGbPerSecond;
   std::vector<AlgorithmCost> costs;
   costs.reserve(allowed.size());
   for (const Algorithm* each : allowed) {

@@ -52,7 +52,10 @@ std::string_view nameOf(CostTerm term) {
     case CostTerm::kReferencedMb: return "referenced_mb";
     case CostTerm::kNetHop: return "hop";
     case CostTerm::kNetMessage: return "message";
+    case CostTerm::kNetLink: return "link";
     case CostTerm::kNetMb: return "mb";
+    case CostTerm::kNetFoldedMb: return "folded_mb";
+    case CostTerm::kNetWireMb: return "wire_mb";
   }
   return "?";
 }
@@ -88,7 +91,27 @@ void addCrossings(const CostedCall& call, double pieces, double chunkBytes, Cost
   const double ofACpu = 2.0 * crossings.hostMessages * call.ranksPerCpu / crossings.hostRanks;
   counts[place(CostTerm::kNetHop)] = crossings.hops * pieces;
   counts[place(CostTerm::kNetMessage)] = std::max<double>(crossings.rankMessages, ofACpu) * pieces;
-  counts[place(CostTerm::kNetMb)] = crossings.hostMessages * chunkBytes / kMb;
+  counts[place(CostTerm::kNetLink)] = crossings.rankLinks * call.ranksPerCpu;
+  counts[place(CostTerm::kNetMb)] = crossings.hostPassages * chunkBytes / kMb;
+  counts[place(CostTerm::kNetWireMb)] = crossings.hostMessages * chunkBytes / kMb;
+  counts[place(CostTerm::kNetFoldedMb)] = crossings.hostFolds * chunkBytes / kMb;
+}
+
+// Of a schedule's messages those that stay on their host.
+struct Inside {
+  double hops = 0;
+  double most = 0;  // that the busiest rank sends, or receives
+  double all = 0;
+};
+
+Inside insideOf(const schedule::Cost& cost, const CostedCall& call) {
+  const Crossings& crossings = call.crossings;
+  const auto left = [](double messages, double gone) { return std::max(messages - gone, 0.0); };
+  const double most = std::max(cost.sentMessages, cost.receivedMessages);
+  return {.hops = left(cost.hops, crossings.hops),
+          .most = left(most, crossings.rankMessages),
+          .all = left(static_cast<double>(cost.messages),
+                      static_cast<double>(crossings.hostMessages) * crossings.hostCount)};
 }
 
 }  // namespace
@@ -124,16 +147,16 @@ CostTerms countTerms(const schedule::Algorithm& algorithm, const CostedCall& cal
   const double pieces =
       isReferenced ? 1 : static_cast<double>(std::max<size_t>(divideUp(chunkBytes, pieceBytes), 1));
   const Work work(call);
-  const double most = std::max(cost.sentMessages, cost.receivedMessages);
-  const auto all = static_cast<double>(cost.messages);
+  const Inside inside = insideOf(cost, call);
   const double copies =
-      isReferenced ? referencedChunks(cost, work, chunkBytes) : work.of(most, all);
+      isReferenced ? referencedChunks(cost, work, chunkBytes) : work.of(inside.most, inside.all);
   const bool mayBeRead = call.isOneHost && !call.readsPeers && isReferable &&
                          chunkBytes >= kKernelMinBytes && call.ranksPerCpu <= 1;
   CostTerms counts{};
   counts[place(CostTerm::kCall)] = 1;
-  counts[place(CostTerm::kHop)] = cost.hops * call.ranksPerCpu;
-  counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] = work.of(most, 2 * all) * pieces;
+  counts[place(CostTerm::kHop)] = inside.hops * call.ranksPerCpu;
+  counts[place(isLine ? CostTerm::kLine : CostTerm::kMessage)] =
+      work.of(inside.most, 2 * inside.all) * pieces;
   const double copied = copies * meanBytes * (mayBeRead ? kReferableShare : 1) / kMb;
   counts[place(isReferenced ? CostTerm::kReferencedMb : CostTerm::kSlotMb)] = copied;
   if (!isReferenced) {
@@ -206,7 +229,10 @@ CostTerms fitPrices(std::span<const CostSample> samples, const CostTerms* usual)
 
 CostTerms fitNetwork(std::span<const CostSample> samples) {
   std::vector<CostSample> crossing(samples.begin(), samples.end());
-  for (CostSample& each : crossing) std::fill_n(each.counts.begin(), kFirstNetTerm, 0.0);
+  for (CostSample& each : crossing) {
+    std::fill_n(each.counts.begin(), kFirstNetTerm, 0.0);
+    each.counts[place(CostTerm::kNetWireMb)] = 0;  // which is no matter of time that CPUs take
+  }
   return fitPrices(crossing);
 }
 

@@ -28,12 +28,15 @@ enum class CostTerm : uint8_t {
   kSlotMb,        // 10^6 bytes sent or received, whichever is more, through slots
   kColdMb,        // those of them whose slots a cache no longer holds when they come round again
   kReferencedMb,  // the same, read from the sender's buffer (long, where ranks can)
-  // Beside those, where ranks are of several hosts:
-  kNetHop,      // a message between hosts on the longest chain, once a piece
-  kNetMessage,  // a piece sent to, or received from, another host
-  kNetMb,       // 10^6 bytes that a host sends or receives, whichever is more
+  // In place of those, for messages between hosts:
+  kNetHop,       // a message between hosts on the longest chain, once a piece
+  kNetMessage,   // a piece sent to, or received from, another host
+  kNetLink,      // a link to or from another host on which the busiest rank does
+  kNetMb,        // 10^6 bytes that a host's ranks send and receive
+  kNetFoldedMb,  // those received that are folded on arrival, out of slots; others land
+  kNetWireMb,    // 10^6 bytes that a host sends or receives, whichever is more; priced by its wire
 };
-inline constexpr size_t kCostTermCount = 10;
+inline constexpr size_t kCostTermCount = 13;
 inline constexpr size_t kFirstNetTerm = 7;
 std::string_view nameOf(CostTerm term);  // "hop"
 using CostTerms = std::array<double, kCostTermCount>;

@@ -20,6 +20,8 @@ struct Filled {
 struct Messages {
   int32_t sent = 0;
   int32_t received = 0;
+  int32_t folded = 0;  // of those received
+  int32_t links = 0;
   int32_t most() const { return std::max(sent, received); }
 };
 
@@ -31,6 +33,8 @@ Messages crossing(const Program& program, int32_t host, std::span<const int32_t>
     return rank >= hostOf.size() || hostOf[rank] != host;  // beyond: a network that reduces
   };
   Messages found;
+  std::vector<bool> isSentOn(program.sendsTo.size());
+  std::vector<bool> isReceivedOn(program.receivesFrom.size());
   for (const schedule::Step& step : program.steps) {
     if (!filled.holds(step.chunk)) continue;
     const auto operands = program.allOperands(step);
@@ -39,9 +43,14 @@ Messages crossing(const Program& program, int32_t host, std::span<const int32_t>
       const auto position = static_cast<size_t>(operands[i].index);
       const bool isSource = i < step.sourceCount;
       const Rank peer = isSource ? program.receivesFrom[position] : program.sendsTo[position];
-      if (isElsewhere(peer)) ++(isSource ? found.received : found.sent);
+      if (!isElsewhere(peer)) continue;
+      (isSource ? isReceivedOn : isSentOn)[position] = true;
+      ++(isSource ? found.received : found.sent);
+      if (isSource && step.sourceCount > 1) ++found.folded;
     }
   }
+  found.links = static_cast<int32_t>(std::ranges::count(isSentOn, true) +
+                                     std::ranges::count(isReceivedOn, true));
   return found;
 }
 
@@ -59,7 +68,8 @@ Crossings crossingsOf(const schedule::Algorithm& algorithm,
   const int32_t hosts = countHosts(hostOf);
   if (hosts < 2) return {};
   const int32_t host = hostOf[static_cast<size_t>(index(options.root))];
-  Crossings found{.hops = algorithm.hostHops(options.rankCount, hosts), .hostRanks = 0};
+  Crossings found{
+      .hops = algorithm.hostHops(options.rankCount, hosts), .hostRanks = 0, .hostCount = hosts};
   const Filled filled{
       .chunksPerBlock = algorithm.chunkCount(options.rankCount) /
                         schedule::blockCount(algorithm.collective, options.rankCount),
@@ -72,9 +82,12 @@ Crossings crossingsOf(const schedule::Algorithm& algorithm,
     found.rankMessages = std::max(found.rankMessages, own.most());
     all.sent += own.sent;
     all.received += own.received;
+    found.hostFolds += own.folded;
+    found.rankLinks = std::max(found.rankLinks, own.links);
     ++found.hostRanks;
   }
   found.hostMessages = all.most();
+  found.hostPassages = all.sent + all.received;
   return found;
 }
 

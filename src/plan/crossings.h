@@ -13,8 +13,12 @@ namespace tutti::plan {
 struct Crossings {
   int32_t hops = 0;          // on the path that meets most of them
   int32_t rankMessages = 0;  // sent or received by a rank of the host below, whichever is more
-  int32_t hostMessages = 0;  // sent or received by all ranks of that host
+  int32_t rankLinks = 0;     // on which a rank of that host does, at most
+  int32_t hostMessages = 0;  // sent or received by all ranks of that host, whichever is more
+  int32_t hostPassages = 0;  // both
+  int32_t hostFolds = 0;     // of those received: folded there
   int32_t hostRanks = 1;     // that it has
+  int32_t hostCount = 1;
 };
 
 // `hostOf`: of each rank, by number; empty: one host. Messages are those of the root's host, or,

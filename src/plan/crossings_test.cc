@@ -41,6 +41,28 @@ TEST(Crossings, OfAllPairsAreEachToEachRankElsewhere) {
   EXPECT_EQ(doubling.hostMessages, 4);
 }
 
+TEST(Crossings, CountWhatIsFoldedAndLinks) {
+  const std::vector<int32_t> kTwo = {0, 1};
+  const Crossings oneShot = of(Collective::kAllReduce, "oneshot", kTwo);
+  EXPECT_EQ(oneShot.hostPassages, 2);
+  EXPECT_EQ(oneShot.hostFolds, 1);
+  // Half of the vector is folded, the other half comes finished.
+  const Crossings ring = of(Collective::kAllReduce, "ring", kTwo);
+  EXPECT_EQ(ring.hostMessages, 2);
+  EXPECT_EQ(ring.hostPassages, 4);
+  EXPECT_EQ(ring.hostFolds, 1);
+  EXPECT_EQ(ring.rankLinks, 2);
+  const Crossings gather = of(Collective::kAllGather, "direct", {0, 1, 2, 3});
+  EXPECT_EQ(gather.hostFolds, 0);
+  EXPECT_EQ(gather.rankLinks, 6);
+  EXPECT_EQ(of(Collective::kAllGather, "ring", {0, 1, 2, 3}).rankLinks, 2);
+  // A root that only receives.
+  const Crossings reduce = of(Collective::kReduce, "direct", {0, 1, 2});
+  EXPECT_EQ(reduce.hostPassages, 2);
+  EXPECT_EQ(reduce.hostFolds, 2);
+  EXPECT_EQ(reduce.rankLinks, 2);
+}
+
 // 64 bytes are one chunk, whose owner gets it from all and sends it to all.
 TEST(Crossings, OfAShortVectorAreThoseOfTheChunksThatItHas) {
   const Crossings one = of(Collective::kAllReduce, "twoshot", kTwoOfFour, {}, 64);

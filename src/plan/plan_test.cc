@@ -165,15 +165,26 @@ std::string_view chosenAcross(const CostTerms& network, uint64_t count) {
 }
 
 TEST(Choose, GoesByTheNetworksPricesBetweenHosts) {
-  constexpr CostTerms kDearHops = {0, 0, 0, 0, 0, 0, 0, 1000, 0, 0};
-  constexpr CostTerms kDearMessages = {0, 0, 0, 0, 0, 0, 0, 0, 1000, 0};
-  constexpr CostTerms kDearBytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 1e6};
+  const auto dear = [](CostTerm term, double us) {
+    CostTerms prices{};
+    prices[static_cast<size_t>(term)] = us;
+    return prices;
+  };
   // One hop between hosts, though doubling has two more inside.
-  EXPECT_THAT(chosenAcross(kDearHops, 16), testing::AnyOf("oneshot", "doubling"));
+  EXPECT_THAT(chosenAcross(dear(CostTerm::kNetHop, 1000), 16),
+              testing::AnyOf("oneshot", "doubling"));
   // One chunk, which the hosts exchange once.
-  EXPECT_EQ(chosenAcross(kDearMessages, 16), "hierarchical");
+  EXPECT_THAT(chosenAcross(dear(CostTerm::kNetMessage, 1000), 16),
+              testing::AnyOf("hierarchical", "pat"));
+  // Each rank to and from one of the other host.
+  EXPECT_THAT(chosenAcross(dear(CostTerm::kNetLink, 1000), 16),
+              testing::AnyOf("hierarchical", "pat", "ring", "doubling"));
   // A whole vector crosses once a tree, and each tree has half of it.
-  EXPECT_THAT(chosenAcross(kDearBytes, 1_MiB), testing::AnyOf("ring", "tree", "hierarchical"));
+  EXPECT_THAT(chosenAcross(dear(CostTerm::kNetMb, 1e6), 1_MiB),
+              testing::AnyOf("ring", "tree", "hierarchical"));
+  // Of what crosses only a part is folded, once.
+  EXPECT_THAT(chosenAcross(dear(CostTerm::kNetFoldedMb, 1e6), 1_MiB),
+              testing::AnyOf("ring", "pat", "twoshot", "hierarchical", "tree"));
 }
 
 TEST(Choose, GoesByTheMachinesPricesWhereThereAreSome) {

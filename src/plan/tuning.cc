@@ -18,7 +18,8 @@ constexpr double kMaxFigure = 1e12;
 constexpr std::array kTerms = {CostTerm::kCall,        CostTerm::kHop,    CostTerm::kLine,
                                CostTerm::kMessage,     CostTerm::kSlotMb, CostTerm::kColdMb,
                                CostTerm::kReferencedMb};
-constexpr std::array kNetTerms = {CostTerm::kNetHop, CostTerm::kNetMessage, CostTerm::kNetMb};
+constexpr std::array kNetTerms = {CostTerm::kNetHop, CostTerm::kNetMessage, CostTerm::kNetMb,
+                                  CostTerm::kNetFoldedMb, CostTerm::kNetLink};
 constexpr std::array kSystems = {System::kTutti, System::kNccl};
 constexpr std::array kProtocols = {graph::Protocol::kLl, graph::Protocol::kLl128,
                                    graph::Protocol::kSimple};
@@ -311,8 +312,11 @@ class TuningParser {
   }
 
   Status parseSocketPrices(Words& words) {
-    for (const CostTerm term : kNetTerms)
+    for (const CostTerm term : kNetTerms) {
+      if (term == CostTerm::kNetFoldedMb && words.rest().empty())
+        return {};  // of before 2026-11-29
       TUTTI_TRY(parseFigure(words, nameOf(term), tuning_.sockets->us[place(term)]));
+    }
     return {};
   }
 

@@ -23,7 +23,7 @@ Tuning tuningOf() {
                              {Collective::kAllReduce, {true, false}, "ring", {2, 2, 3, 4, 5, 6}},
                              {Collective::kReduce, {true, true}, "ring", {1, 2, 3, 4, 5, 6}}}},
           .sockets = SocketConstants{.origin = origin,
-                                     .us = {0, 0, 0, 0, 0, 0, 0, 20, 5, 400},
+                                     .us = {0, 0, 0, 0, 0, 0, 0, 20, 5, 4, 400, 30},
                                      .wireGbPerSecond = 2.5},
           .gpu = GpuConstants{.origin = origin,
                               .eager = {{{1.5, 0}, {0, 10.25, 2.5}}},
@@ -83,6 +83,14 @@ std::string refusal(const std::string& text) {
   const Result<Tuning> read = parseTuning(text, "tuning.txt");
   EXPECT_FALSE(read.ok()) << text;
   return read.ok() ? "" : std::string(read.status().message());
+}
+
+// Written before links and what is folded had prices.
+TEST(Tuning, IsReadWithoutTheNetworksNewerPrices) {
+  const std::string first = "tutti tuning 6\ndevice sockets\nprices hop 20 message 5 mb 400";
+  const Tuning known = parseTuning(first + "\n", "file").value();
+  EXPECT_EQ(known.sockets->us, (CostTerms{0, 0, 0, 0, 0, 0, 0, 20, 5, 0, 400}));
+  EXPECT_FALSE(parseTuning(first + " folded_mb 3\n", "file").ok());
 }
 
 TEST(Tuning, IsRefusedWhereItGoesWrong) {

@@ -439,7 +439,7 @@ class Tune(unittest.TestCase):
         hosts = run("tune", "--collective", "all_gather", "-n", "2", "--hosts", "2", "--rounds", "1",
                     "--repeats", "1", "--sizes", "64,4K")
         self.assertEqual(hosts.returncode, 0, hosts.stderr)
-        self.assertRegex(hosts.stdout, r"(?m)^device sockets(.*\n)+prices hop \S+ message \S+ mb \S+$")
+        self.assertRegex(hosts.stdout, r"(?m)^device sockets(.*\n)+prices hop \S+ message \S+ mb \S+ folded_mb \S+ link \S+$")
 
     def test_a_bad_choice_counts(self):
         def line(ranks, rival, us):

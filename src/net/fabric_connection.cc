@@ -100,11 +100,30 @@ Result<Progress> FabricConnection::hearNotice() {
   if (heard_ == Heard::kCount) {
     TUTTI_TRY_ASSIGN(const Progress progress, control().receiveLabel(notice_));
     if (progress == Progress::kIdle) return Progress::kIdle;
-    if ((notice_.bytes & kNotice) == 0)
-      return garbled(peer(), fmt::format("{} bytes in place of a notice", notice_.bytes));
+    const uint32_t bytes = notice_.bytes & ~kNotice;
+    if (bytes == notice_.bytes || bytes > kMaxNoticeBytes)
+      return garbled(peer(), fmt::format("{} bytes in place of a notice", bytes));
+    noticeText_.resize(bytes);
+    heard_ = Heard::kLabel;
+  }
+  if (heard_ == Heard::kLabel) {
+    TUTTI_TRY_ASSIGN(const Progress progress, control().receivePayload(noticeText_));
+    if (progress == Progress::kIdle) return Progress::kIdle;
     heard_ = Heard::kAll;
   }
   return Progress::kDone;
+}
+
+void FabricConnection::takeNotice(std::span<std::byte> text) const {
+  std::ranges::copy(std::span(noticeText_).first(std::min(text.size(), noticeText_.size())),
+                    text.begin());
+}
+
+// Lanes and this connection are different roads, so the end of one is awaited for some looks.
+bool FabricConnection::hasPeerGone() {
+  Label none;
+  if (!isClosed_) isClosed_ = !control().receiveLabel(none).ok();
+  return isClosed_ && ++looksSinceClosed_ > kMaxTroubledLooks;
 }
 
 uint64_t FabricConnection::peerCount() const {
@@ -155,7 +174,7 @@ std::span<std::byte> FabricSender::copyOf(Outgoing& message, std::span<const std
 void FabricSender::keepCopies(std::span<const std::byte> own) {
   const Instant deadline = steadyClock().now() + kPatience;
   while (copyWhatIsLent(own)) {
-    if (!flush().ok() || steadyClock().now() >= deadline) return giveUp();
+    if (!moveAll().ok() || steadyClock().now() >= deadline) return giveUp();
     ::sched_yield();
   }
 }
@@ -190,9 +209,16 @@ void FabricSender::giveUp() {
 }
 
 Result<Progress> FabricSender::flush() {
-  Result<Progress> moved = moveAll();
-  if (!moved.ok()) laneTrouble_ = moved.status().clone();
-  return moved;
+  if (laneTrouble_.ok()) {
+    Result<Progress> moved = moveAll();
+    if (moved.ok()) return moved;
+    laneTrouble_ = moved.takeStatus();
+  }
+  // The lanes of a receiver that has let go end before its notice is here.
+  Result<Progress> heard = hearNotice();
+  if (heard.ok() && (*heard == Progress::kDone || ++troubledLooks_ < kMaxTroubledLooks))
+    return Progress::kIdle;
+  return laneTrouble_.clone();
 }
 
 // After a failed flush() it is asked once more: a receiver that has left may have said why. It may
@@ -208,7 +234,8 @@ Result<Progress> FabricSender::receiveLabel(Label& label) {
     label = notice();
     return heard;
   }
-  return laneTrouble_.ok() ? std::move(heard) : breakOff(laneTrouble_.clone());
+  const bool mayCome = heard.ok() && troubledLooks_ < kMaxTroubledLooks;
+  return laneTrouble_.ok() || mayCome ? std::move(heard) : breakOff(laneTrouble_.clone());
 }
 
 Result<Progress> FabricSender::moveAll() {
@@ -281,7 +308,13 @@ Result<Progress> FabricReceiver::receiveLabel(Label& label) {
   if (posted_ == received_) return idle(&label);
   Result<std::optional<size_t>> bytes = labels().test(receives_[received_ % kWindow]);
   if (!bytes.ok()) return fail(bytes.takeStatus(), label);
-  if (!*bytes) return idle(&label);
+  if (!*bytes) {
+    Result<Progress> heard = idle(&label);
+    if (heard.ok()) return heard;
+    // The end of a sender is heard by another road than what it sent before.
+    bytes = labels().test(receives_[received_ % kWindow]);
+    if (!bytes.ok() || !*bytes) return heard;
+  }
   idleCount_ = 0;
   hasMoved_ = true;
   if (Status status = readLabel(**bytes, label); !status.ok()) return breakOff(std::move(status));
@@ -318,8 +351,8 @@ Status FabricReceiver::readLabel(size_t bytes, Label& label) {
 
 Result<Progress> FabricReceiver::receivePayload(std::span<std::byte> payload) {
   if (payload_ == Payload::kParting) {
-    Result<Progress> heard = control().receivePayload(payload);
-    return heard.ok() ? std::move(heard) : Result<Progress>(breakOff(heard.takeStatus()));
+    takeNotice(payload);
+    return Progress::kDone;
   }
   if (!laneTrouble_.ok()) return outlastPayload();
   if (!hasLanes()) return Progress::kIdle;
@@ -361,7 +394,7 @@ Result<Progress> FabricReceiver::receiveLong(std::span<std::byte> payload) {
   TUTTI_TRY_ASSIGN(const bool isMoved, transfer_.test(roads()));
   if (!isMoved) {
     TUTTI_TRY(idle(nullptr).takeStatus());
-    if (!hasNotice() || peerCount() > received_) return Progress::kIdle;
+    if (!hasNotice() || (peerCount() > received_ && !hasPeerGone())) return Progress::kIdle;
     return Status(Code::kRemoteError,
                   fmt::format("{} took its memory back amid message {}", peer(), received_));
   }
@@ -385,8 +418,9 @@ Result<Progress> FabricReceiver::idle(Label* label) {
 Result<Progress> FabricReceiver::hearControl(Label& label, bool mayDeliver) {
   TUTTI_TRY_ASSIGN(const Progress progress, hearNotice());
   if (progress == Progress::kIdle) return Progress::kIdle;
-  // Of lanes that have failed nothing more will come.
-  if (!mayDeliver || (received_ < peerCount() && laneTrouble_.ok())) return Progress::kIdle;
+  // Over lanes that have failed nothing more will come, nor from who aborts amid it all.
+  const bool isAll = received_ >= peerCount() || !laneTrouble_.ok() || hasPeerGone();
+  if (!mayDeliver || !isAll) return Progress::kIdle;
   label = notice();
   payload_ = Payload::kParting;
   return Progress::kDone;

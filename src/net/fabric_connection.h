@@ -71,8 +71,11 @@ class FabricConnection : public Connection {
 
   // By another road than the messages, so it says how many came before it.
   Progress sendNotice(const Label& label, std::span<const std::byte> text, uint64_t count);
-  // kDone: the other side's has come; its text is to be received from the control connection.
+  // kDone: the other side's has come.
   Result<Progress> hearNotice();
+  void takeNotice(std::span<std::byte> text) const;
+  // After the notice: its side has closed the connection since, and what it had sent would be here.
+  bool hasPeerGone();
   bool hasNotice() const { return heard_ == Heard::kAll; }
   const Label& notice() const { return notice_; }
   uint64_t peerCount() const;
@@ -97,12 +100,15 @@ class FabricConnection : public Connection {
   bool isPrepared_ = false;
 
   // Notices begin with a count, as a message of its own.
-  enum class Heard : uint8_t { kNothing, kCountLabel, kCount, kAll };
+  enum class Heard : uint8_t { kNothing, kCountLabel, kCount, kLabel, kAll };
   using CountBytes = std::array<std::byte, sizeof(uint64_t)>;
   CountBytes ownCount_{};
   Heard heard_ = Heard::kNothing;
   CountBytes peerCount_{};
   Label notice_;
+  std::vector<std::byte> noticeText_;
+  bool isClosed_ = false;  // by the other side
+  uint32_t looksSinceClosed_ = 0;
 };
 
 // The sender's end. It receives nothing but the notice of a receiver that leaves.
@@ -118,7 +124,8 @@ class FabricSender final : public FabricConnection {
   void stop() override;
   Result<Progress> receiveLabel(Label& label) override;
   Result<Progress> receivePayload(std::span<std::byte> payload) override {
-    return control().receivePayload(payload);
+    takeNotice(payload);
+    return Progress::kDone;
   }
 
  private:
@@ -144,7 +151,8 @@ class FabricSender final : public FabricConnection {
   uint64_t taken_ = 0;
   uint64_t posted_ = 0;
   uint64_t sent_ = 0;
-  Status laneTrouble_;
+  Status laneTrouble_;  // then only a notice is awaited
+  uint32_t troubledLooks_ = 0;
   std::optional<uint64_t> wholeCount_;  // once given up: the messages that went out whole
 };
 

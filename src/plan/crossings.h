@@ -21,9 +21,10 @@ struct Crossings {
   int32_t hostCount = 1;
 };
 
-// `hostOf`: of each rank, by number; empty: one host. Messages are those of the root's host, or,
-// without a root, of rank 0's; of a block's chunks only the first `filledChunks` are sent
-// (schedule::chunksOf). Builds that host's programs: some us for 8 ranks, so ask once.
+// `hostOf`: of each rank, by number; empty: one host. Messages are those of the busiest among the
+// root's host, or, without a root, rank 0's, and the three after it; of a block's chunks only the
+// first `filledChunks` are sent (schedule::chunksOf). Builds these hosts' programs: some us for 8
+// ranks, so ask once.
 Crossings crossingsOf(const schedule::Algorithm& algorithm,
                       const schedule::ScheduleOptions& options, std::span<const int32_t> hostOf,
                       int32_t filledChunks);

@@ -339,6 +339,7 @@ TEST_P(FabricLink, ThatBreaksOnOneLaneEndsBothSides) {
 class FabricLinkFromSegments : public FabricLink {
  protected:
   FabricLinkFromSegments() { segments_ = host_->sharedMemory(); }
+  ~FabricLinkFromSegments() override { sender_.reset(); }  // which holds some
 
   std::span<std::byte> allocate(size_t bytes) {
     return {static_cast<std::byte*>(host_->allocate(bytes).value()), bytes};

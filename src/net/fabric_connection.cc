@@ -119,6 +119,10 @@ void FabricConnection::takeNotice(std::span<std::byte> text) const {
                     text.begin());
 }
 
+bool FabricConnection::mayHear(Result<Progress>& heard) {
+  return heard.ok() && (*heard == Progress::kDone || ++troubledLooks_ < kMaxTroubledLooks);
+}
+
 // Lanes and this connection are different roads, so the end of one is awaited for some looks.
 bool FabricConnection::hasPeerGone() {
   Label none;
@@ -216,9 +220,7 @@ Result<Progress> FabricSender::flush() {
   }
   // The lanes of a receiver that has let go end before its notice is here.
   Result<Progress> heard = hearNotice();
-  if (heard.ok() && (*heard == Progress::kDone || ++troubledLooks_ < kMaxTroubledLooks))
-    return Progress::kIdle;
-  return laneTrouble_.clone();
+  return mayHear(heard) ? Result<Progress>(Progress::kIdle) : laneTrouble_.clone();
 }
 
 // After a failed flush() it is asked once more: a receiver that has left may have said why. It may
@@ -330,9 +332,7 @@ Result<Progress> FabricReceiver::fail(Status trouble, Label& label) {
 // road, says why.
 Result<Progress> FabricReceiver::outlast(Label& label) {
   Result<Progress> heard = hearControl(label, true);
-  if (heard.ok() && (*heard == Progress::kDone || ++troubledLooks_ < kMaxTroubledLooks))
-    return heard;
-  return breakOff(laneTrouble_.clone());
+  return mayHear(heard) ? std::move(heard) : Result<Progress>(breakOff(laneTrouble_.clone()));
 }
 
 Status FabricReceiver::readLabel(size_t bytes, Label& label) {
@@ -365,9 +365,8 @@ Result<Progress> FabricReceiver::receivePayload(std::span<std::byte> payload) {
 // A payload that will not come; its sender may have said why.
 Result<Progress> FabricReceiver::outlastPayload() {
   Result<Progress> heard = hearNotice();
-  if (heard.ok() && *heard == Progress::kDone) return Progress::kAdvanced;
-  if (heard.ok() && ++troubledLooks_ < kMaxTroubledLooks) return Progress::kIdle;
-  return breakOff(laneTrouble_.clone());
+  if (!mayHear(heard)) return breakOff(laneTrouble_.clone());
+  return *heard == Progress::kDone ? Progress::kAdvanced : Progress::kIdle;
 }
 
 Result<Progress> FabricReceiver::takePayload(std::span<std::byte> payload) {

@@ -1,14 +1,14 @@
 // Messages over a fabric's lanes. The first lane carries labels, with short payloads behind them,
-// into a window of receives that are posted ahead; long payloads go straight between the two rings'
-// memories, cut into equal pieces, one for each of the other lanes, so that all adapters work on
-// each. Beside the lanes there is a control connection of another network: it brings the notice of
-// a side that leaves, with how many messages it has sent or received whole, and its end tells of a
-// peer's death, of which a fabric says nothing.
+// into a window of receives that are posted ahead; long payloads go straight from where they lie to
+// where they are wanted, cut into equal pieces, one for each of the other lanes, so that all
+// adapters work on each. Beside the lanes there is a control connection of another network: it
+// brings the notice of a side that leaves, with how many messages it has sent or received whole,
+// and its end tells of a peer's death, of which a fabric says nothing.
 //
-// Payloads may lie in memory of the program's: in segments of ncclMemAlloc, of which lanes are told
-// at their first payload there, and whose addresses are held meanwhile; or anywhere, where lanes
-// need to be told of nothing. When such memory is taken back while a payload is under way there,
-// the lanes are given up.
+// Beside the link's rings that may be memory of the program's: segments of ncclMemAlloc, of which
+// lanes are told at their first payload there, and whose addresses are held meanwhile; or anywhere,
+// where lanes need to be told of nothing. When such memory is taken back while a payload is under
+// way there, the lanes are given up.
 #pragma once
 
 #include <array>
@@ -80,6 +80,9 @@ class FabricConnection : public Connection {
   const Label& notice() const { return notice_; }
   uint64_t peerCount() const;
 
+  // Once a lane has failed, of each look for the notice: it has come, or may come yet.
+  bool mayHear(Result<Progress>& heard);
+
   // REQUIRES: no error has been returned.
   Connection& control() { return *control_; }
   const Connection& control() const { return *control_; }
@@ -88,6 +91,8 @@ class FabricConnection : public Connection {
 
   Lane::Memory slotMemory_;
   bool hasMoved_ = false;
+  Status laneTrouble_;  // then only a notice is awaited
+  uint32_t troubledLooks_ = 0;
 
  private:
   // In this order: memory is released before its lane goes, and is there until then.
@@ -151,8 +156,6 @@ class FabricSender final : public FabricConnection {
   uint64_t taken_ = 0;
   uint64_t posted_ = 0;
   uint64_t sent_ = 0;
-  Status laneTrouble_;  // then only a notice is awaited
-  uint32_t troubledLooks_ = 0;
   std::optional<uint64_t> wholeCount_;  // once given up: the messages that went out whole
 };
 
@@ -188,8 +191,6 @@ class FabricReceiver final : public FabricConnection {
   uint64_t posted_ = 0;    // receives of labels
   uint64_t received_ = 0;  // messages whose payload has been handed over
   uint32_t idleCount_ = 0;
-  Status laneTrouble_;  // then only a notice is awaited
-  uint32_t troubledLooks_ = 0;
   Payload payload_ = Payload::kWithLabel;  // what the present label announced
   size_t payloadBytes_ = 0;
   bool isTransferring_ = false;

@@ -38,6 +38,7 @@ class Host:
     def __init__(self, number):
         self.number = number
         self.port = f"port{number}"
+        self.further_ports = []
         self.holder = subprocess.Popen(["unshare", "--net", "sleep", LIFETIME])
         own = os.readlink("/proc/self/ns/net")
         for _ in range(1000):
@@ -66,6 +67,7 @@ class Host:
         """A further interface, eth<number>, with 10.77.<number>.(i+1), on the bridge of that number."""
         port, name = f"port{self.number}x{number}", f"eth{number}"
         run("ip", "link", "add", port, "type", "veth", "peer", "name", name, "netns", str(self.holder.pid))
+        self.further_ports.append(port)
         run("ip", "link", "set", port, "master", f"wires{number}", "up")
         self.inside("ip", "addr", "add", f"10.77.{number}.{self.number + 1}/24", "dev", name)
         self.set_up(name)
@@ -136,9 +138,10 @@ class Host:
             return sum(line.split()[3] == "06" for line in lines)
 
     def end(self):
+        """The kernel takes a namespace's interfaces away some time after its last process: the next test wants their names at once."""
         self.holder.kill()
         self.holder.wait()
-        for name in (self.port, f"near{self.number}"):
+        for name in (self.port, *self.further_ports, f"near{self.number}"):
             subprocess.run(["ip", "link", "del", name], capture_output=True)
 
 

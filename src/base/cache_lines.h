@@ -15,4 +15,12 @@ inline void fetchToWrite(std::byte* memory, size_t bytes) {
   }
 }
 
+// Asks for the lines to read them.
+inline void fetchToRead(const std::byte* memory, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kCacheLineBytes) {
+    __builtin_prefetch(memory + at);
+    asm volatile("");
+  }
+}
+
 }  // namespace tutti

@@ -226,6 +226,7 @@ class Execution {
   uint32_t announceOutbox(wire::LinkPort& port, size_t bytes) const;
   const std::byte* findPosted(const wire::LinkPort& port, size_t bytes) const;
   inline Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
+  inline void fetchNextMessage(const BoundOperand& link, size_t bytes);
   inline Attempt tryPair(const BoundStep& step, size_t elements, uint32_t& looks);
   // The same where messages name memory that is mapped (mapped_steps.cc).
   Attempt tryMappedShape(const BoundStep& step, size_t elements, uint32_t& looks);

@@ -4,6 +4,7 @@
 // predicts rightly only branches that always go one way.
 #include <algorithm>
 
+#include "base/cache_lines.h"
 #include "kernels/copy_bytes.h"
 #include "kernels/execution.h"
 
@@ -12,6 +13,11 @@ namespace {
 
 // After this many steps poll() returns, so that other executions of the same thread get their turn.
 constexpr int kStepsAPoll = 32;
+
+// Of a message that a sender ahead has left: broadcasts of 256 B, 1 and 2 KiB take 0.8, 0.6 and 0.8
+// of the time that they take without (Intel Xeon VM, family 6, model 167, 2026-11-29); 4 KiB the
+// same, however much is fetched.
+constexpr size_t kMostFetched = 2048;
 
 }  // namespace
 
@@ -105,6 +111,16 @@ Execution::Attempt Execution::tryMessage(const BoundOperand& link, size_t bytes,
   return Attempt::kDone;
 }
 
+// The sender is ahead: its next message, likely as long as this one, is on its way while this call
+// ends and the next begins. A sender that waits for this rank's messages has at most begun its next
+// one, and would have to fetch the payload's lines back: all-gathers of 2 KiB took 1.3 of the time.
+void Execution::fetchNextMessage(const BoundOperand& link, size_t bytes) {
+  const wire::LinkPort& port = *link.port;
+  __builtin_prefetch(&port.view.message(port.next));
+  if (link.back == nullptr && bytes > wire::kInlineBytes && !port.view.isLong(bytes))
+    fetchToRead(port.view.slot(port.next), std::min(bytes, kMostFetched));
+}
+
 Execution::Attempt Execution::tryReceive(const BoundStep& step, size_t elements, uint32_t& looks) {
   const BoundOperand& link = step.operands[0];
   wire::LinkPort& port = *link.port;
@@ -116,8 +132,7 @@ Execution::Attempt Execution::tryReceive(const BoundStep& step, size_t elements,
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), payload, bytes);
   wire::release(port);
-  // The sender runs ahead: its next message is on its way while this call ends and the next begins.
-  if (isBehind) __builtin_prefetch(&port.view.message(port.next));
+  if (isBehind) fetchNextMessage(link, bytes);
   return Attempt::kDone;
 }
 

@@ -23,11 +23,11 @@ T readOnce(T& field) {
 }
 
 // A reference names memory of this process.
-std::span<const std::byte> payloadOf(const wire::LinkView& ring, const wire::MessageHead& message,
+std::span<const std::byte> payloadOf(const wire::LinkView& ring, uint64_t number,
                                      wire::MessageKind kind, uint32_t bytes) {
-  if (kind != wire::MessageKind::kReference) return {wire::payloadIn(ring, message, bytes), bytes};
+  if (kind != wire::MessageKind::kReference) return {wire::payloadIn(ring, number, bytes), bytes};
   wire::Reference reference;
-  std::memcpy(&reference, message.inlinePayload, sizeof reference);
+  std::memcpy(&reference, ring.message(number).inlinePayload, sizeof reference);
   return {reinterpret_cast<const std::byte*>(reference.address), bytes};
 }
 
@@ -251,7 +251,7 @@ void SendPump::takeMessages() {
       return;
     }
     if (log() != nullptr) log()->appeared(taken_, label.bytes);
-    if (connection().send(label, payloadOf(ring, message, kind, label.bytes)) == Progress::kIdle)
+    if (connection().send(label, payloadOf(ring, taken_, kind, label.bytes)) == Progress::kIdle)
       return;
     if (log() != nullptr) log()->moved(taken_);
     if (options().onTaken) options().onTaken(taken_, label.bytes);
@@ -285,7 +285,7 @@ void SendPump::letGo() {
        port_.view.message(number).mark.load(std::memory_order_acquire) == number + 1; ++number) {
     wire::MessageHead& message = port_.view.message(number);
     if (message.kind != wire::MessageKind::kReference) continue;
-    const std::span payload = payloadOf(port_.view, message, message.kind, message.bytes);
+    const std::span payload = payloadOf(port_.view, number, message.kind, message.bytes);
     std::memcpy(port_.view.payload(number, message.bytes), payload.data(), payload.size());
     message.kind = wire::MessageKind::kPayload;
   }

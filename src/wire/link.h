@@ -171,7 +171,7 @@ constexpr size_t ringStride(const LinkGeometry& geometry) {
   return sizeof(MessageHead) + (geometry.shortCount > 0 ? kShortBytes : geometry.slotBytes);
 }
 
-// Bytes of the whole link: control, the ring of slots, each a header line and its payload, and the
+// Bytes of the whole link: control, the ring's places, each a head and room for a payload, and the
 // long slots, if any.
 constexpr size_t linkBytes(const LinkGeometry& geometry) {
   const size_t longBytes =

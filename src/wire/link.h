@@ -197,7 +197,7 @@ struct LinkView {
   // Where the payload of the message with this number lies, if it has more than kInlineBytes: in
   // the place half a ring away. Behind its own head it took longer, since a processor that looks at
   // a head again and again fetches the lines behind it, too, while the sender writes there: round
-  // trips of 1 and 2 KiB take 0.85 and 0.87 of that, reduce-scatters of 2 and 4 KiB 0.86 and 0.89
+  // trips of 1 and 2 KiB take 0.85 and 0.86 of that, reduce-scatters of 2 and 4 KiB 0.87 and 0.88
   // (Intel Xeon VM, family 6, model 167, 2026-11-29).
   std::byte* slot(uint64_t number) const {
     return place(number + (uint64_t{mask} + 1) / 2) + sizeof(MessageHead);

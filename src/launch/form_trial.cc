@@ -1,5 +1,8 @@
 #include "launch/form_trial.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace tutti::launch {
 namespace {
 
@@ -9,14 +12,12 @@ bool isBetter(Nanoseconds candidate, Nanoseconds than) { return candidate < than
 
 }  // namespace
 
-void FormTrial::Shortest::add(Nanoseconds spent) {
-  if (spent < first) {
-    second = first;
-    first = spent;
-  } else if (spent < second) {
-    second = spent;
-  }
+void FormTrial::Windows::end() {
+  ended_[count_++] = std::exchange(open_, {});
+  std::sort(ended_.begin(), ended_.begin() + count_);
 }
+
+Nanoseconds FormTrial::Windows::time() const { return ended_[count_ > 1 ? 1 : 0]; }
 
 FormTrial::Turn FormTrial::next() const {
   switch (phase_) {
@@ -37,12 +38,7 @@ void FormTrial::ended(const Outcome& outcome) {
       isSettled_ = ++call_ == kSettlingCalls || isLongEnough(outcome);
       if (isSettled_) start(Phase::kTrial);
       return;
-    case Phase::kTrial:
-      if (call_ % kWindow != 0) shortest_[static_cast<size_t>(formOf(call_))].add(outcome.spent);
-      count(outcome.spent);
-      ++call_;
-      if (call_ >= formCount() * kWindow * (isLongEnough(outcome) ? 1 : kRounds)) endTrial();
-      return;
+    case Phase::kTrial: tried(outcome); return;
     case Phase::kVerdict: keep(outcome.isAgreed ? Form::kOther : own_); return;
     case Phase::kKept:
       couldRefer_ = outcome.couldRefer;
@@ -50,6 +46,17 @@ void FormTrial::ended(const Outcome& outcome) {
       if (++call_ == kKeptCalls || isRefused) start(Phase::kWatch);
       return;
   }
+}
+
+void FormTrial::tried(const Outcome& outcome) {
+  Windows& windows = windows_[static_cast<size_t>(formOf(call_))];
+  if (call_ % kWindow != 0) windows.add(outcome.spent);
+  count(outcome.spent);
+  ++call_;
+  if (call_ % kWindow == 0) windows.end();
+  const uint32_t round = formCount() * kWindow;
+  const bool isLast = call_ == kRounds * round || isLongEnough(outcome);
+  if (call_ % round == 0 && isLast) endTrial();
 }
 
 void FormTrial::watch(const Outcome& outcome) {
@@ -70,11 +77,11 @@ void FormTrial::start(Phase phase) {
   phase_ = phase;
   call_ = 0;
   tried_ = {};
-  shortest_ = {};
+  windows_ = {};
 }
 
 void FormTrial::endTrial() {
-  const auto time = [this](Form form) { return shortest_[static_cast<size_t>(form)].second; };
+  const auto time = [this](Form form) { return windows_[static_cast<size_t>(form)].time(); };
   own_ = isBetter(time(Form::kReference), time(Form::kCopy)) ? Form::kReference : Form::kCopy;
   wantsOther_ = isBetter(time(Form::kOther), time(own_));
   if (hasOther_) {

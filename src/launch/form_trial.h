@@ -64,10 +64,11 @@ class FormTrial {
 
  private:
   // Forms take turns by windows, the first call of each not counted: it finds the caches, and the
-  // other ranks, as the form before left them.
-  static constexpr uint32_t kWindow = 4;
-  static constexpr uint32_t kRounds = 2;
-  // After this time one window of each form is enough: a program may make few calls that take so
+  // other ranks, as the form before left them. The others count together: a rank runs ahead of its
+  // peers by a message and waits for them in the next call, so single calls' times say little.
+  static constexpr uint32_t kWindow = 5;
+  static constexpr uint32_t kRounds = 4;
+  // After this time the round that has begun is the last: a program may make few calls that take so
   // long.
   static constexpr Nanoseconds kLong = std::chrono::milliseconds(20);
   // The first copies find slots that nobody has touched: of 4 ranks on 2 CPUs, all-gather of 256
@@ -77,19 +78,26 @@ class FormTrial {
   // Long calls that name mapped memory are mostly faster so, and a trial of them takes as long as
   // 30 others: a program that makes few of a kind is better off without.
   static constexpr uint32_t kPatientCalls = 100;
-  // The trial's eight calls in a slower form, up to twice as long, are then 1 % of the time.
-  static constexpr uint32_t kKeptCalls = 1000;
+  // The trial's twenty calls in a slower form, up to twice as long, are then 1 % of the time.
+  static constexpr uint32_t kKeptCalls = 2000;
 
   // kWatch: until messages can be references. kSettle: copies, until slots are warm. kVerdict: one
   // call, to hear who wants the other algorithm.
   enum class Phase : uint8_t { kWatch, kSettle, kTrial, kVerdict, kKept };
 
-  // The shortest two: what came between a call and its end only ever made it longer, and one
-  // outlier may be short, where others had run ahead.
-  struct Shortest {
-    Nanoseconds first = Nanoseconds::max();
-    Nanoseconds second = Nanoseconds::max();
-    void add(Nanoseconds spent);
+  // Of a form's windows: what came between calls only ever made one longer, and one outlier may be
+  // short, where others had run ahead.
+  class Windows {
+   public:
+    void add(Nanoseconds spent) { open_ += spent; }
+    void end();
+    // The second shortest of several.
+    Nanoseconds time() const;
+
+   private:
+    Nanoseconds open_{};
+    std::array<Nanoseconds, kRounds> ended_{};
+    size_t count_ = 0;
   };
 
   uint32_t formCount() const { return hasOther_ ? 3 : 2; }
@@ -97,6 +105,7 @@ class FormTrial {
   void start(Phase phase);
   void watch(const Outcome& outcome);
   void count(Nanoseconds spent);
+  void tried(const Outcome& outcome);
   bool isLong() const { return tried_ >= kLong; }
   // For all ranks, where they can tell each other.
   bool saysLong() const { return canAgree_ && isLong(); }
@@ -110,13 +119,13 @@ class FormTrial {
   bool canAgree_ = false;
   bool isSettled_ = false;
   Phase phase_ = Phase::kWatch;
-  bool couldRefer_ = false;             // in the last call
-  bool wantsOther_ = false;             // after a trial
-  Form own_ = Form::kReference;         // the better of the first two
-  Form kept_ = Form::kReference;        // kKept: what calls do
-  uint32_t call_ = 0;                   // of this phase
-  Nanoseconds tried_{};                 // what its calls took
-  std::array<Shortest, 3> shortest_{};  // by form
+  bool couldRefer_ = false;           // in the last call
+  bool wantsOther_ = false;           // after a trial
+  Form own_ = Form::kReference;       // the better of the first two
+  Form kept_ = Form::kReference;      // kKept: what calls do
+  uint32_t call_ = 0;                 // of this phase
+  Nanoseconds tried_{};               // what its calls took
+  std::array<Windows, 3> windows_{};  // by form
 };
 
 }  // namespace tutti::launch

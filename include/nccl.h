@@ -36,7 +36,7 @@
  *              ncclGetLastError says which rank, which value and which setting.
  *   Support    this release answers ncclInvalidUsage, and says so in the text, to the device API's
  *              calls that make what kernels use. Registration is a hint: it is checked and kept,
- *              and changes nothing. splitShare and shrinkShare are accepted; nothing is shared.
+ *              and changes no result. splitShare and shrinkShare are accepted; nothing is shared.
  *   Outputs    are written only on ncclSuccess (a new communicator also on ncclInProgress).
  */
 #ifndef NCCL_H_
@@ -330,8 +330,8 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
 
 /* Registers a buffer of every rank together; `buff` comes from ncclMemAlloc and is aligned to
  * NCCL_WIN_REQUIRED_ALIGNMENT. Collective, also the deregistration. `win` becomes NULL, which
- * is no error, where peers cannot read the buffer in place (other memory, GPUs, NCCL_P2P_DISABLE).
- * `winFlags`: NCCL_WIN_*. */
+ * is no error, where peers cannot reach the buffer in place (other memory, more than 8 GPU ranks or
+ * several hosts, NCCL_P2P_DISABLE). `winFlags`: NCCL_WIN_*. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);

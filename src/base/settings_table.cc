@@ -176,8 +176,8 @@ constexpr SettingInfo kTable[] = {
      "Where the Python package keeps the backend for torch.distributed that it compiled. Empty: "
      "tutti in XDG_CACHE_HOME, or else in ~/.cache."},
     {"NCCL_TUNER_PLUGIN", kText, "", "", "",
-     "A tuner plug-in (versions 2 to 5) that may overrule the choice of algorithms of CPU ranks: a "
-     "path, libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
+     "A tuner plug-in (versions 2 to 5) that may overrule the choice of algorithms: a path, "
+     "libNAME.so, or NAME for libnccl-tuner-NAME.so; STATIC_PLUGIN: in the program; none: do "
      "not look for libnccl-tuner.so. Must agree on all ranks."},
     {"NCCL_PROFILER_PLUGIN", kText, "", "", "",
      "A profiler plug-in (versions 1 to 5) that is told of calls, when they ran, on a GPU too, and "

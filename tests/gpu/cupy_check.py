@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """CuPy's two interfaces with whichever libnccl.so.2 is loaded: cupy.cuda.nccl, all of its calls, a communicator a GPU in one thread;
-and cupyx.distributed, all of its calls, a process a GPU.
+and cupyx.distributed, all of its calls, a process a GPU. --ranks: more than there are GPUs share them.
 
     LD_PRELOAD=build/cuda/lib/libnccl.so.2 tests/gpu/cupy_check.py
 """
+import argparse
 import multiprocessing
 import socket
 import sys
@@ -24,84 +25,88 @@ def check(what, got, wanted):
         raise AssertionError(f"{what}: {got.ravel()[:4]} instead of {wanted.ravel()[:4]}")
 
 
-class OneThread:
-    """A communicator a GPU, driven by this thread."""
+def place_of(rank):
+    return rank % cupy.cuda.runtime.getDeviceCount()
 
-    def __init__(self):
-        self.count = cupy.cuda.runtime.getDeviceCount()
-        self.comms = nccl.NcclCommunicator.initAll(list(range(self.count)))
+
+class OneThread:
+    """All ranks' communicators, driven by this thread."""
+
+    def __init__(self, count):
+        self.count = count
+        self.comms = nccl.NcclCommunicator.initAll([place_of(rank) for rank in range(count)])
         self.streams = []
-        for gpu in range(self.count):
-            with cupy.cuda.Device(gpu):
+        for rank in range(self.count):
+            with cupy.cuda.Device(place_of(rank)):
                 self.streams.append(cupy.cuda.Stream(non_blocking=True))
 
     def arrays(self, value, factor=1, dtype="float32"):
-        """One on each GPU, of value(gpu)."""
+        """One a rank, of value(rank)."""
         made = []
-        for gpu in range(self.count):
-            with cupy.cuda.Device(gpu):
-                made.append(cupy.full(COUNT * factor, value(gpu), dtype=dtype))
-                cupy.cuda.Device(gpu).synchronize()
+        for rank in range(self.count):
+            with cupy.cuda.Device(place_of(rank)):
+                made.append(cupy.full(COUNT * factor, value(rank), dtype=dtype))
+                cupy.cuda.Device(place_of(rank)).synchronize()
         return made
 
     def each(self, call):
         nccl.groupStart()
-        for gpu in range(self.count):
-            with cupy.cuda.Device(gpu):
-                call(gpu, self.comms[gpu], self.streams[gpu].ptr)
+        for rank in range(self.count):
+            with cupy.cuda.Device(place_of(rank)):
+                call(rank, self.comms[rank], self.streams[rank].ptr)
         nccl.groupEnd()
-        for gpu in range(self.count):
-            with cupy.cuda.Device(gpu):
-                self.streams[gpu].synchronize()
-                self.comms[gpu].check_async_error()
+        for rank in range(self.count):
+            with cupy.cuda.Device(place_of(rank)):
+                self.streams[rank].synchronize()
+                self.comms[rank].check_async_error()
 
     def reductions(self):
         n = self.count
         for name, dtype in TYPES.items():
             for op, wanted in ((nccl.NCCL_SUM, n * (n + 1) // 2), (nccl.NCCL_MAX, n), (nccl.NCCL_MIN, 1),
                                (nccl.NCCL_PROD, int(numpy.prod(range(1, n + 1))))):
-                own, all_of = self.arrays(lambda gpu: gpu + 1, dtype=name), self.arrays(lambda gpu: 0, dtype=name)
-                self.each(lambda gpu, comm, stream, a=own, b=all_of: comm.allReduce(
-                    a[gpu].data.ptr, b[gpu].data.ptr, COUNT, dtype, op, stream))
+                own, all_of = self.arrays(lambda rank: rank + 1, dtype=name), self.arrays(lambda rank: 0, dtype=name)
+                self.each(lambda rank, comm, stream, a=own, b=all_of: comm.allReduce(
+                    a[rank].data.ptr, b[rank].data.ptr, COUNT, dtype, op, stream))
                 for target in all_of:
                     check(f"allReduce {name}", target, wanted)
-        own, target = self.arrays(lambda gpu: gpu + 1), self.arrays(lambda gpu: 0)
-        self.each(lambda gpu, comm, stream: comm.reduce(own[gpu].data.ptr, target[gpu].data.ptr, COUNT, nccl.NCCL_FLOAT32,
+        own, target = self.arrays(lambda rank: rank + 1), self.arrays(lambda rank: 0)
+        self.each(lambda rank, comm, stream: comm.reduce(own[rank].data.ptr, target[rank].data.ptr, COUNT, nccl.NCCL_FLOAT32,
                                                         nccl.NCCL_SUM, n - 1, stream))
         check("reduce", target[n - 1], n * (n + 1) / 2)
-        whole = self.arrays(lambda gpu: gpu + 1, factor=n)
-        self.each(lambda gpu, comm, stream: comm.reduceScatter(whole[gpu].data.ptr, target[gpu].data.ptr, COUNT,
+        whole = self.arrays(lambda rank: rank + 1, factor=n)
+        self.each(lambda rank, comm, stream: comm.reduceScatter(whole[rank].data.ptr, target[rank].data.ptr, COUNT,
                                                                nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream))
         for part in target:
             check("reduceScatter", part, n * (n + 1) / 2)
 
     def moves(self):
         n = self.count
-        own, whole = self.arrays(lambda gpu: gpu + 1), self.arrays(lambda gpu: 0, factor=n)
-        self.each(lambda gpu, comm, stream: comm.allGather(own[gpu].data.ptr, whole[gpu].data.ptr, COUNT, nccl.NCCL_FLOAT32, stream))
+        own, whole = self.arrays(lambda rank: rank + 1), self.arrays(lambda rank: 0, factor=n)
+        self.each(lambda rank, comm, stream: comm.allGather(own[rank].data.ptr, whole[rank].data.ptr, COUNT, nccl.NCCL_FLOAT32, stream))
         for target in whole:
             check("allGather", target, numpy.repeat(numpy.arange(1, n + 1, dtype="float32"), COUNT))
-        target = self.arrays(lambda gpu: 0)
-        self.each(lambda gpu, comm, stream: comm.broadcast(own[gpu].data.ptr, target[gpu].data.ptr, COUNT, nccl.NCCL_FLOAT32, 0, stream))
+        target = self.arrays(lambda rank: 0)
+        self.each(lambda rank, comm, stream: comm.broadcast(own[rank].data.ptr, target[rank].data.ptr, COUNT, nccl.NCCL_FLOAT32, 0, stream))
         for part in target:
             check("broadcast", part, 1)
 
-        def ring(gpu, comm, stream):
-            comm.send(own[gpu].data.ptr, COUNT, nccl.NCCL_FLOAT32, (gpu + 1) % n, stream)
-            comm.recv(target[gpu].data.ptr, COUNT, nccl.NCCL_FLOAT32, (gpu - 1) % n, stream)
+        def ring(rank, comm, stream):
+            comm.send(own[rank].data.ptr, COUNT, nccl.NCCL_FLOAT32, (rank + 1) % n, stream)
+            comm.recv(target[rank].data.ptr, COUNT, nccl.NCCL_FLOAT32, (rank - 1) % n, stream)
 
         self.each(ring)
-        for gpu in range(n):
-            check("send and recv", target[gpu], (gpu - 1) % n + 1)
-        self.each(lambda gpu, comm, stream: comm.bcast(own[gpu].data.ptr, COUNT, nccl.NCCL_FLOAT32, n - 1, stream))
+        for rank in range(n):
+            check("send and recv", target[rank], (rank - 1) % n + 1)
+        self.each(lambda rank, comm, stream: comm.bcast(own[rank].data.ptr, COUNT, nccl.NCCL_FLOAT32, n - 1, stream))
         for source in own:
             check("bcast", source, n)
 
     def ends(self):
-        for gpu, comm in enumerate(self.comms):
-            if (comm.size(), comm.rank_id(), comm.device_id()) != (self.count, gpu, gpu):
-                raise AssertionError(f"GPU {gpu} is {comm.rank_id()} of {comm.size()} on {comm.device_id()}")
-        for comm in nccl.NcclCommunicator.initAll(list(range(self.count))):
+        for rank, comm in enumerate(self.comms):
+            if (comm.size(), comm.rank_id(), comm.device_id()) != (self.count, rank, place_of(rank)):
+                raise AssertionError(f"rank {rank} is {comm.rank_id()} of {comm.size()} on {comm.device_id()}")
+        for comm in nccl.NcclCommunicator.initAll([place_of(rank) for rank in range(self.count)]):
             comm.abort()
         for comm in self.comms:
             comm.destroy()
@@ -122,12 +127,12 @@ def check_split(comm, rank, count):
 
 
 def check_process(rank, count, port):
-    """cupyx.distributed, this process's GPU."""
+    """cupyx.distributed, this process's rank."""
     # Its store is a process that is started from a method: it cannot be handed over.
     multiprocessing.set_start_method("fork", force=True)
     from cupyx import distributed
     from cupyx.scipy import sparse
-    cupy.cuda.Device(rank).use()
+    cupy.cuda.Device(place_of(rank)).use()
     group = distributed.init_process_group(count, rank, port=port)
     total = count * (count + 1) // 2
     for dtype in ("float32", "float64", "float16", "int32", "int64", "complex64"):
@@ -175,17 +180,19 @@ def check_process(rank, count, port):
     group.all_reduce(matrix, result)
     check("all_reduce of sparse arrays", result.todense(), cupy.asnumpy(cupy.eye(100) * total))
     check_split(group._comm, rank, count)
-    cupy.cuda.Device(rank).synchronize()
+    cupy.cuda.Device(place_of(rank)).synchronize()
     group.barrier()
     group.stop()
 
 
 def main():
-    one = OneThread()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=cupy.cuda.runtime.getDeviceCount())
+    one = OneThread(parser.parse_args().ranks)
     one.reductions()
     one.moves()
     one.ends()
-    print(f"cupy.cuda.nccl {nccl.get_version()}: {one.count} GPUs, all calls are right")
+    print(f"cupy.cuda.nccl {nccl.get_version()}: {one.count} ranks, all calls are right")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -28,61 +28,81 @@ class Registered {
   void* handle_ = nullptr;
 };
 
-float sumOfRanks(int count) { return static_cast<float>(count * (count + 1) / 2); }
+// No two parts of a rank's input, and no two ranks', are alike; sums of 8 are exact.
+float valueOf(size_t rank, size_t element) {
+  return static_cast<float>(element % 8191 + 10000 * rank);
+}
+float sumOf(size_t ranks, size_t element) {
+  return static_cast<float>(ranks * (element % 8191) + 10000 * (ranks * (ranks - 1) / 2));
+}
+
+void fillInput(RankSide& side, Array<float>& in) {
+  std::vector<float>& host = in.get();
+  for (size_t i = 0; i < host.size(); ++i) host[i] = valueOf(static_cast<size_t>(side.rank), i);
+  in.put();
+}
+
+void poison(RankSide& side, Array<float>& out) {
+  std::ranges::fill(out.get(), -1.0f);
+  out.put();
+  side.meet();
+}
+
+// The first element that is not wanted(element), if any.
+void expectOutput(RankSide& side, Array<float>& out, size_t count, const std::string& what,
+                  const std::function<float(size_t)>& wanted) {
+  const std::vector<float>& got = out.get();
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_EQ(got[i], wanted(i)) << what << ", element " << i << ", rank " << side.rank;
+  }
+}
 
 // Every collective that peers can write for, out of place, with fresh outputs.
 void checkAll(RankSide& side, Array<float>& in, Array<float>& out, const std::string& when) {
   const auto ranks = static_cast<size_t>(side.count);
+  const auto self = static_cast<size_t>(side.rank);
   const size_t block = kCount / ranks / 4 * 4;
-  const auto mine = static_cast<float>(side.rank + 1);
-  const auto expect = [&](size_t first, size_t count, float value, const char* what) {
-    const std::vector<float>& got = out.get();
-    for (size_t i = first; i < first + count; ++i) {
-      ASSERT_EQ(got[i], value) << what << " " << when << ", element " << i << ", rank "
-                               << side.rank;
-    }
-  };
-  const auto poison = [&] {
-    std::ranges::fill(out.get(), -1.0f);
-    out.put();
-    side.meet();
-  };
-  poison();
+  const auto sum = [&](size_t i) { return sumOf(ranks, i); };
+  poison(side, out);
   EXPECT_NCCL(ncclAllReduce(in.device(), out.device(), kCount, ncclFloat32, ncclSum, side.comm,
                             side.stream()));
-  expect(0, kCount, sumOfRanks(side.count), "all-reduce");
-  poison();
+  expectOutput(side, out, kCount, "all-reduce " + when, sum);
+  poison(side, out);
   EXPECT_NCCL(
       ncclAllGather(in.device(), out.device(), block, ncclFloat32, side.comm, side.stream()));
-  for (size_t peer = 0; peer < ranks; ++peer)
-    expect(peer * block, block, static_cast<float>(peer + 1), "all-gather");
-  poison();
+  expectOutput(side, out, ranks * block, "all-gather " + when,
+               [&](size_t i) { return valueOf(i / block, i % block); });
+  poison(side, out);
   EXPECT_NCCL(
       ncclAlltoAll(in.device(), out.device(), block, ncclFloat32, side.comm, side.stream()));
-  for (size_t peer = 0; peer < ranks; ++peer)
-    expect(peer * block, block, static_cast<float>(peer + 1), "all-to-all");
-  poison();
+  expectOutput(side, out, ranks * block, "all-to-all " + when,
+               [&](size_t i) { return valueOf(i / block, self * block + i % block); });
+  poison(side, out);
   const int root = side.count - 1;
   EXPECT_NCCL(ncclBroadcast(in.device(), out.device(), kCount, ncclFloat32, root, side.comm,
                             side.stream()));
-  expect(0, kCount, static_cast<float>(side.count), "broadcast");
-  poison();
+  expectOutput(side, out, kCount, "broadcast " + when,
+               [&](size_t i) { return valueOf(ranks - 1, i); });
+  poison(side, out);
   EXPECT_NCCL(ncclReduce(in.device(), out.device(), kCount, ncclFloat32, ncclSum, root, side.comm,
                          side.stream()));
-  expect(0, kCount, side.rank == root ? sumOfRanks(side.count) : -1.0f, "reduce");
-  poison();
+  expectOutput(side, out, kCount, "reduce " + when,
+               [&](size_t i) { return side.rank == root ? sum(i) : -1.0f; });
+  poison(side, out);
   EXPECT_NCCL(ncclGroupStart());
   EXPECT_NCCL(ncclSend(in.device(), kCount, ncclFloat32, (side.rank + 1) % side.count, side.comm,
                        side.stream()));
   EXPECT_NCCL(ncclRecv(out.device(), kCount, ncclFloat32, (side.rank + side.count - 1) % side.count,
                        side.comm, side.stream()));
   EXPECT_NCCL(ncclGroupEnd());
-  expect(0, kCount, side.rank == 0 ? static_cast<float>(side.count) : mine - 1.0f, "send");
+  expectOutput(side, out, kCount, "send " + when,
+               [&](size_t i) { return valueOf((self + ranks - 1) % ranks, i); });
 }
 
 TEST_F(Registration, ResultsAreTheSameBeforeWhileAndAfter) {
   runRanks([](RankSide& side) {
-    Array<float> in(side.gpu, kCount, static_cast<float>(side.rank + 1));
+    Array<float> in(side.gpu, kCount, 0.0f);
+    fillInput(side, in);
     Array<float> out(side.gpu, kCount, 0.0f);
     side.meet();
     {
@@ -96,7 +116,8 @@ TEST_F(Registration, ResultsAreTheSameBeforeWhileAndAfter) {
 
 TEST_F(Registration, OneRankWithoutOneGoesTheOldWayWithAll) {
   runRanks([](RankSide& side) {
-    Array<float> in(side.gpu, kCount, static_cast<float>(side.rank + 1));
+    Array<float> in(side.gpu, kCount, 0.0f);
+    fillInput(side, in);
     Array<float> out(side.gpu, kCount, 0.0f);
     side.meet();
     std::unique_ptr<Registered> input;
@@ -113,7 +134,8 @@ TEST_F(Registration, OneRankWithoutOneGoesTheOldWayWithAll) {
 // not be used.
 TEST_F(Registration, FreedAndAllocatedAgainIsAnotherBuffer) {
   runRanks([](RankSide& side) {
-    Array<float> in(side.gpu, kCount, static_cast<float>(side.rank + 1));
+    Array<float> in(side.gpu, kCount, 0.0f);
+    fillInput(side, in);
     side.meet();
     for (int round = 0; round < 3; ++round) {
       Array<float> out(side.gpu, kCount, 0.0f);
@@ -121,12 +143,11 @@ TEST_F(Registration, FreedAndAllocatedAgainIsAnotherBuffer) {
       void* forgotten = nullptr;
       EXPECT_NCCL(ncclCommRegister(side.comm, out.device(), kCount * sizeof(float), &forgotten));
       for (int call = 0; call < kCalls; ++call) {
-        std::ranges::fill(out.get(), -1.0f);
-        out.put();
-        side.meet();
+        poison(side, out);
         EXPECT_NCCL(ncclAllReduce(in.device(), out.device(), kCount, ncclFloat32, ncclSum,
                                   side.comm, side.stream()));
-        EXPECT_THAT(out.get(), Each(sumOfRanks(side.count))) << "round " << round;
+        expectOutput(side, out, kCount, "round " + std::to_string(round),
+                     [&](size_t i) { return sumOf(static_cast<size_t>(side.count), i); });
       }
       side.meet();
     }
@@ -164,7 +185,8 @@ TEST_F(Registration, WindowsOfTheLibrarysMemoryServe) {
 // What the capture registers by itself, with NCCL_GRAPH_REGISTER=1; the program registers nothing.
 TEST_F(Registration, ReplaysOfAGraphAreRight) {
   runRanks([](RankSide& side) {
-    Array<float> in(side.gpu, kCount, static_cast<float>(side.rank + 1));
+    Array<float> in(side.gpu, kCount, 0.0f);
+    fillInput(side, in);
     Array<float> out(side.gpu, kCount, 0.0f);
     side.meet();
     for (int round = 0; round < 2; ++round) {
@@ -174,11 +196,10 @@ TEST_F(Registration, ReplaysOfAGraphAreRight) {
         return {};
       }));
       for (int replay = 0; replay < 3; ++replay) {
-        std::ranges::fill(out.get(), -1.0f);
-        out.put();
-        side.meet();
+        poison(side, out);
         EXPECT_STATUS(side.gpu.replay());
-        EXPECT_THAT(out.get(), Each(sumOfRanks(side.count)));
+        expectOutput(side, out, kCount, "replay " + std::to_string(replay),
+                     [&](size_t i) { return sumOf(static_cast<size_t>(side.count), i); });
       }
       side.meet();
     }

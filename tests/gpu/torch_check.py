@@ -5,6 +5,8 @@ between libraries.
 
     LD_PRELOAD=build/release/lib/libnccl.so.2 torchrun --nproc-per-node 2 tests/gpu/torch_check.py --losses ours.json
     torchrun --nproc-per-node 2 tests/gpu/torch_check.py --losses nccl.json --against ours.json
+
+--alone N writes the losses that N ranks have to get, by one process that does all their work: where no library may put N ranks.
 """
 import argparse
 import json
@@ -15,6 +17,9 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+
+
+KINDS = ("ddp", "ddp_fp16", "ddp_bf16", "fsdp")
 
 
 def library():
@@ -28,12 +33,13 @@ def expect(what, got, wanted):
 
 
 def check_reductions(rank, size, device):
-    total = size * (size + 1) // 2
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8):
         for count in (1, 1000, 3_000_001):
-            data = torch.full((count,), rank + 1, dtype=dtype, device=device)
+            places = torch.arange(count) % 7  # no two neighbours alike, and no power of two repeats them
+            data = (places + rank).to(dtype).to(device)
             dist.all_reduce(data)
-            expect(f"all_reduce {dtype} {count}", data, torch.full((count,), total, dtype=dtype))
+            expect(f"all_reduce {dtype} {count}", data, (places * size + size * (size - 1) // 2).to(dtype))
+    total = size * (size + 1) // 2
     for op, wanted in ((dist.ReduceOp.MAX, size), (dist.ReduceOp.MIN, 1), (dist.ReduceOp.AVG, total / size)):
         data = torch.full((777,), float(rank + 1), device=device)
         dist.all_reduce(data, op=op)
@@ -42,24 +48,28 @@ def check_reductions(rank, size, device):
 
 def check_moves(rank, size, device):
     ranks = torch.arange(size, dtype=torch.float32)
-    own = torch.full((5,), float(rank), device=device)
-    gathered = torch.empty(5 * size, device=device)
-    dist.all_gather_into_tensor(gathered, own)
-    expect("all_gather", gathered, ranks.repeat_interleave(5))
-    scattered = torch.empty(5, device=device)
-    dist.reduce_scatter_tensor(scattered, gathered.clone())
-    expect("reduce_scatter", scattered, torch.full((5,), float(rank * size)))
-    dist.broadcast(own, src=size - 1)
-    expect("broadcast", own, torch.full((5,), float(size - 1)))
+    for count in (5, 70_003):
+        whole = torch.arange(count * size, dtype=torch.float32)
+        parts = whole.chunk(size)
+        own = parts[rank].to(device)
+        gathered = torch.empty(count * size, device=device)
+        dist.all_gather_into_tensor(gathered, own)
+        expect(f"all_gather {count}", gathered, whole)
+        scattered = torch.empty(count, device=device)
+        dist.reduce_scatter_tensor(scattered, gathered.clone())
+        expect(f"reduce_scatter {count}", scattered, parts[rank] * size)
+        dist.broadcast(own, src=size - 1)
+        expect(f"broadcast {count}", own, parts[-1])
     exchanged = torch.empty(size, device=device)
     dist.all_to_all_single(exchanged, torch.full((size,), float(rank), device=device))
     expect("all_to_all", exchanged, ranks)
     received = torch.empty(100_000, device=device)
-    sent = torch.full((100_000,), float(rank), device=device)
+    ramp = torch.arange(100_000, dtype=torch.float32)
+    sent = (ramp + rank).to(device)
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (rank + 1) % size),
                                         dist.P2POp(dist.irecv, received, (rank - 1) % size)]):
         work.wait()
-    expect("send and receive", received, torch.full((100_000,), float((rank - 1) % size)))
+    expect("send and receive", received, ramp + (rank - 1) % size)
     parts = [torch.full((10 + i,), 1.0, device=device) for i in range(20)]
     dist.all_reduce_coalesced(parts) if hasattr(dist, "all_reduce_coalesced") else [dist.all_reduce(p) for p in parts]
     for part in parts:
@@ -86,30 +96,38 @@ def check_graph(size, device):
         expect("all_reduce in a graph", out, torch.full((5000,), value * size))
 
 
-def train(rank, device, wrap, steps=8):
+def train(ranks, device, wrap, steps=8):
+    """What these ranks do, of which a process is one, or all of them."""
     torch.manual_seed(7)
     model = nn.Sequential(nn.Embedding(512, 256),
                           nn.TransformerEncoderLayer(256, 4, 512, dropout=0.0, batch_first=True),
                           nn.Linear(256, 512)).to(device)
     model = wrap(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    generator = torch.Generator().manual_seed(100 + rank)
+    generators = [torch.Generator().manual_seed(100 + rank) for rank in ranks]
     losses = []
     began = 0.0
     for step in range(steps):
         if step == 2:
             torch.cuda.synchronize()
             began = time.perf_counter()
-        tokens = torch.randint(0, 512, (8, 64), generator=generator).to(device)
+        tokens = torch.cat([torch.randint(0, 512, (8, 64), generator=generator) for generator in generators]).to(device)
         loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         mean = loss.detach().clone()
-        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        if dist.is_initialized():
+            dist.all_reduce(mean, op=dist.ReduceOp.AVG)
         losses.append(mean.item())
     torch.cuda.synchronize()
     return losses, (time.perf_counter() - began) / (steps - 2) * 1e3
+
+
+def train_alone(count, path):
+    losses, _ = train(range(count), torch.device("cuda", 0), lambda model: model)
+    with open(path, "w") as file:
+        json.dump({kind: losses for kind in KINDS}, file)
 
 
 def main():
@@ -117,7 +135,10 @@ def main():
     parser.add_argument("--losses", help="write the losses to this file")
     parser.add_argument("--against", help="losses of another run, equal within rounding")
     parser.add_argument("--hosts", action="store_true", help="each rank plays a host of its own")
+    parser.add_argument("--alone", type=int, metavar="N", help="one process: write what N ranks have to get")
     options = parser.parse_args()
+    if options.alone:
+        return train_alone(options.alone, options.losses)
     if options.hosts:
         os.environ["NCCL_HOSTID"] = f"check-host-{os.environ['RANK']}"
     local = int(os.environ["LOCAL_RANK"])
@@ -137,7 +158,7 @@ def main():
     taken = before - torch.cuda.mem_get_info(device)[0]
     result = {"library": library(), "setup_seconds": setup, "device_bytes": taken}
     result["ddp"], result["ddp_step_ms"] = train(
-        rank, device, lambda model: nn.parallel.DistributedDataParallel(model, device_ids=[device.index]))
+        [rank], device, lambda model: nn.parallel.DistributedDataParallel(model, device_ids=[device.index]))
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     from torch.distributed.fsdp import fully_shard
 
@@ -148,9 +169,9 @@ def main():
             return model
         return wrap
 
-    result["ddp_fp16"], _ = train(rank, device, compressed(default_hooks.fp16_compress_hook))
-    result["ddp_bf16"], _ = train(rank, device, compressed(default_hooks.bf16_compress_hook))
-    result["fsdp"], result["fsdp_step_ms"] = train(rank, device, fully_shard)
+    result["ddp_fp16"], _ = train([rank], device, compressed(default_hooks.fp16_compress_hook))
+    result["ddp_bf16"], _ = train([rank], device, compressed(default_hooks.bf16_compress_hook))
+    result["fsdp"], result["fsdp_step_ms"] = train([rank], device, fully_shard)
     wrong = 0
     if rank == 0:
         print(json.dumps(result))
@@ -160,7 +181,7 @@ def main():
         if options.against:
             with open(options.against) as file:
                 other = json.load(file)
-            for kind in ("ddp", "ddp_fp16", "ddp_bf16", "fsdp"):
+            for kind in KINDS:
                 worst = max(abs(a - b) / abs(b) for a, b in zip(result[kind], other[kind]))
                 print(f"{kind}: losses differ by {worst:.2e} at most")
                 # Of compressed gradients each sum is rounded.

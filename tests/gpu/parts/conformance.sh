@@ -39,18 +39,20 @@ types() {
   done
 }
 
+# forms NAME RANKS: graphs, groups, and memory that peers write to, as logs of 8 ranks or fewer have to tell.
 forms() {
-  local operation
+  local operation direct=${direct-'bytes at .* are written directly by peers'} engines=''
+  [[ $1 != "2 GPUs,"* ]] || engines='to the peer by copy engines'
   for operation in all_reduce alltoall broadcast; do
     tutti_perf "$1 graphs $operation" 60 $operation "${@:2}" -G 5 -b 8 -e 16M -f 64 -T 50
   done
-  NCCL_GRAPH_REGISTER=1 tutti_perf "$1 graphs that register" 60 all_reduce "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
-  tutti_perf "$1 registered" 60 all_gather "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
-  tutti_perf "$1 registered, all-to-all" 60 alltoall "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
-  tutti_perf "$1 windows" 60 all_reduce "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
+  NCCL_GRAPH_REGISTER=1 told "$direct" REG "$1 graphs that register" 60 all_reduce "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
+  told "$direct" REG "$1 registered" 60 all_gather "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
+  told "$direct" REG "$1 registered, all-to-all" 60 alltoall "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
+  told "$direct" REG "$1 windows" 60 all_reduce "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
   tutti_perf "$1 long" 60 reduce "${@:2}" -b 32M -e 128M -f 4 --min-time 0.002 -T 50
-  tutti_perf "$1 long windows" 60 all_gather "${@:2}" -R 2 -b 16M -e 256M -f 4 --min-time 0.002 -T 50
-  NCCL_CTA_POLICY=2 tutti_perf "$1 copy engines" 60 alltoall "${@:2}" -R 2 -b 64 -e 64M -f 64 --min-time 0.002 -T 50
+  told "$direct" REG "$1 long windows" 60 all_gather "${@:2}" -R 2 -b 16M -e 256M -f 4 --min-time 0.002 -T 50
+  NCCL_CTA_POLICY=2 told "$engines" COLL "$1 copy engines" 60 alltoall "${@:2}" -R 2 -b 64 -e 64M -f 64 --min-time 0.002 -T 50
   tutti_perf "$1 groups" 60 all_reduce "${@:2}" -m 50 -b 8 -e 256K -f 64 --min-time 0.002 -T 50
 }
 
@@ -123,7 +125,7 @@ part_programs() {
   open_lanes
   each "12 ranks, threads" -t 12 -b 8 -e 32M -f 16
   tutti_perf "12 ranks, threads, types" 90 all_reduce -t 12 -o all -d all -b 1000 -e 4M -f 4194 --min-time 0.0005 -T 80
-  forms "12 ranks, threads" -t 12
+  direct='' forms "12 ranks, threads" -t 12
   for algorithm in ring tree pat doubling; do
     NCCL_ALGO=$algorithm tutti_perf "$algorithm, $ranks ranks all_reduce" 60 all_reduce -t "$ranks" -b 8 -e 128M -f 16 --min-time 0.002 -T 50
   done

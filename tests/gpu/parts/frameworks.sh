@@ -20,10 +20,28 @@ torch_calls() {
     --keep "$logs/calls-tutti$1" --against "$logs/calls-nccl$1" --split-words "by ncclCommSplit"
 }
 
+# torch_shared RANKS: several on one GPU, where NCCL has none: what they have to get comes from one process, and from Gloo.
+torch_shared() {
+  local run=(python3 -m torch.distributed.run --standalone --nproc-per-node "$1")
+  step "PyTorch, what $1 ranks have to learn" 60 python3 "$here/tests/gpu/torch_check.py" --alone "$1" --losses "$logs/alone$1.json"
+  LD_PRELOAD=$library step "PyTorch, $1 ranks of a GPU" 120 "${run[@]}" "$here/tests/gpu/torch_check.py" --losses "$logs/shared$1.json" \
+    --against "$logs/alone$1.json"
+  CUDA_VISIBLE_DEVICES='' step "PyTorch's calls, Gloo, $1 ranks" 120 "${run[@]}" "$here/tests/gpu/torch_calls_check.py" --backend gloo \
+    --keep "$logs/calls-gloo$1"
+  NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$logs/calls-shared$1-%p.log LD_PRELOAD=$library step "PyTorch's calls, $1 ranks of a GPU" 150 "${run[@]}" \
+    "$here/tests/gpu/torch_calls_check.py" --keep "$logs/calls-shared$1" --against "$logs/calls-gloo$1" --split-words "by ncclCommSplit"
+}
+
 part_torch() {
   if ! has_module torch; then
     skip "PyTorch" "it is not installed"
     return
+  fi
+  if [ "$gpus" -eq 1 ]; then
+    torch_shared 2 &
+    torch_shared 4 &
+    step "a serving engine's calls, 2 ranks of a GPU" 120 python3 "$here/tests/gpu/vllm_check.py" --ranks 2 --lib "$library"
+    wait
   fi
   # Beside each other, each NCCL's before ours: importing PyTorch is most of it.
   torch &
@@ -44,4 +62,5 @@ part_cupy() {
   # With NCCL, too: what the check expects is what CuPy gives there.
   step "CuPy, NCCL" 90 python3 "$here/tests/gpu/cupy_check.py"
   LD_PRELOAD=$library step "CuPy, tutti" 90 python3 "$here/tests/gpu/cupy_check.py"
+  [ "$gpus" -gt 1 ] || LD_PRELOAD=$library step "CuPy, 2 ranks of a GPU" 120 python3 "$here/tests/gpu/cupy_check.py" --ranks 2
 }

@@ -6,7 +6,7 @@ lanes=1
 lanes_of_gpus=
 lane_pids=()
 
-# Texts (grep -E) that a step's log has to have, or must not have; set before the call of step.
+# Texts (grep -E) that a step's log has to have, one a line, or must not have; set before the call of step.
 wanted=
 refused=
 
@@ -25,17 +25,19 @@ skip() {
 }
 
 run_step() {
-  local name=$1 seconds=$2 log began status took
+  local name=$1 seconds=$2 log began status took text
   shift 2
   log=$logs/${name//[^A-Za-z0-9_.-]/_}.log
   began=$(date +%s%3N)
   timeout -k 5 "$seconds" "$@" >"$log" 2>&1
   status=$?
   took=$(($(date +%s%3N) - began))
-  if [ $status -eq 0 ] && [ -n "$wanted" ] && ! grep -qE "$wanted" "$log"; then
-    echo "FAIL: nothing in the log is like '$wanted'" >>"$log"
-    status=99
-  fi
+  while [ $status -eq 0 ] && [ -n "$wanted" ] && read -r text; do
+    if ! grep -qE "$text" "$log"; then
+      echo "FAIL: nothing in the log is like '$text'" >>"$log"
+      status=99
+    fi
+  done <<<"$wanted"
   if [ $status -eq 0 ] && [ -n "$refused" ] && grep -qE "$refused" "$log"; then
     echo "FAIL: the log has '$refused'" >>"$log"
     status=98
@@ -89,8 +91,14 @@ finish_lanes() {
 
 # tutti_perf NAME SECONDS OPTIONS...: checked, and its calls go from GPU to GPU.
 tutti_perf() {
-  local wanted='GPU rank, from GPU to GPU'
+  local wanted="GPU rank, from GPU to GPU${proof:+$'\n'$proof}"
   step "$1" "$2" "$build/bin/tutti" perf "${@:3}"
+}
+
+# told TEXT SUBSYSTEMS NAME SECONDS OPTIONS...: tutti_perf whose log has the text, too.
+told() {
+  local proof=$1
+  NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=$2 tutti_perf "${@:3}"
 }
 
 # The other libnccl.so.2, if there is one.

@@ -6,8 +6,8 @@
 #   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
 #   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), programs (the general executor: many
 #   ranks, named algorithms), hosts, direct (GPUDirect, over the plug-in of the tests), between (hosts, beside NCCL), death, torch,
-#   cupy, sanitize, kernels (bare ones beside NCCL), bench (the library beside NCCL), lifecycle (start, end, memory); tests/gpu/parts/
-#   has their steps
+#   cupy, nccltests (built by whoever has them: NCCL_TESTS, NCCL_TESTS_MPI), sanitize, kernels (bare ones beside NCCL), bench (the
+#   library beside NCCL), lifecycle (start, end, memory); tests/gpu/parts/ has their steps
 #
 # Goes on after a failure; one line a step, with the end of its log where it failed, and LOGS/steps.json of all; what cannot run
 # here is counted as skipped. Exit code 1 if a step failed. `bench` writes times.csv and times.svg to LOGS. TUTTI_PEER_LIBRARY is the
@@ -21,7 +21,7 @@ fi
 build=${1:-build/cuda}
 logs=${2:-$build/gpu_check}
 parts=${*:3}
-parts=${parts:-one all programs hosts direct death torch cupy sanitize kernels bench between lifecycle}
+parts=${parts:-one all programs hosts direct death torch cupy nccltests sanitize kernels bench between lifecycle}
 here=$(cd "$(dirname "$0")/.." && pwd)
 library=$build/lib/libnccl.so.2
 mkdir -p "$logs"

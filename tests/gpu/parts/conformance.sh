@@ -46,10 +46,10 @@ forms() {
   for operation in all_reduce alltoall broadcast; do
     tutti_perf "$1 graphs $operation" 60 $operation "${@:2}" -G 5 -b 8 -e 16M -f 64 -T 50
   done
-  NCCL_GRAPH_REGISTER=1 told "$direct" REG "$1 graphs that register" 60 all_reduce "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
+  NCCL_GRAPH_REGISTER=1 told "$direct" REG "$1 graphs that register" 60 all_gather "${@:2}" -G 5 -b 1M -e 64M -f 8 -T 50
   told "$direct" REG "$1 registered" 60 all_gather "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
   told "$direct" REG "$1 registered, all-to-all" 60 alltoall "${@:2}" -R 1 -b 1M -e 64M -f 8 -T 50
-  told "$direct" REG "$1 windows" 60 all_reduce "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
+  told "$direct" REG "$1 windows" 60 alltoall "${@:2}" -R 2 -b 1M -e 64M -f 8 -T 50
   tutti_perf "$1 long" 60 reduce "${@:2}" -b 32M -e 128M -f 4 --min-time 0.002 -T 50
   told "$direct" REG "$1 long windows" 60 all_gather "${@:2}" -R 2 -b 16M -e 256M -f 4 --min-time 0.002 -T 50
   NCCL_CTA_POLICY=2 told "$engines" COLL "$1 copy engines" 60 alltoall "${@:2}" -R 2 -b 64 -e 64M -f 64 --min-time 0.002 -T 50

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Parts torch, cupy: what frameworks do with NCCL, with ours in its place.
+# Parts torch, cupy, nccltests: what frameworks and NCCL's own benchmarks do with NCCL, with ours in its place.
 
 has_module() {
   python3 -c "import $1" 2>/dev/null
@@ -63,4 +63,27 @@ part_cupy() {
   step "CuPy, NCCL" 90 python3 "$here/tests/gpu/cupy_check.py"
   LD_PRELOAD=$library step "CuPy, tutti" 90 python3 "$here/tests/gpu/cupy_check.py"
   [ "$gpus" -gt 1 ] || LD_PRELOAD=$library step "CuPy, 2 ranks of a GPU" 120 python3 "$here/tests/gpu/cupy_check.py" --ranks 2
+}
+
+# nccl_test NAME COMMAND...: right in every element, as the program itself counts.
+nccl_test() {
+  local wanted='Out of bounds values : 0 OK'
+  LD_PRELOAD=$library step "nccl-tests, $1" 90 "${@:2}"
+}
+
+# The programs of nccl-tests, built by whoever has them: NCCL_TESTS is their folder, NCCL_TESTS_MPI that of those built with MPI.
+part_nccltests() {
+  local program ranks=(mpirun --allow-run-as-root --oversubscribe -np 2)
+  if [ -z "${NCCL_TESTS:-}" ]; then
+    skip "nccl-tests" "NCCL_TESTS names no folder of them"
+    return
+  fi
+  for program in all_reduce all_gather reduce_scatter broadcast reduce alltoall sendrecv scatter gather hypercube; do
+    nccl_test "$program" "$NCCL_TESTS/${program}_perf" -g "$gpus" -b 8 -e 64M -f 32 -n 3 -w 1 -c 1
+    # Ranks that share a GPU take turns on it: few and short calls.
+    [ -z "${NCCL_TESTS_MPI:-}" ] || NCCL_TESTS_DEVICE=0 nccl_test "$program, 2 ranks of a GPU" "${ranks[@]}" \
+      "$NCCL_TESTS_MPI/${program}_perf" -g 1 -b 8 -e 1M -f 32 -n 2 -w 1 -c 1
+  done
+  nccl_test "all types and operations" "$NCCL_TESTS/all_reduce_perf" -g "$gpus" -b 8 -e 1M -f 64 -n 2 -w 1 -c 1 -d all -o all
+  nccl_test "graphs, registered" "$NCCL_TESTS/all_gather_perf" -g "$gpus" -b 8 -e 16M -f 64 -n 2 -w 1 -c 1 -G 5 -R 1
 }

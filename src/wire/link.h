@@ -15,6 +15,7 @@
 #include "base/cache_lines.h"
 #include "base/copy_memory.h"
 #include "base/futex.h"
+#include "base/other_processes.h"
 #include "base/units.h"
 #include "wire/carrier_reach.h"
 #include "wire/joint_copy.h"
@@ -307,10 +308,15 @@ inline bool hasFreeLongSlot(LinkPort& port) {
   return port.longNext - port.longKnown < port.view.geometry.slotCount;
 }
 
+inline void lookAtHead(LinkPort& port) {
+  port.known = port.view.control->head.load(std::memory_order_acquire);
+  if (!port.isReceiverHere) hearOtherProcesses();
+}
+
 // For a message with so many bytes of payload.
 inline bool hasFreeSlot(LinkPort& port, size_t bytes) {
   if (port.next - port.known > port.view.mask) {
-    port.known = port.view.control->head.load(std::memory_order_acquire);
+    lookAtHead(port);
     if (port.next - port.known > port.view.mask) return false;
   }
   return !port.view.isLong(bytes) || hasFreeLongSlot(port);
@@ -348,6 +354,7 @@ inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
     std::memcpy(message.inlinePayload, &port.longNext, sizeof port.longNext);
     ++port.longNext;
   }
+  if (!port.isReceiverHere) tellOtherProcesses();
   message.mark.store(++port.next, std::memory_order_release);
   fetchNextSlot(port, kind == MessageKind::kPayload ? bytes : 0);
   // The ring looks full from now on: the look at head comes with the next message.
@@ -401,14 +408,14 @@ inline bool tryAnnounce(LinkPort& port, const SharedSegment& segment, size_t byt
 // The receiver has read the message of this number, and given it back.
 inline bool isGivenBack(LinkPort& port, uint64_t number) {
   if (port.known > number) return true;
-  port.known = port.view.control->head.load(std::memory_order_acquire);
+  lookAtHead(port);
   return port.known > number;
 }
 
 // The receiver has read every reference.
 inline bool isDrained(LinkPort& port) {
   if (port.known >= port.drainTo) return true;
-  port.known = port.view.control->head.load(std::memory_order_acquire);
+  lookAtHead(port);
   return port.known >= port.drainTo;
 }
 
@@ -416,7 +423,10 @@ inline bool isDrained(LinkPort& port) {
 // ---------------------------------------------------------------------------------------------------
 
 inline bool hasMessage(const LinkPort& port) {
-  return port.view.message(port.next).mark.load(std::memory_order_acquire) == port.next + 1;
+  if (port.view.message(port.next).mark.load(std::memory_order_acquire) != port.next + 1)
+    return false;
+  if (!port.isSenderHere) hearOtherProcesses();
+  return true;
 }
 
 // The message brings just its payload, of so many bytes, for the call with this signature. Four
@@ -458,6 +468,7 @@ inline const std::byte* receivedPayload(const LinkPort& port, size_t bytes) {
 inline void giveBack(LinkPort& port) {
   port.known = port.next;
   LinkControl& control = *port.view.control;
+  if (!port.isSenderHere) tellOtherProcesses();
   control.head.store(port.next, std::memory_order_release);
   wakeIfAnnounced(control.head, control.senderSleeps);
 }

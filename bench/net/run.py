@@ -4,7 +4,7 @@
 Beds: `loopback`; `veth`, two network namespaces with a virtual wire, which end with the run; `veth-10g`, the same
 wire held to 10 Gbit/s (or another number); `veth-200mflow`, each connection over it held to 200 Mbit/s (or a number of
 Gbit/s: `veth-5gflow`), as clouds do. All programs are started at once and sleep; each round of a cell measures each of
-them once, iperf3 among them with a stream a rank of a host, and a ratio is the median, over the rounds, of two figures of one round.
+them once, iperf3 among them with a stream, in a process of its own, a rank of a host, and a ratio is the median, over the rounds, of two figures of one round.
 Rates are bytes a second and direction between the hosts: an all-reduce of S bytes needs S each way, however many ranks
 share a host (iperf3 --bidir); a ping-pong of each rank with its partner on the other host moves S a rank, one way at a time.
 
@@ -35,7 +35,7 @@ from jobs import ROOT, Failed, Job, find_openmpi, find_tutti  # noqa: E402
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8, KIB, 16 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB]
 LARGE = 16 * MIB  # from here on a rate is compared with iperf3's
-PORT = "5201"
+PORT = 5201  # the first of iperf3's servers
 PATIENCE_SECONDS = 120
 OPENMPI = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"]
 
@@ -101,35 +101,43 @@ def place_mpi(peer, where, ranks, work):
         hosts = ",".join(f"{host.address}:{ranks}" for host in where.hosts.all)
         launcher = (*where.prefixes[0], *launcher, "--mca", "plm_rsh_agent", str(agent), "--mca", "oob_tcp_if_include", where.interface,
                     "--map-by", "slot", "-H", hosts)  # fmt: skip
+        # By its count of slots Open MPI would spin: it takes each host for a machine of its own.
+        if 2 * ranks > len(os.sched_getaffinity(0)):
+            launcher = (*launcher, "--mca", "mpi_yield_when_idle", "1")
     return dataclasses.replace(peer, launcher=(*launcher, *peer.launcher[-2:]), crowded=() if where.hosts else peer.crowded)
 
 
 class Iperf:
-    """A server on rank 0's host for the time of the context."""
+    """Servers on rank 0's host for the time of the context: a process a stream, since one moves all of its streams in one thread."""
 
     def __init__(self, where, streams, seconds):
         self.where = where
-        self.streams = streams
+        self.ports = [str(PORT + stream) for stream in range(streams)]
         self.seconds = seconds
 
     def __enter__(self):
-        self.server = subprocess.Popen([*self.where.prefixes[0], "iperf3", "-s", "-p", PORT],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+        self.servers = [subprocess.Popen([*self.where.prefixes[0], "iperf3", "-s", "-p", port],
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for port in self.ports]  # fmt: skip
         time.sleep(0.3)
         return self
 
     def __exit__(self, *_):
-        self.server.kill()
-        self.server.wait()
+        for server in self.servers:
+            server.kill()
+            server.wait()
 
     def rate(self, *options):
-        """Bytes a second and direction that arrived."""
-        command = [*self.where.prefixes[1], "iperf3", "-c", self.where.server, "-p", PORT, "-J", "-t", str(self.seconds), "-P",
-                   str(self.streams), *options]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        if done.returncode != 0:
-            raise Failed(f"iperf3: {done.stdout[-200:]}{done.stderr[-200:]}")
-        end = json.loads(done.stdout)["end"]
+        """Bytes a second and direction that arrived, of all streams together."""
+        command = [*self.where.prefixes[1], "iperf3", "-c", self.where.server, "-J", "-t", str(self.seconds), *options]
+        clients = [subprocess.Popen([*command, "-p", port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for port in self.ports]
+        return sum(self.rate_of(client) for client in clients)
+
+    @staticmethod
+    def rate_of(client):
+        said, complained = client.communicate(timeout=PATIENCE_SECONDS)
+        if client.returncode != 0:
+            raise Failed(f"iperf3: {said[-200:]}{complained[-200:]}")
+        end = json.loads(said)["end"]
         ways = [end[key] for key in ("sum_received", "sum_received_bidir_reverse") if key in end]
         return statistics.mean(way["bits_per_second"] / 8 for way in ways)
 

@@ -209,12 +209,12 @@ Status Launcher::failure() const {
   return failure_.clone();
 }
 
+// Both under the mutex: a call that ends with another thread's error, as one that an abort ends,
+// finds it told when it comes back from here, and is no success.
 void Launcher::fail(const Status& status) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return;
-    failure_ = status.clone();
-  }
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;
+  failure_ = status.clone();
   hasFailed_.store(true, std::memory_order_release);
 }
 

@@ -100,10 +100,13 @@ int32_t blocksOf(int64_t setting, int field, int32_t otherwise) {
 Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& settings) {
   TUTTI_TRY_ASSIGN(const ncclConfig_t config, completed(given));
   TUTTI_TRY(checkRanges(config));
-  // 0: none is captured, 1: one graph at most, 2: any. Nothing is spent on it that fewer would
-  // save.
-  TUTTI_TRY(checkRange("graphUsageMode", graphUsageModeOf(given), 0, 2));
+  // 0: none is captured, 1: one graph and nothing beside it, 2: any.
+  const int graphs = graphUsageModeOf(given);
+  TUTTI_TRY(checkRange("graphUsageMode", graphs, 0, 2));
   comm::Config result;
+  const SettingValue& mixing = settings.get("NCCL_GRAPH_MIXING_SUPPORT");
+  result.mixesGraphs = mixing.source != "default" ? mixing.integer != 0
+                                                  : graphs == NCCL_CONFIG_UNDEF_INT || graphs == 2;
   result.isBlocking = config.blocking != 0;  // undefined counts as blocking
   const SettingValue& override = settings.get("NCCL_COMM_BLOCKING");
   if (override.source != "default") result.isBlocking = override.integer != 0;

@@ -20,9 +20,6 @@ constexpr std::string_view kNoPool =
     "no pool of operations is looked into: a link's ring wakes whoever moves it";
 constexpr std::string_view kNoService = "there is no such service yet";
 constexpr std::string_view kAlways = "this library always does so";
-constexpr std::string_view kMixes =
-    "calls in graphs and others always mix, and no event is spent on it: the program orders "
-    "replays with its other calls on the communicator";
 constexpr std::string_view kOrders =
     "calls that have no room side by side on a GPU always keep the program's order";
 
@@ -154,6 +151,11 @@ constexpr SettingInfo kTable[] = {
      "0: GPU ranks' kernels make no use of buffers that ncclCommRegister names"},
     {"NCCL_GRAPH_REGISTER", kInteger, "", "0", "0..1",
      "1: buffers of captured calls of GPU ranks are registered by themselves (NCCL's default)"},
+    {"NCCL_GRAPH_MIXING_SUPPORT", kInteger, "", "1", "0..1",
+     "0: the program orders the runs of graphs that hold calls of GPU ranks with each other and "
+     "with its other calls on the communicator, by stream or event, and saves two nodes a graph, "
+     "and, once calls have been captured, an event's wait and record at each other call. Instead "
+     "of the config's graphUsageMode, of which 0 and 1 mean the same"},
     {"NCCL_WIN_ENABLE", kInteger, "", "1", "0..1",
      "0: ncclCommWindowRegister gives GPU ranks no window, as NCCL does where it cannot"},
     {"NCCL_CHECK_POINTERS", kInteger, "", "0", "0..1",
@@ -355,7 +357,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_LAUNCH_MODE", "order of kernels in a group", kNoGpu),
     idle("NCCL_LAUNCH_ORDER_IMPLICIT", "order of communicators by program", kOrders),
     idle("NCCL_LAUNCH_RACE_FATAL", "racing launches are errors", kNoGpu),
-    idle("NCCL_GRAPH_MIXING_SUPPORT", "captured and plain launches together", kMixes),
     idle("NCCL_GRAPH_STREAM_ORDERING", "order of captured launches", kNoGpu),
     idle("NCCL_LEGACY_CUDA_REGISTER", "register buffers of cudaMalloc", kNoGpu),
     idle("NCCL_WIN_STRIDE", "distance of windows in address space", kNoGpu),

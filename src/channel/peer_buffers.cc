@@ -37,7 +37,7 @@ PeerBuffers::~PeerBuffers() {
   }
   for (auto& [key, mapped] : mapped_) {
     // Copies of a graph may come when nobody is there to hold them back.
-    if (mapped.isKept) parts_.accelerator.keepForGood(std::move(mapped.memory));
+    if (mapped.isKept) parts_.accelerator.keepFor(graphs_, std::move(mapped.memory));
   }
 }
 
@@ -76,8 +76,9 @@ bool PeerBuffers::addForGraph(const void* buffer, size_t bytes) {
   return own.ok() && lastNumber_ != before;
 }
 
-void PeerBuffers::withdrawAll() {
+void PeerBuffers::leaveToGraphs(std::weak_ptr<const void> graphs) {
   std::lock_guard lock(mutex_);
+  graphs_ = std::move(graphs);
   for (Own& own : own_) withdraw(own);
 }
 

@@ -69,14 +69,15 @@ class PeerBuffers {
   bool find(const Use& use, wire::GpuReach& reach);
   // Where this rank has what the peers have at the same place of theirs, of a buffer in a window.
   // False: it is in none. Null of a peer whose window is not mapped here. What a graph uses stays
-  // mapped for good.
+  // mapped.
   using Places = std::array<std::byte*, wire::kGpuMaxRanks>;
   bool findInWindow(const Use& use, Places& theirs);
   // Registers the whole allocation of a buffer for as long as it exists: what a graph holds has no
   // other owner here. True when peers have just been offered it.
   bool addForGraph(const void* buffer, size_t bytes);
-  // Before it goes: graphs that live on find nothing alive.
-  void withdrawAll();
+  // Before it goes: graphs that live on find nothing alive. What they may write to stays as long as
+  // they do.
+  void leaveToGraphs(std::weak_ptr<const void> graphs);
 
  private:
   struct Message;
@@ -130,7 +131,8 @@ class PeerBuffers {
 
   const Parts parts_;
 
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;                  // guards all below
+  std::weak_ptr<const void> graphs_;  // none, where there are none when it goes
   uint32_t lastNumber_ = 0;
   uint32_t nextWord_ = 0;
   uint32_t windowCount_ = 0;

@@ -55,6 +55,7 @@ struct Config {
   bool adaptsBlocks = true;                 // saves them while other kernels have the GPU
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
   bool reducesInNetwork = false;            // where that can be done
+  bool mixesGraphs = true;                  // captured calls keep the order with all others
 };
 
 struct RankCpus;

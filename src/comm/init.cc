@@ -321,6 +321,7 @@ Status Communicator::prepareStaged(std::unique_ptr<observe::Recorder> recorder) 
                         .gpuFromBytes = gpuDirect_.isUsed ? gpuDirect_.fromBytes
                                                           : launch::StagedLauncher::kNever,
                         .foldsOnGpu = gpuDirect_.foldsOnGpu,
+                        .mixesGraphs = config_.mixesGraphs,
                         .ownsGpu = ownsGpu_}));
   runner_ = streamRunner_.get();
   return {};
@@ -353,7 +354,8 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
                    .timeout = timeout,
                    .waitLimit = std::chrono::milliseconds(settings.integer("TUTTI_GPU_WAIT_MS")),
                    .checksPointers = settings.integer("NCCL_CHECK_POINTERS") != 0,
-                   .registersGraphs = settings.integer("NCCL_GRAPH_REGISTER") != 0},
+                   .registersGraphs = settings.integer("NCCL_GRAPH_REGISTER") != 0,
+                   .mixesGraphs = config_.mixesGraphs},
        .profiler = profiler_.get(),
        .teller = &process_.gpuTeller()});
   // Kernels of ranks that are through may wait for those that still load theirs.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -72,6 +73,12 @@ struct Capture {
   // nothing.
   bool isBroken = false;
   uint64_t id = 0;  // of the capture; unique in the process
+};
+
+// Where a graph records an event.
+struct RecordInGraph {
+  void* node = nullptr;         // null: nowhere yet
+  std::vector<void*> behind{};  // the nodes that it follows
 };
 
 // Thread-safe. Lives as long as the process. Each call makes the device's context current for
@@ -153,8 +160,22 @@ class Accelerator {
   virtual Result<bool> isDone(Event* event) = 0;
   virtual Result<Capture> captureOf(void* stream) = 0;
 
-  // What a graph of the user's may still use: nobody tells when a graph is gone, so it stays as
-  // long as this object.
+  // REQUIRES, of these three: the stream is being captured.
+  // What is put on the stream next waits, each time the graph runs, for what the event was recorded
+  // behind last, by a stream or a graph; for nothing where it never was.
+  virtual Status waitInGraph(void* stream, Event* event) = 0;
+  // The graph records the event, each time it runs, behind what is on the stream now. `place` is
+  // the capture's: a later call moves the record.
+  virtual Status recordInGraph(Event* event, void* stream, RecordInGraph& place) = 0;
+  // The graph shares the object until it and all that was made of it are gone, and no launch of
+  // theirs runs. It may go on any thread, and must not call the device then.
+  virtual Status shareWithGraph(void* stream, std::shared_ptr<const void> object) = 0;
+
+  // What a graph of the user's may still use stays until `users`, which the graphs share, are gone.
+  // Then it goes with the next call that frees or makes memory that the host can reach: at once,
+  // the driver could wait for what runs, amid any call of the user's.
+  virtual void keepFor(std::weak_ptr<const void> users, std::shared_ptr<const void> object) = 0;
+  // As long as this object.
   virtual void keepForGood(std::shared_ptr<const void> object) = 0;
 
   virtual ~Accelerator() = default;

@@ -3,9 +3,9 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "device/accelerator.h"
+#include "device/kept_objects.h"
 
 namespace tutti::device {
 
@@ -52,14 +52,23 @@ class EmptyAccelerator : public Accelerator {
   Status wait(void*, Event*) override { return none(); }
   Result<bool> isDone(Event*) override { return none(); }
   Result<Capture> captureOf(void*) override { return Capture{}; }
-  void keepForGood(std::shared_ptr<const void> object) override {
-    kept_.push_back(std::move(object));
+  Status waitInGraph(void*, Event*) override { return none(); }
+  Status recordInGraph(Event*, void*, RecordInGraph&) override { return none(); }
+  Status shareWithGraph(void*, std::shared_ptr<const void>) override { return none(); }
+  void keepFor(std::weak_ptr<const void> users, std::shared_ptr<const void> object) override {
+    kept_.keepFor(std::move(users), std::move(object));
   }
+  void keepForGood(std::shared_ptr<const void> object) override {
+    kept_.keepForGood(std::move(object));
+  }
+
+ protected:
+  void dropUnused() { kept_.dropUnused(); }
 
  private:
   static Status none() { return internalError("the test's accelerator has no such thing"); }
 
-  std::vector<std::shared_ptr<const void>> kept_;
+  KeptObjects kept_;
 };
 
 }  // namespace tutti::device

@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -85,10 +86,22 @@ class FakeAccelerator : public EmptyAccelerator {
     const std::lock_guard lock(mutex_);
     streams_[stream] = {.capture = id};
   }
-  // Of all streams that are part of it.
+  // Of all streams that are part of it. The graph is there until destroyGraph().
   void endCapture(uint64_t id) {
+    bool isBroken = false;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [handle, stream] : streams_)
+        isBroken |= stream.capture == id && stream.isBroken;
+      std::erase_if(streams_, [id](const auto& one) { return one.second.capture == id; });
+    }
+    if (isBroken) destroyGraph(id);
+  }
+  // And all that was made of it.
+  void destroyGraph(uint64_t id) {
+    std::vector<std::shared_ptr<const void>> shared;
     const std::lock_guard lock(mutex_);
-    std::erase_if(streams_, [id](const auto& one) { return one.second.capture == id; });
+    shared.swap(shared_[id]);
   }
   // Its streams take nothing more until endCapture(), and there is no graph.
   void breakCapture(uint64_t id) {
@@ -108,12 +121,18 @@ class FakeAccelerator : public EmptyAccelerator {
       again.capture = again.behind = 0;
       again.startsEarly = false;
       again.after = before;
-      for (const uint64_t one : launches_[number - 1].after) again.after.insert(numbers.at(one));
+      for (const uint64_t one : launches_[number - 1].after) addReplayed(one, numbers, again.after);
       launches_.push_back(std::move(again));
       numbers[number] = launches_.size();
     }
     for (const auto& [number, copy] : numbers) streams_[stream].before.insert(copy);
     streams_[stream].last = 0;
+    for (const GraphEvent& record : graphRecords_) {
+      if (record.capture != capture) continue;
+      std::set<uint64_t> reached = before;
+      for (const uint64_t one : record.before) addReplayed(one, numbers, reached);
+      events_[record.event] = {.before = std::move(reached)};
+    }
     return numbers;
   }
   void loseStream(void* stream) {
@@ -152,6 +171,7 @@ class FakeAccelerator : public EmptyAccelerator {
   }
   Result<std::unique_ptr<SharedWords>> makeWords(size_t bytes) override {
     TUTTI_TRY(enter("makeWords"));
+    dropUnused();
     return std::unique_ptr<SharedWords>(std::make_unique<Words>(alive_, bytes));
   }
   Status copy(void* to, const void* from, size_t bytes) override {
@@ -271,9 +291,56 @@ class FakeAccelerator : public EmptyAccelerator {
     const bool isBroken = found->second.isBroken;
     return Capture{.isActive = id != 0 && !isBroken, .isBroken = isBroken, .id = id};
   }
+  Status waitInGraph(void* stream, Event* event) override {
+    TUTTI_TRY(enter("waitInGraph", stream));
+    const std::lock_guard lock(mutex_);
+    Stream& on = streams_[stream];
+    if (on.capture == 0) return error("waitInGraph: the stream is not captured");
+    on.before.insert(kWaits + graphWaits_.size());
+    on.last = 0;
+    graphWaits_.push_back({.capture = on.capture, .event = event});
+    return {};
+  }
+  Status recordInGraph(Event* event, void* stream, RecordInGraph& place) override {
+    TUTTI_TRY(enter("recordInGraph", stream));
+    const std::lock_guard lock(mutex_);
+    const Stream& on = streams_[stream];
+    if (on.capture == 0) return error("recordInGraph: the stream is not captured");
+    if (place.node == nullptr) {
+      graphRecords_.push_back({.capture = on.capture, .event = event});
+      place.node = reinterpret_cast<void*>(graphRecords_.size());
+    }
+    GraphEvent& record = graphRecords_[reinterpret_cast<uintptr_t>(place.node) - 1];
+    if (record.capture != on.capture || record.event != event)
+      return error("recordInGraph: the record is another's");
+    record.before = on.before;
+    return {};
+  }
+  Status shareWithGraph(void* stream, std::shared_ptr<const void> object) override {
+    TUTTI_TRY(enter("shareWithGraph", stream));
+    const std::lock_guard lock(mutex_);
+    const uint64_t capture = streams_[stream].capture;
+    if (capture == 0) return error("shareWithGraph: the stream is not captured");
+    shared_[capture].push_back(std::move(object));
+    return {};
+  }
+  // Nodes of a graph that wait, and that record.
+  std::pair<size_t, size_t> eventNodes(uint64_t capture) const {
+    const std::lock_guard lock(mutex_);
+    const auto isIts = [capture](const GraphEvent& one) { return one.capture == capture; };
+    return {static_cast<size_t>(std::ranges::count_if(graphWaits_, isIts)),
+            static_cast<size_t>(std::ranges::count_if(graphRecords_, isIts))};
+  }
 
  private:
   static constexpr uint64_t kAll = ~uint64_t{0};
+  // From here on what comes before something is no launch, but an element of graphWaits_.
+  static constexpr uint64_t kWaits = uint64_t{1} << 62;
+  struct GraphEvent {
+    uint64_t capture = 0;
+    Event* event = nullptr;
+    std::set<uint64_t> before{};  // a record: of the captured launches
+  };
   // What of a stream's work, or before an event, is known; what a capture holds begins anew.
   struct Stream {
     uint64_t capture = 0;
@@ -369,6 +436,16 @@ class FakeAccelerator : public EmptyAccelerator {
     const auto above = imports_.upper_bound(byte);
     return above != imports_.begin() && byte < std::prev(above)->first + std::prev(above)->second;
   }
+  // What comes before something of a graph, where `numbers` are those of the replay so far.
+  void addReplayed(uint64_t one, const std::map<uint64_t, uint64_t>& numbers,
+                   std::set<uint64_t>& before) {
+    if (one < kWaits) {
+      before.insert(numbers.at(one));
+      return;
+    }
+    const std::set<uint64_t>& reached = events_[graphWaits_[one - kWaits].event].before;
+    before.insert(reached.begin(), reached.end());
+  }
   bool isCaptured(uint64_t capture) const {
     return std::ranges::any_of(
         streams_, [capture](const auto& one) { return one.second.capture == capture; });
@@ -384,6 +461,9 @@ class FakeAccelerator : public EmptyAccelerator {
   std::map<uint64_t, uint64_t*> stamps_;  // to come, by the numbers of their launches
   std::map<void*, Stream> streams_;
   std::map<Event*, Stream> events_;
+  std::vector<GraphEvent> graphWaits_;
+  std::vector<GraphEvent> graphRecords_;
+  std::map<uint64_t, std::vector<std::shared_ptr<const void>>> shared_;  // by capture
   std::set<void*> lost_;
   std::map<void*, uint64_t> ids_;  // of streams that have been replaced
   std::set<std::string> kernels_;

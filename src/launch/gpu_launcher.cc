@@ -29,7 +29,10 @@ Status GpuLauncher::initialise() {
   device::Accelerator& accelerator = parts_.accelerator;
   TUTTI_TRY_ASSIGN(words_, accelerator.makeWords(sizeof(Words)));
   new (words_->hostAddress()) Words{};
-  TUTTI_TRY(order_.open());
+  if (parts_.options.limits.ranksPerDevice > 1) {
+    TUTTI_TRY_ASSIGN(ownStream_, accelerator.createStream());
+  }
+  TUTTI_TRY(order_.open(ownStream_));
   TUTTI_TRY_ASSIGN(probe_, accelerator.createEvent());
   auto* onDevice = static_cast<std::byte*>(words_->deviceAddress());
   const int32_t rankCount = parts_.options.limits.rankCount;
@@ -54,9 +57,7 @@ Status GpuLauncher::initialise() {
     batcher_->askWhetherToSave(
         [this] { return accord_.enter(words().starts.load(std::memory_order_relaxed)); });
   }
-  if (parts_.options.limits.ranksPerDevice > 1) {
-    TUTTI_TRY_ASSIGN(ownStream_, accelerator.createStream());
-  } else {
+  if (ownStream_ == nullptr) {
     guest_ = std::make_unique<GpuRoom::Guest>(parts_.room, order_.tail());
   }
   if (parts_.profiler != nullptr) openProfile();
@@ -144,13 +145,17 @@ GpuLauncher::~GpuLauncher() {
   parts_.recorder->setLife(observe::Life::kDestroyed);
   parts_.accelerator.destroyEvent(probe_);
   parts_.accelerator.destroyStream(ownStream_);
-  if (!order_.hasCaptured() && !hasStrays_) return;
+  if (!order_.isInGraphs() && !hasStrays_) return;
   // A graph may still hold our launches. It finds the abort word raised and does nothing, for which
-  // the word and the segments must stay: for good, since nobody tells when a graph is gone.
+  // the word and the segments must stay, and the event that it waits for and records.
   abort();
-  parts_.accelerator.keepForGood(std::move(words_));
-  parts_.buffers->withdrawAll();
-  parts_.accelerator.keepForGood(std::move(parts_.segments));
+  device::Accelerator& accelerator = parts_.accelerator;
+  const std::weak_ptr<const void> graphs = order_.graphs();
+  if (hasStrays_) accelerator.keepForGood(order_.graphs());
+  accelerator.keepFor(graphs, std::move(words_));
+  accelerator.keepFor(graphs, order_.eventOfGraphs());
+  parts_.buffers->leaveToGraphs(graphs);
+  accelerator.keepFor(graphs, std::move(parts_.segments));
 }
 
 Status GpuLauncher::launch(std::span<const StreamCall> calls, bool isUsersGroup) {
@@ -292,7 +297,7 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
                               .threads = static_cast<uint32_t>(batch.choice.threads),
                               .sharedBytes = batch.sharedBytes,
                               .argument = batch.argument(),
-                              .startsEarly = batch.choice.startsEarly};
+                              .startsEarly = batch.choice.startsEarly && !order_.beginsGraph()};
   if (guest_ != nullptr) {
     TUTTI_TRY_ASSIGN(const uint32_t fits, blocksPerMultiprocessor(*known, launch));
     // Blocks of collectives wait for those of the same number. Of lanes of several blocks, whose

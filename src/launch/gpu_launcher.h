@@ -41,6 +41,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
     Nanoseconds waitLimit{};       // TUTTI_GPU_WAIT_MS; 0: kernels wait until the watcher ends them
     bool checksPointers = false;   // NCCL_CHECK_POINTERS
     bool registersGraphs = false;  // NCCL_GRAPH_REGISTER
+    bool mixesGraphs = true;       // StreamOrder's
   };
   struct Parts {
     device::Accelerator& accelerator;
@@ -105,7 +106,7 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
 
   explicit GpuLauncher(Parts parts)
       : parts_(std::move(parts)),
-        order_(parts_.accelerator),
+        order_(parts_.accelerator, parts_.options.mixesGraphs),
         engines_(parts_.accelerator),
         watch_({.recorder = *parts_.recorder,
                 .clock = parts_.clock,

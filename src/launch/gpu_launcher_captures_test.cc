@@ -113,7 +113,8 @@ TEST(GpuLauncherTest, WhatAGraphHoldsOutlivesTheCommunicator) {
     const auto launches = rank->gpu().launches();
     if (isAbortedBefore) rank->launcher().abort();
     rank->close();
-    EXPECT_EQ(rank->gpu().alive(), rank->rankCount() + 1) << "the segments, and the words";
+    EXPECT_EQ(rank->gpu().alive(), rank->rankCount() + 2)
+        << "the segments, the words and the graph's event";
     for (const NotedLaunch& launch : launches) {
       EXPECT_TRUE(isAborted(launch));
       const auto view = argumentOf<wire::GpuLaunch>(launch).view;
@@ -121,6 +122,49 @@ TEST(GpuLauncherTest, WhatAGraphHoldsOutlivesTheCommunicator) {
       for (int32_t peer = 0; peer < view.rankCount; ++peer) *view.segments[peer] = std::byte{1};
     }
   }
+}
+
+// Of communicators that come and go in one process; nothing runs on another's kept memory.
+TEST(GpuLauncherTest, WhatAGraphHeldGoesWithIt) {
+  for (const bool isGraphFirst : {true, false}) {
+    const GpuRankOptions options{.limits = {.rankCount = 2}};
+    GpuProcesses processes(2);
+    device::FakeAccelerator& gpu = processes.gpus[0];
+    for (uint64_t cycle = 1; cycle <= 50; ++cycle) {
+      GpuCommunicator communicator(processes, options);
+      ASSERT_TRUE(communicator.open(0).ok());
+      gpu.beginCapture(kStream, cycle);
+      ASSERT_TRUE(allReduces(5).launch(*communicator.launcher(0)).ok());
+      gpu.endCapture(cycle);
+      gpu.replay(cycle, kOther);
+      if (isGraphFirst) gpu.destroyGraph(cycle);
+      communicator.launcher(0).reset();
+      // The one before's has gone when this one's words were made.
+      EXPECT_EQ(gpu.alive(), isGraphFirst ? 0u : 4u) << "cycle " << cycle;
+      if (!isGraphFirst) gpu.destroyGraph(cycle);
+    }
+    ASSERT_TRUE(gpu.makeWords(1).ok());
+    EXPECT_EQ(gpu.alive(), 0u);
+  }
+}
+
+// Of several graphs the last; a graph that is gone holds nothing, whenever the communicator goes.
+TEST(GpuLauncherTest, TheLastOfSeveralGraphsLetsGo) {
+  auto rank = openRank({.limits = {.rankCount = 4}});
+  for (const uint64_t id : {1, 2, 3}) {
+    rank->gpu().beginCapture(kStream, id);
+    ASSERT_TRUE(allReduces(5).launch(rank->launcher()).ok());
+    rank->gpu().endCapture(id);
+  }
+  rank->gpu().destroyGraph(2);
+  rank->close();
+  for (const uint64_t id : {1, 3}) {
+    ASSERT_TRUE(rank->gpu().makeWords(1).ok());
+    EXPECT_EQ(rank->gpu().alive(), rank->rankCount() + 2);
+    rank->gpu().destroyGraph(id);
+  }
+  ASSERT_TRUE(rank->gpu().makeWords(1).ok());
+  EXPECT_EQ(rank->gpu().alive(), 0u);
 }
 
 TEST(GpuLauncherTest, WithoutACaptureNothingOutlivesTheCommunicator) {

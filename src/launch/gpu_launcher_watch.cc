@@ -75,7 +75,7 @@ Nanoseconds GpuLauncher::look() {
     }
     heldEntry_ = 0;
     pending = findPending();
-    mayReplay = order_.hasCaptured();
+    mayReplay = order_.isInGraphs();
     newest = last_.entry;
   }
   Status status = judgeToldFaults(pending.entry);

@@ -25,6 +25,7 @@ struct GpuRankOptions {
   Nanoseconds timeout = std::chrono::seconds(20);
   Nanoseconds waitLimit{0};
   bool checksPointers = false;
+  bool mixesGraphs = true;
   observe::Profiler* profiler = nullptr;
 };
 
@@ -103,7 +104,8 @@ class GpuCommunicator {
                                         .options = {.limits = options_.limits,
                                                     .timeout = options_.timeout,
                                                     .waitLimit = options_.waitLimit,
-                                                    .checksPointers = options_.checksPointers},
+                                                    .checksPointers = options_.checksPointers,
+                                                    .mixesGraphs = options_.mixesGraphs},
                                         .profiler = options_.profiler,
                                         .teller = &processes_.teller}));
     return {};

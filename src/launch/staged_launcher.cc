@@ -38,7 +38,7 @@ Result<std::unique_ptr<StagedLauncher>> StagedLauncher::open(const Parts& parts)
 }
 
 Status StagedLauncher::initialise() {
-  TUTTI_TRY(order_.open());
+  TUTTI_TRY(order_.open(nullptr));
   TUTTI_TRY_ASSIGN(bridge_, StagingBridge::open(parts_.launcher, parts_.host, parts_.accelerator));
   if (parts_.ownsGpu && !kernels::cuda::stepImage().empty()) {
     TUTTI_TRY_ASSIGN(kernel_, parts_.accelerator.findKernel(kernels::cuda::stepImage(),
@@ -71,16 +71,19 @@ Status StagedLauncher::makeGpuSlots(StagingCutter::Layout layout) {
   return {};
 }
 
-// A graph may still hold our rounds: then what they touch stays, for good, since nobody tells when
-// a graph is gone.
+// A graph may still hold our rounds: then what they touch stays.
 StagedLauncher::~StagedLauncher() {
   if (bridge_ == nullptr) return;
   bridge_->close();
-  if (!order_.hasCaptured() && !hasStrays_) return;
-  parts_.accelerator.keepForGood(std::move(bridge_));
-  parts_.accelerator.keepForGood(std::move(memory_));
-  parts_.accelerator.keepForGood(std::move(shortMemory_));
-  parts_.accelerator.keepForGood(std::move(gpuMemory_));
+  if (!order_.isInGraphs() && !hasStrays_) return;
+  device::Accelerator& accelerator = parts_.accelerator;
+  const std::weak_ptr<const void> graphs = order_.graphs();
+  if (hasStrays_) accelerator.keepForGood(order_.graphs());
+  accelerator.keepFor(graphs, std::move(bridge_));
+  accelerator.keepFor(graphs, order_.eventOfGraphs());
+  accelerator.keepFor(graphs, std::move(memory_));
+  accelerator.keepFor(graphs, std::move(shortMemory_));
+  accelerator.keepFor(graphs, std::move(gpuMemory_));
 }
 
 Status StagedLauncher::launch(std::span<const StreamCall> calls, bool /*isUsersGroup*/) {

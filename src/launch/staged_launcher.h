@@ -42,6 +42,7 @@ class StagedLauncher final : public StreamRunner {
     // all ranks, as is the next. kNever: none does.
     uint64_t gpuFromBytes = kNever;
     bool foldsOnGpu = false;  // also those that fold
+    bool mixesGraphs = true;  // StreamOrder's
     // No other rank uses this GPU, so a kernel of ours may wait there for a peer.
     bool ownsGpu = false;
   };
@@ -65,7 +66,8 @@ class StagedLauncher final : public StreamRunner {
   bool isDead(int32_t rank) const override { return parts_.launcher.isDead(rank); }
 
  private:
-  explicit StagedLauncher(const Parts& parts) : parts_(parts), order_(parts.accelerator) {}
+  explicit StagedLauncher(const Parts& parts)
+      : parts_(parts), order_(parts.accelerator, parts.mixesGraphs) {}
   Status initialise();
   Status makeSlots();
   Status makeGpuSlots(StagingCutter::Layout layout);

@@ -69,8 +69,8 @@ class StagingBridge {
   // All that were followed have ended.
   bool isIdle() const { return following_.load(std::memory_order_acquire) == 0; }
 
-  // The host function of a round in a graph, and its argument, which stays as long as the bridge,
-  // since nobody tells when a graph is gone.
+  // The host function of a round in a graph, and its argument, which stays as long as the bridge:
+  // the graph may run again.
   struct Ticket;
   Ticket* take(const StagingRound& round);
   static void begin(void* ticket);

@@ -6,7 +6,8 @@ namespace tutti::launch {
 
 StreamOrder::~StreamOrder() { accelerator_.destroyEvent(join_); }
 
-Status StreamOrder::open() {
+Status StreamOrder::open(void* ownStream) {
+  ownStream_ = ownStream;
   TUTTI_TRY_ASSIGN(tail_, makeEvent());
   TUTTI_TRY_ASSIGN(join_, accelerator_.createEvent());
   return {};
@@ -20,15 +21,7 @@ Result<StreamOrder::Event> StreamOrder::makeEvent() {
 
 Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
                           const device::Capture& capture, bool isBusy) {
-  if (capture.isActive) {
-    const CaptureTail* before = find(capture);
-    if (before != nullptr && before->stream != stream)
-      TUTTI_TRY(accelerator_.wait(stream, before->event.get()));
-  } else {
-    TUTTI_TRY_ASSIGN(const uint64_t id, accelerator_.streamId(stream));
-    if (isBusy && id != lastStream_) TUTTI_TRY(accelerator_.wait(stream, tail_.get()));
-    lastStream_ = id;
-  }
+  TUTTI_TRY(capture.isActive ? beginCaptured(stream, capture, isBusy) : beginNow(stream, isBusy));
   void* joined = stream;
   for (const StreamCall& item : calls) {
     if (item.stream == stream || item.stream == joined) continue;
@@ -39,21 +32,72 @@ Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
   return {};
 }
 
-Status StreamOrder::end(void* stream, const device::Capture& capture) {
-  if (capture.isActive) {
-    CaptureTail& tail = placeOf(capture);
-    if (tail.event == nullptr) {
-      TUTTI_TRY_ASSIGN(tail.event, makeEvent());
-    }
-    tail.stream = stream;
-    return accelerator_.record(tail.event.get(), stream);
+Status StreamOrder::beginNow(void* stream, bool isBusy) {
+  TUTTI_TRY_ASSIGN(const uint64_t id, accelerator_.streamId(stream));
+  if (mixed_ != nullptr) {
+    TUTTI_TRY(accelerator_.wait(stream, mixed_.get()));
+  } else if (isBusy && id != lastStream_) {
+    TUTTI_TRY(accelerator_.wait(stream, tail_.get()));
   }
-  return accelerator_.record(tail_.get(), stream);
+  lastStream_ = id;
+  return {};
+}
+
+Status StreamOrder::beginCaptured(void* stream, const device::Capture& capture, bool isBusy) {
+  if (const Graph* graph = find(capture); graph != nullptr) {
+    const bool isElsewhere = graph->tail != nullptr && graph->stream != stream;
+    return isElsewhere ? accelerator_.wait(stream, graph->tail.get()) : Status();
+  }
+  std::erase_if(captured_, [](const Graph& graph) { return graph.own.expired(); });
+  if (mixesGraphs_ && mixed_ == nullptr) TUTTI_TRY(beginMixing(isBusy));
+  const auto own = std::make_shared<std::shared_ptr<const void>>(graphs_);
+  TUTTI_TRY(accelerator_.shareWithGraph(stream, own));
+  hasCaptured_ = true;
+  if (mixed_ != nullptr) {
+    TUTTI_TRY(accelerator_.waitInGraph(stream, mixed_.get()));
+    beginsGraph_ = true;
+  }
+  captured_.push_back(
+      {.capture = capture.id, .own = own, .stream = stream, .tail = {}, .record = {}});
+  return {};
+}
+
+Status StreamOrder::beginMixing(bool isBusy) {
+  TUTTI_TRY_ASSIGN(Event mixed, makeEvent());
+  if (isBusy && !isTailReached()) TUTTI_TRY(recordBehindTail(mixed.get()));
+  mixed_ = std::move(mixed);
+  return {};
+}
+
+// The last call's stream may be gone, or captured.
+Status StreamOrder::recordBehindTail(device::Event* event) {
+  if (ownStream_ != nullptr) return accelerator_.record(event, ownStream_);
+  TUTTI_TRY_ASSIGN(void* stream, accelerator_.createStream());
+  Status status = accelerator_.wait(stream, tail_.get());
+  if (status.ok()) status = accelerator_.record(event, stream);
+  accelerator_.destroyStream(stream);
+  return status;
+}
+
+Status StreamOrder::end(void* stream, const device::Capture& capture) {
+  beginsGraph_ = false;
+  if (!capture.isActive) {
+    TUTTI_TRY(accelerator_.record(tail_.get(), stream));
+    return mixed_ != nullptr ? accelerator_.record(mixed_.get(), stream) : Status();
+  }
+  Graph& graph = *find(capture);
+  if (graph.tail == nullptr) {
+    TUTTI_TRY_ASSIGN(graph.tail, makeEvent());
+  }
+  graph.stream = stream;
+  TUTTI_TRY(accelerator_.record(graph.tail.get(), stream));
+  return mixed_ != nullptr ? accelerator_.recordInGraph(mixed_.get(), stream, graph.record)
+                           : Status();
 }
 
 Status StreamOrder::join(std::span<const StreamCall> calls, void* stream,
                          const device::Capture& capture) {
-  device::Event* tail = capture.isActive ? placeOf(capture).event.get() : tail_.get();
+  device::Event* tail = capture.isActive ? tailOf(capture).get() : tail_.get();
   void* joined = stream;
   for (const StreamCall& item : calls) {
     if (item.stream == stream || item.stream == joined) continue;
@@ -63,18 +107,10 @@ Status StreamOrder::join(std::span<const StreamCall> calls, void* stream,
   return {};
 }
 
-StreamOrder::CaptureTail* StreamOrder::find(const device::Capture& capture) {
-  const auto found = std::ranges::find_if(
-      captures_, [&](const CaptureTail& one) { return one.turn != 0 && one.id == capture.id; });
-  return found == captures_.end() ? nullptr : &*found;
-}
-
-StreamOrder::CaptureTail& StreamOrder::placeOf(const device::Capture& capture) {
-  CaptureTail* tail = find(capture);
-  if (tail == nullptr) tail = &*std::ranges::min_element(captures_, {}, &CaptureTail::turn);
-  tail->id = capture.id;
-  tail->turn = ++captureTurns_;
-  return *tail;
+StreamOrder::Graph* StreamOrder::find(const device::Capture& capture) {
+  const auto found =
+      std::ranges::find(captured_.rbegin(), captured_.rend(), capture.id, &Graph::capture);
+  return found == captured_.rend() ? nullptr : &*found;
 }
 
 bool StreamOrder::isTailReached() const {

@@ -77,6 +77,7 @@ struct Plan {
   struct Segment {
     int replays = 0;  // more than 0: of the groups, as one graph of one stream
     std::vector<GroupPlan> groups;
+    std::vector<GroupPlan> between{};  // after each replay, on any streams
   };
   std::vector<Segment> segments;
 };
@@ -95,6 +96,10 @@ class Planner {
       if (below(3) == 0) segment.replays = 1 + static_cast<int>(below(3));
       const size_t groups = segment.replays > 0 ? 1 + below(4) : 4 + below(8);
       for (size_t group = 0; group < groups; ++group) segment.groups.push_back(drawGroup());
+      // Of more communicators, which of replays have room nobody counts.
+      const bool hasRoom = segment.replays > 0 && plan_.communicators == 2;
+      for (size_t left = hasRoom ? below(3) : 0; left > 0; --left)
+        segment.between.push_back(drawGroup());
       plan_.segments.push_back(std::move(segment));
     }
     return plan_;
@@ -229,10 +234,11 @@ class Player {
       left.erase(left.begin() + static_cast<ptrdiff_t>(which));
     }
   }
-  // REQUIRES: all ranks are at rest, and do the same.
-  void replay() {
+  // REQUIRES: all ranks do the same.
+  void replay(const Plan::Segment& segment) {
     EXPECT_STATUS(streams_[0]->makeCurrent());
     EXPECT_STATUS(streams_[graphStream_]->replay());
+    for (const GroupPlan& group : segment.between) call(group, false);
   }
   void rest() {
     EXPECT_STATUS(streams_[0]->makeCurrent());
@@ -339,7 +345,7 @@ void playSegment(const Plan& plan, Players& players, const Plan::Segment& segmen
   forAll(plan, players, [&](Player& player) { player.issue(segment); });
   forAll(plan, players, [](Player& player) { player.rest(); });
   for (int i = 0; i < segment.replays; ++i)
-    forAll(plan, players, [](Player& player) { player.replay(); });
+    forAll(plan, players, [&](Player& player) { player.replay(segment); });
   forAll(plan, players, [](Player& player) { player.rest(); });
 }
 
@@ -364,9 +370,11 @@ void play(uint64_t seed, size_t mostRanks, size_t mostCommunicators) {
   for (const Plan::Segment& segment : plan.segments) {
     playSegment(plan, players, segment);
     for (int turn = 0; turn < std::max(segment.replays, 1); ++turn) {
-      for (const GroupPlan& group : segment.groups) {
-        for (const Part& part : group) {
-          for (const Step& step : part.steps) model.apply(part.communicator, step);
+      for (const auto* groups : {&segment.groups, &segment.between}) {
+        for (const GroupPlan& group : *groups) {
+          for (const Part& part : group) {
+            for (const Step& step : part.steps) model.apply(part.communicator, step);
+          }
         }
       }
     }

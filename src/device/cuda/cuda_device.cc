@@ -165,6 +165,8 @@ Status CudaDevice::free(void* memory) {
     freed = std::move(found->second);
     allocations_.erase(found);
   }
+  freed.reset();
+  kept_.dropUnused();
   return {};
 }
 
@@ -196,6 +198,7 @@ Result<std::unique_ptr<DeviceMemory>> CudaDevice::importMemory(UniqueFd handle, 
 }
 
 Result<std::unique_ptr<SharedWords>> CudaDevice::makeWords(size_t bytes) {
+  kept_.dropUnused();
   const OwnCallsScope scope(driver_, context_);
   return createWords({.driver = driver_, .context = context_, .device = number_}, bytes);
 }
@@ -457,11 +460,6 @@ Result<Capture> CudaDevice::captureOf(void* stream) {
       "cuStreamGetCaptureInfo"));
   return Capture{
       .isActive = status == kCaptureActive, .isBroken = status == kCaptureBroken, .id = id};
-}
-
-void CudaDevice::keepForGood(std::shared_ptr<const void> object) {
-  std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(object));
 }
 
 }  // namespace tutti::device::cuda

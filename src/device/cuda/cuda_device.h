@@ -5,11 +5,13 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "device/accelerator.h"
 #include "device/cuda/driver.h"
 #include "device/device.h"
+#include "device/kept_objects.h"
 
 namespace tutti::device::cuda {
 
@@ -69,12 +71,26 @@ class CudaDevice final : public Device, public Accelerator {
   Status wait(void* stream, Event* event) override;
   Result<bool> isDone(Event* event) override;
   Result<Capture> captureOf(void* stream) override;
-  void keepForGood(std::shared_ptr<const void> object) override;
+  Status waitInGraph(void* stream, Event* event) override;
+  Status recordInGraph(Event* event, void* stream, RecordInGraph& place) override;
+  Status shareWithGraph(void* stream, std::shared_ptr<const void> object) override;
+  void keepFor(std::weak_ptr<const void> users, std::shared_ptr<const void> object) override {
+    kept_.keepFor(std::move(users), std::move(object));
+  }
+  void keepForGood(std::shared_ptr<const void> object) override {
+    kept_.keepForGood(std::move(object));
+  }
 
  private:
   CudaDevice(const Driver& driver, int32_t index);
   Status initialise();
   Status makeAccessible(DeviceMemory& memory);
+  // The graph that a stream is captured into, and the nodes that what comes next follows.
+  struct CapturedGraph {
+    Graph graph = nullptr;
+    std::vector<GraphNode> last;
+  };
+  Result<CapturedGraph> graphOf(void* stream) const;
 
   // Constant after open().
   const Driver& driver_;
@@ -91,7 +107,7 @@ class CudaDevice final : public Device, public Accelerator {
   std::mutex mutex_;                                                      // guards the fields below
   std::unordered_map<const void*, Module> modules_;                       // by image
   std::unordered_map<void*, std::unique_ptr<DeviceMemory>> allocations_;  // of allocate()
-  std::vector<std::shared_ptr<const void>> kept_;                         // shared with nobody
+  KeptObjects kept_;                                                      // guards itself
 };
 
 // The number of GPUs, and the one that the calling thread's CUDA calls go to.

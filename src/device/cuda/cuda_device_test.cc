@@ -5,6 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "device/cuda/context_scope.h"
 #include "device/cuda/fake_driver_testing.h"
@@ -318,6 +325,125 @@ TEST_F(CudaDeviceTest, AnErrorOfALaunchNamesItsShape) {
   FakeGpus::get().fails = {{"cuLaunchKernelEx", 700}};
   const Status status = device->launch({.kernel = nullptr, .blocks = 3, .threads = 512}, nullptr);
   EXPECT_THAT(std::string(status.message()), HasSubstr("3 blocks of 512 threads on device 0"));
+}
+
+// ---- graphs
+
+class CapturedCudaDeviceTest : public CudaDeviceTest {
+ protected:
+  void SetUp() override {
+    device_ = open(0);
+    event_ = device_->createEvent().value();
+    gpus().captureStatus = kCaptureActive;
+  }
+  void TearDown() override { device_->destroyEvent(event_); }
+
+  static FakeGpus& gpus() { return FakeGpus::get(); }
+  static GraphNode nodeOf(uintptr_t number) { return reinterpret_cast<GraphNode>(number); }
+  static std::set<GraphNode> nodes(std::initializer_list<uintptr_t> numbers) {
+    std::set<GraphNode> made;
+    for (const uintptr_t number : numbers) made.insert(nodeOf(number));
+    return made;
+  }
+  // The one there is.
+  static std::set<GraphNode> followedBy(std::string_view call) {
+    std::vector<std::set<GraphNode>> found;
+    for (const auto& [node, one] : gpus().eventNodes) {
+      if (one.first == call) found.push_back(one.second);
+    }
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? std::set<GraphNode>{} : found[0];
+  }
+
+  std::unique_ptr<CudaDevice> device_;
+  Event* event_ = nullptr;
+};
+
+TEST_F(CapturedCudaDeviceTest, AGraphWaitsBesideWhatTheStreamHas) {
+  gpus().captureLast = {nodeOf(1)};
+  ASSERT_TRUE(device_->waitInGraph(nullptr, event_).ok());
+  EXPECT_THAT(followedBy("cuGraphAddEventWaitNode"), testing::IsEmpty());
+  EXPECT_THAT(gpus().captureLast, testing::ElementsAre(nodeOf(1), gpus().eventNodes.begin()->first))
+      << "what comes next follows both";
+  for (const char* call : {"cuGraphAddEventWaitNode", "cuStreamUpdateCaptureDependencies"}) {
+    gpus().fails = {{call, 801}};
+    EXPECT_THAT(std::string(device_->waitInGraph(nullptr, event_).message()), HasSubstr(call));
+  }
+}
+
+// The driver's edges are changed only where they differ.
+TEST_F(CapturedCudaDeviceTest, ARecordInAGraphMovesBehindTheLastCall) {
+  RecordInGraph place;
+  const std::vector<std::vector<uintptr_t>> turns = {{1}, {1}, {2, 3}, {3, 4, 5}, {5}, {}, {6}};
+  for (const auto& turn : turns) {
+    gpus().captureLast.clear();
+    for (const uintptr_t number : turn) gpus().captureLast.push_back(nodeOf(number));
+    const Status status = device_->recordInGraph(event_, nullptr, place);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(followedBy("cuGraphAddEventRecordNode"),
+              std::set(gpus().captureLast.begin(), gpus().captureLast.end()));
+  }
+}
+
+TEST_F(CapturedCudaDeviceTest, ARecordThatCannotMoveIsBehindSomethingStill) {
+  RecordInGraph place;
+  gpus().captureLast = {nodeOf(1)};
+  ASSERT_TRUE(device_->recordInGraph(event_, nullptr, place).ok());
+  gpus().captureLast = {nodeOf(2)};
+  for (const char* call : {"cuGraphAddDependencies", "cuGraphRemoveDependencies"}) {
+    gpus().fails = {{call, 1}};
+    EXPECT_FALSE(device_->recordInGraph(event_, nullptr, place).ok());
+    EXPECT_TRUE(followedBy("cuGraphAddEventRecordNode").contains(nodeOf(1)));
+  }
+  EXPECT_EQ(followedBy("cuGraphAddEventRecordNode"), nodes({1, 2}));
+}
+
+TEST_F(CapturedCudaDeviceTest, AnObjectThatAGraphSharesGoesWithIt) {
+  auto object = std::make_shared<int>(3);
+  const std::weak_ptr<int> seen = object;
+  ASSERT_TRUE(device_->shareWithGraph(nullptr, std::move(object)).ok());
+  EXPECT_EQ(seen.use_count(), 1);
+  destroyFakeGraph();
+  EXPECT_TRUE(seen.expired());
+  for (const char* call : {"cuUserObjectCreate", "cuGraphRetainUserObject"}) {
+    gpus().fails = {{call, 2}};
+    auto other = std::make_shared<int>(3);
+    EXPECT_FALSE(device_->shareWithGraph(nullptr, other).ok());
+    EXPECT_EQ(other.use_count(), 1) << call << ": nobody has it";
+  }
+}
+
+TEST_F(CapturedCudaDeviceTest, AStreamWithoutACaptureHasNoGraph) {
+  gpus().captureStatus = kCaptureNone;
+  RecordInGraph place;
+  EXPECT_FALSE(device_->waitInGraph(nullptr, event_).ok());
+  EXPECT_FALSE(device_->recordInGraph(event_, nullptr, place).ok());
+  EXPECT_FALSE(device_->shareWithGraph(nullptr, std::make_shared<int>(3)).ok());
+  EXPECT_TRUE(gpus().eventNodes.empty());
+}
+
+// Memory that a graph of a communicator used which is gone, at each of the calls that may free.
+TEST_F(CudaDeviceTest, WhatIsKeptGoesOnceItsUsersHaveGone) {
+  auto device = open(0);
+  const size_t before = FakeGpus::get().mappings.size();
+  const auto keep = [&] {
+    auto users = std::make_shared<int>(0);
+    device->keepFor(users, std::shared_ptr(device->makeMemory(1000).value()));
+    return users;
+  };
+  auto first = keep();
+  auto second = keep();
+  EXPECT_EQ(FakeGpus::get().mappings.size(), before + 2);
+  first.reset();
+  EXPECT_EQ(FakeGpus::get().mappings.size(), before + 2) << "the driver's threads free nothing";
+  auto third = keep();
+  EXPECT_EQ(FakeGpus::get().mappings.size(), before + 2) << "the first has gone";
+  second.reset();
+  ASSERT_TRUE(device->makeWords(64).ok());
+  EXPECT_EQ(FakeGpus::get().mappings.size(), before + 1);
+  third.reset();
+  ASSERT_TRUE(device->free(device->allocate(1000).value()).ok());
+  EXPECT_EQ(FakeGpus::get().mappings.size(), before);
 }
 
 }  // namespace

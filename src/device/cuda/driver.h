@@ -28,6 +28,12 @@ struct StreamTag;
 using StreamHandle = StreamTag*;
 struct EventTag;
 using EventHandle = EventTag*;
+struct GraphTag;
+using Graph = GraphTag*;
+struct GraphNodeTag;
+using GraphNode = GraphNodeTag*;
+struct UserObjectTag;
+using UserObject = UserObjectTag*;
 
 inline constexpr DriverResult kSuccess = 0;
 inline constexpr DriverResult kNotReady = 600;
@@ -58,6 +64,9 @@ inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureActive = 1;
 inline constexpr int kCaptureBroken = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
+inline constexpr unsigned kAddCaptureDependencies = 0;
+inline constexpr unsigned kUserObjectNoDestructorSync = 1;
+inline constexpr unsigned kGraphUserObjectMove = 1;
 inline constexpr int kLocationDevice = 1;
 inline constexpr int kHandlePosixFd = 1;
 inline constexpr int kAllocationPinned = 1;
@@ -170,13 +179,26 @@ struct AccessDescription {
   X(streamWaitValue, cuStreamWaitValue32_v2, (StreamHandle, DevicePointer, unsigned, unsigned))   \
   X(streamWriteValue, cuStreamWriteValue32_v2, (StreamHandle, DevicePointer, unsigned, unsigned)) \
   X(streamCaptureInfo, cuStreamGetCaptureInfo_v2,                                                 \
-    (StreamHandle, int*, unsigned long long*, void**, const void**, size_t*))                     \
+    (StreamHandle, int*, unsigned long long*, Graph*, const GraphNode**, size_t*))                \
+  X(updateCapture, cuStreamUpdateCaptureDependencies,                                             \
+    (StreamHandle, GraphNode*, size_t, unsigned))                                                 \
   X(exchangeCaptureMode, cuThreadExchangeStreamCaptureMode, (int*))                               \
   X(eventCreate, cuEventCreate, (EventHandle*, unsigned))                                         \
   X(eventDestroy, cuEventDestroy_v2, (EventHandle))                                               \
   X(eventRecord, cuEventRecord, (EventHandle, StreamHandle))                                      \
   X(eventQuery, cuEventQuery, (EventHandle))                                                      \
-  X(eventSynchronize, cuEventSynchronize, (EventHandle))
+  X(eventSynchronize, cuEventSynchronize, (EventHandle))                                          \
+  X(graphAddWait, cuGraphAddEventWaitNode,                                                        \
+    (GraphNode*, Graph, const GraphNode*, size_t, EventHandle))                                   \
+  X(graphAddRecord, cuGraphAddEventRecordNode,                                                    \
+    (GraphNode*, Graph, const GraphNode*, size_t, EventHandle))                                   \
+  X(graphAddEdges, cuGraphAddDependencies, (Graph, const GraphNode*, const GraphNode*, size_t))   \
+  X(graphRemoveEdges, cuGraphRemoveDependencies,                                                  \
+    (Graph, const GraphNode*, const GraphNode*, size_t))                                          \
+  X(graphRetain, cuGraphRetainUserObject, (Graph, UserObject, unsigned, unsigned))                \
+  X(userObjectCreate, cuUserObjectCreate,                                                         \
+    (UserObject*, void*, void (*)(void*), unsigned, unsigned))                                    \
+  X(userObjectRelease, cuUserObjectRelease, (UserObject, unsigned))
 
 struct Driver {
 #define TUTTI_CUDA_MEMBER(member, symbol, parameters) DriverResult(*member) parameters = nullptr;

@@ -48,6 +48,12 @@ struct FakeGpus {
   bool isBusy = false;  // events are not reached
   int captureStatus = kCaptureNone;
   unsigned long long captureId = 0;
+  // Of the graph that all streams are captured into: what the next work follows, the nodes that
+  // were added by hand, with what they follow, and the user's objects that it holds.
+  std::vector<GraphNode> captureLast;
+  std::map<GraphNode, std::pair<std::string, std::set<GraphNode>>> eventNodes;
+  std::vector<UserObject> graphObjects;
+  std::map<UserObject, std::pair<void (*)(void*), void*>> userObjects;
   std::set<std::string> strictCalls;  // of threads whose calls captures may forbid
   uintptr_t lastHandle = 0x1000;
 
@@ -255,11 +261,21 @@ inline void fakeStreams(Driver& driver) {
   driver.streamWaitEvent = [](StreamHandle, EventHandle, unsigned) {
     return fakeResult("cuStreamWaitEvent");
   };
-  driver.streamCaptureInfo = [](StreamHandle, int* status, unsigned long long* id, void**,
-                                const void**, size_t*) {
-    *status = FakeGpus::get().captureStatus;
-    *id = FakeGpus::get().captureId;
+  driver.streamCaptureInfo = [](StreamHandle, int* status, unsigned long long* id, Graph* graph,
+                                const GraphNode** last, size_t* count) {
+    FakeGpus& gpus = FakeGpus::get();
+    *status = gpus.captureStatus;
+    *id = gpus.captureId;
+    if (graph != nullptr) *graph = reinterpret_cast<Graph>(&gpus);
+    if (last != nullptr) *last = gpus.captureLast.data();
+    if (count != nullptr) *count = gpus.captureLast.size();
     return fakeResult("cuStreamGetCaptureInfo");
+  };
+  driver.updateCapture = [](StreamHandle, GraphNode* nodes, size_t count, unsigned flags) {
+    if (flags != kAddCaptureDependencies) return 1;
+    auto& last = FakeGpus::get().captureLast;
+    last.insert(last.end(), nodes, nodes + count);
+    return fakeResult("cuStreamUpdateCaptureDependencies");
   };
   driver.exchangeCaptureMode = [](int* mode) {
     std::swap(*mode, fakeCaptureMode());
@@ -276,6 +292,73 @@ inline void fakeStreams(Driver& driver) {
     return result == kSuccess && FakeGpus::get().isBusy ? kNotReady : result;
   };
   driver.eventSynchronize = [](EventHandle) { return fakeResult("cuEventSynchronize"); };
+}
+
+inline DriverResult addFakeEventNode(const char* call, GraphNode* node, const GraphNode* after,
+                                     size_t count) {
+  if (const DriverResult result = fakeResult(call); result != kSuccess) return result;
+  *node = fakeHandle<GraphNode>();
+  FakeGpus::get().eventNodes[*node] = {call, {after, after + count}};
+  return kSuccess;
+}
+// As the driver, which takes no edge twice, and removes none that is not there.
+inline DriverResult changeFakeEdges(const char* call, const GraphNode* from, const GraphNode* to,
+                                    size_t count) {
+  if (const DriverResult result = fakeResult(call); result != kSuccess) return result;
+  const bool isAdding = std::string_view(call) == "cuGraphAddDependencies";
+  for (size_t i = 0; i < count; ++i) {
+    auto& after = FakeGpus::get().eventNodes.at(to[i]).second;
+    const bool isDone = isAdding ? after.insert(from[i]).second : after.erase(from[i]) != 0;
+    if (!isDone) return 1;
+  }
+  return kSuccess;
+}
+inline void releaseFakeObject(UserObject object) {
+  FakeGpus& gpus = FakeGpus::get();
+  const auto [destroy, argument] = gpus.userObjects.at(object);
+  gpus.userObjects.erase(object);
+  destroy(argument);
+}
+inline void destroyFakeGraph() {
+  for (UserObject object : std::exchange(FakeGpus::get().graphObjects, {}))
+    releaseFakeObject(object);
+}
+
+inline void fakeGraphs(Driver& driver) {
+  driver.graphAddWait = [](GraphNode* node, Graph, const GraphNode* after, size_t count,
+                           EventHandle) {
+    return addFakeEventNode("cuGraphAddEventWaitNode", node, after, count);
+  };
+  driver.graphAddRecord = [](GraphNode* node, Graph, const GraphNode* after, size_t count,
+                             EventHandle) {
+    return addFakeEventNode("cuGraphAddEventRecordNode", node, after, count);
+  };
+  driver.graphAddEdges = [](Graph, const GraphNode* from, const GraphNode* to, size_t count) {
+    return changeFakeEdges("cuGraphAddDependencies", from, to, count);
+  };
+  driver.graphRemoveEdges = [](Graph, const GraphNode* from, const GraphNode* to, size_t count) {
+    return changeFakeEdges("cuGraphRemoveDependencies", from, to, count);
+  };
+  driver.userObjectCreate = [](UserObject* object, void* argument, void (*destroy)(void*),
+                               unsigned count, unsigned flags) {
+    const DriverResult result = fakeResult("cuUserObjectCreate");
+    if (result != kSuccess) return result;
+    if (count != 1 || flags != kUserObjectNoDestructorSync) return 1;
+    *object = fakeHandle<UserObject>();
+    FakeGpus::get().userObjects[*object] = {destroy, argument};
+    return kSuccess;
+  };
+  driver.userObjectRelease = [](UserObject object, unsigned) {
+    releaseFakeObject(object);
+    return fakeResult("cuUserObjectRelease");
+  };
+  driver.graphRetain = [](Graph, UserObject object, unsigned count, unsigned flags) {
+    const DriverResult result = fakeResult("cuGraphRetainUserObject");
+    if (result != kSuccess) return result;
+    if (count != 1 || flags != kGraphUserObjectMove) return 1;
+    FakeGpus::get().graphObjects.push_back(object);
+    return kSuccess;
+  };
 }
 
 inline void fakeKernels(Driver& driver) {
@@ -333,21 +416,25 @@ inline void addFakePeers(Driver& driver) {
   };
 }
 
-inline Driver makeFakeDriver(int gpuCount = 2) {
+inline void resetFakeGpus(int gpuCount) {
   FakeGpus& gpus = FakeGpus::get();
-  {
-    std::lock_guard lock(gpus.mutex);
-    gpus.count = gpuCount;
-    gpus.fails.clear();
-    gpus.calls.clear();
-    gpus.launches.clear();
-    gpus.isBusy = false;
-    gpus.multiprocessors = 132;
-    gpus.blocksPerMultiprocessor = 1;
-    gpus.captureStatus = kCaptureNone;
-    gpus.strictCalls.clear();
-    gpus.argumentBytes = 0;
-  }
+  std::lock_guard lock(gpus.mutex);
+  gpus.count = gpuCount;
+  gpus.fails.clear();
+  gpus.calls.clear();
+  gpus.launches.clear();
+  gpus.isBusy = false;
+  gpus.multiprocessors = 132;
+  gpus.blocksPerMultiprocessor = 1;
+  gpus.captureStatus = kCaptureNone;
+  gpus.captureLast.clear();
+  gpus.eventNodes.clear();
+  gpus.strictCalls.clear();
+  gpus.argumentBytes = 0;
+}
+
+inline Driver makeFakeDriver(int gpuCount = 2) {
+  resetFakeGpus(gpuCount);
   Driver driver;
   driver.errorName = [](DriverResult, const char** name) {
     *name = "CUDA_ERROR_FAKE";
@@ -400,6 +487,7 @@ inline Driver makeFakeDriver(int gpuCount = 2) {
   fakeMappings(driver);
   fakeCopiesAndHostMemory(driver);
   fakeStreams(driver);
+  fakeGraphs(driver);
   fakeKernels(driver);
   return driver;
 }

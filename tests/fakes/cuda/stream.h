@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -22,8 +23,18 @@ namespace fakes::cuda {
 
 using Work = std::function<void()>;
 
+// cuUserObjectCreate's.
+struct UserObject {
+  void* argument;
+  void (*destroy)(void*);
+  ~UserObject() { destroy(argument); }
+};
+
 struct Graph {
   std::vector<Work> nodes;
+  std::vector<void*> waits;    // events that it waits for before all else
+  std::vector<void*> records;  // and those that it records in the end
+  std::vector<std::shared_ptr<UserObject>> objects;
 };
 
 // Where FAKE_CUDA_DELAY_US is set: what is on a stream begins up to so much later, each time
@@ -59,6 +70,7 @@ struct Stream {
   const unsigned long long id = nextId();
   unsigned long long capture = 0;
   Graph graph;
+  void* last = nullptr;  // its newest node, as cuStreamGetCaptureInfo gave it
   Delay delay{id};
   std::thread thread{[this] { run(); }};
 
@@ -121,5 +133,10 @@ Captures& captures();
 
 // Null: the legacy stream.
 Stream& streamOf(void* handle);
+
+// Waits for what the event has been recorded behind so far; empty: nothing.
+Work waitFor(void* event);
+// Records it there.
+Work recordOf(void* event);
 
 }  // namespace fakes::cuda

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "fakes/cuda/entry.h"
 #include "fakes/cuda/stream.h"
@@ -52,6 +53,19 @@ std::atomic_ref<uint32_t> wordAt(Pointer address) {
 Stream& streamOf(void* handle) {
   static auto* legacy = new Stream;
   return handle == nullptr ? *legacy : *static_cast<Stream*>(handle);
+}
+
+Work waitFor(void* event) {
+  const std::lock_guard lock(eventOf(event).mutex);
+  const auto moment = eventOf(event).latest;
+  if (moment == nullptr) return {};
+  return [moment] { moment->wait(); };
+}
+Work recordOf(void* event) {
+  auto moment = std::make_shared<Moment>();
+  const std::lock_guard lock(eventOf(event).mutex);
+  eventOf(event).latest = moment;
+  return [moment] { moment->reach(); };
 }
 
 FAKE_CUDA cuStreamCreate(void** stream, unsigned) {
@@ -132,13 +146,8 @@ FAKE_CUDA cuEventRecord(void* event, void* stream) {
 }
 FAKE_CUDA cuStreamWaitEvent(void* stream, void* event, unsigned) {
   FAKE_CUDA_ENTER;
-  std::shared_ptr<Moment> moment;
-  {
-    const std::lock_guard lock(eventOf(event).mutex);
-    moment = eventOf(event).latest;
-  }
-  if (moment == nullptr) return kSuccess;
-  return streamOf(stream).put([moment] { moment->wait(); });
+  Work wait = waitFor(event);
+  return wait ? streamOf(stream).put(std::move(wait)) : kSuccess;
 }
 FAKE_CUDA cuEventQuery(void* event) {
   FAKE_CUDA_ENTER_UNSAFE;

@@ -1,20 +1,27 @@
 // tutti run: starts a program as N ranks on this host, as torchrun would, or on others by ssh, with
 // this library first.
+#include <fmt/core.h>
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/units.h"
 #include "base/whole_file.h"
+#include "tools/allocation.h"
 #include "tools/command.h"
 #include "tools/file_option.h"
 #include "tools/host_list.h"
 #include "tools/launch_ranks.h"
+#include "tools/launcher_env.h"
 
 namespace tutti::tools {
 namespace {
@@ -27,6 +34,9 @@ constexpr const char* kFooter =
     "started\n"
     "and left behind ends with it. Where a signal killed one, what tutti why says is told too,\n"
     "also of ranks that all died at once.\n"
+    "\n"
+    "Without these the hosts are those of the allocation, where Slurm (SLURM_JOB_NODELIST) or PBS\n"
+    "(PBS_NODEFILE) has given other ones than this; not inside srun or mpirun, nor with --local.\n"
     "\n"
     "With --hosts or --hostfile each rank is started by ssh, which must ask for no password, in "
     "the\n"
@@ -45,6 +55,20 @@ constexpr const char* kFooter =
     "          tutti run -n 2 --timeout 60 -- ./my_test\n"
     "          tutti run --hosts node1:4,node2:4 -- python train.py\n"
     "          tutti run --hostfile hosts.txt -x PYTHONPATH -- tutti perf all_reduce";
+
+// Where no option names any.
+std::vector<HostSlots> allocatedHosts() {
+  std::array<char, 256> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  Result<Allocation> allocation = readAllocation(processEnvironment(), own.data());
+  if (!allocation.ok()) refuse(allocation.status(), "hosts of the allocation (--local: none)");
+  if (!allocation->hosts.empty()) {
+    fmt::print(stderr, "tutti run: on {} host{} of {}; --local: on this one\n",
+               allocation->hosts.size(), allocation->hosts.size() == 1 ? "" : "s",
+               allocation->source);
+  }
+  return std::move(allocation->hosts);
+}
 
 std::vector<HostSlots> hostsOf(const char* option, Result<std::vector<HostSlots>> hosts) {
   if (!hosts.ok()) refuse(hosts.status(), option);
@@ -72,18 +96,22 @@ void addRun(CLI::App& app, int& exitCode) {
       "--hosts",
       [options](const std::string& list) { options->hosts = hostsOf("--hosts", parseHosts(list)); },
       "Hosts and how many ranks each takes: node1:4,node2:4");
-  command
-      ->add_option_function<std::string>(
-          "--hostfile",
-          [options](const std::string& path) {
-            constexpr size_t kMostBytes = 16_MiB;
-            const Result<std::string> text = readFileOrPipe(path, kMostBytes);
-            if (!text.ok()) refuse(text.status(), "--hostfile");
-            options->hosts = hostsOf("--hostfile", parseHostFile(text.value(), path));
-          },
-          "The same, a host a line: node1:4, node1 slots=4 or node1 4")
-      ->check(readableFile)
-      ->excludes(hosts);
+  auto* file = command
+                   ->add_option_function<std::string>(
+                       "--hostfile",
+                       [options](const std::string& path) {
+                         constexpr size_t kMostBytes = 16_MiB;
+                         const Result<std::string> text = readFileOrPipe(path, kMostBytes);
+                         if (!text.ok()) refuse(text.status(), "--hostfile");
+                         options->hosts = hostsOf("--hostfile", parseHostFile(text.value(), path));
+                       },
+                       "The same, a host a line: node1:4, node1 slots=4 or node1 4")
+                   ->check(readableFile)
+                   ->excludes(hosts);
+  auto isLocal = std::make_shared<bool>(false);  // shared as the options are
+  command->add_flag("--local", *isLocal, "On this host, whatever a batch system has allocated")
+      ->excludes(hosts)
+      ->excludes(file);
   command->add_option("--ssh", options->ssh, "Program that reaches the hosts (default ssh)");
   command->add_option("--port", options->port, "MASTER_PORT on the first host (default 29500)")
       ->check(CLI::Range(1, 65535));
@@ -101,7 +129,10 @@ void addRun(CLI::App& app, int& exitCode) {
   command->add_option("program", options->command, "Program and its arguments, after --")
       ->required();
   command->footer(kFooter);
-  command->callback([options, &exitCode] { exitCode = launchRanks(*options); });
+  command->callback([options, isLocal, &exitCode] {
+    if (options->hosts.empty() && !*isLocal) options->hosts = allocatedHosts();
+    exitCode = launchRanks(*options);
+  });
 }
 
 }  // namespace tutti::tools

@@ -187,6 +187,21 @@ class Run(HostCase):
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.assertIn("1048576", done.stdout)
 
+    def test_hosts_are_those_of_an_allocation_where_none_are_named(self):
+        nodes = pathlib.Path(self.folder) / "nodes"
+        nodes.write_text("host0\nhost0\nhost1\n")
+        words = "--", "sh", "-c", "echo $(hostname) $LOCAL_RANK/$LOCAL_WORLD_SIZE"
+        for name, env in (("SLURM_JOB_NODELIST", {"SLURM_JOB_NODELIST": "host[0-1]", "SLURM_TASKS_PER_NODE": "2,1"}),
+                          ("PBS_NODEFILE", {"PBS_NODEFILE": str(nodes)})):  # fmt: skip
+            done = self.run_on(*words, env=env)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(done.stdout.splitlines()), ["[0] host0 0/2", "[1] host0 1/2", "[2] host1 0/1"])
+            self.assertIn(f"tutti run: on 2 hosts of {name}", done.stderr)
+            for words_before in (("--local",), ("--hosts", "host0:2")):
+                done = self.run_on(*words_before, *words, env=env)
+                self.assertEqual(sorted(line.split()[-1] for line in done.stdout.splitlines()), ["0/2", "1/2"], done.stderr)
+                self.assertNotIn(name, done.stderr)
+
     def test_a_rank_that_fails_ends_the_others_and_leaves_nothing(self):
         began = time.monotonic()
         done = self.run_on("--hosts", "host0,host1", "--", "sh", "-c", f'[ $RANK = 1 ] && exit 7; exec sleep 100.{os.getpid()}')

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,21 @@ class Run(unittest.TestCase):
         self.assertEqual(len(ports), 1)
         self.assertGreater(int(ports.pop()), 1023)
         self.assertEqual([line.rsplit(" ", 1)[0] for line in lines], [f"[{r}] {r}/3/{r}/3/127.0.0.1" for r in range(3)])
+
+    def test_an_allocation_of_this_host_alone_changes_nothing(self):
+        env = dict(os.environ, SLURM_JOB_NODELIST=socket.gethostname(), SLURM_TASKS_PER_NODE="5")
+        result = run("--", "sh", "-c", 'echo "$RANK/$WORLD_SIZE"', env=env)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[0] 0/2", "[1] 1/2"])
+
+    def test_an_allocation_that_cannot_be_read_is_an_error_unless_unwanted(self):
+        env = dict(os.environ, SLURM_JOB_NODELIST="node[1-2", SLURM_TASKS_PER_NODE="1(x2)")
+        result = run("--", "true", env=env)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("SLURM_JOB_NODELIST=node[1-2: a ']' is missing", result.stderr)
+        self.assertEqual(run("--local", "--", "true", env=env).returncode, 0)
+        step = dict(env, SLURM_STEP_ID="0", SLURM_PROCID="0", SLURM_NTASKS="2")
+        self.assertEqual(run("--", "true", env=step).returncode, 0)
 
     def test_puts_its_library_first(self):
         library = os.path.realpath(os.path.join(os.path.dirname(TUTTI), "..", "lib"))

@@ -107,10 +107,11 @@ constexpr SettingInfo kTable[] = {
 
     {"TUTTI_BUNDLE_DIR", kPath, "", "", "",
      "Folder for bundles: on a signal, and when ranks find another dead or stuck, a tar with all "
-     "that is known of it. Empty: none, and no signal is taken."},
+     "that is known of it. Empty: none, and SIGUSR1 is left alone."},
     {"NCCL_PROXY_DUMP_SIGNAL", kInteger, "", "-1", "-1..64",
-     "Number of the signal on which TUTTI_BUNDLE_DIR gets a bundle; -1 or 0: SIGUSR1's. One that "
-     "the program handles stays the program's."},
+     "Number of the signal on which TUTTI_BUNDLE_DIR gets a bundle or, where that is not set, the "
+     "log at WARN is told what each rank and link of the process does; -1 or 0: SIGUSR1's, with "
+     "TUTTI_BUNDLE_DIR only. One that the program handles stays the program's."},
     {"TUTTI_TRACE_DIR", kPath, "", "", "",
      "Folder for traces: each rank of each communicator writes one when it ends, with its calls, "
      "when they ran, on a GPU too, and their messages between hosts, for Perfetto. Empty: none."},

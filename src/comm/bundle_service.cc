@@ -5,7 +5,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -26,7 +28,7 @@ constexpr uint64_t kEnd = uint64_t{1} << 48;
 }  // namespace
 
 Result<std::unique_ptr<BundleService>> BundleService::start(Options options) {
-  warnUnlessWritable("TUTTI_BUNDLE_DIR", "bundle", options.folder);
+  if (!options.folder.empty()) warnUnlessWritable("TUTTI_BUNDLE_DIR", "bundle", options.folder);
   std::unique_ptr<BundleService> service(new BundleService(std::move(options)));
   service->wakeUp_.reset(::eventfd(0, EFD_CLOEXEC));
   if (!service->wakeUp_) return systemError("eventfd", "for bundles", errno);
@@ -34,8 +36,10 @@ Result<std::unique_ptr<BundleService>> BundleService::start(Options options) {
                    startThread("tutti-bundle", [own = service.get()] { own->serve(); }));
   const std::string owner = takeSignal(service->options_.signal, service->wakeUp_.get());
   if (!owner.empty()) {
-    log::warn("{} makes no bundle, since {}; tutti why --bundle makes one from outside",
-              nameOfSignal(service->options_.signal), owner);
+    log::warn("{} {}, since {}; tutti why --bundle makes one from outside",
+              nameOfSignal(service->options_.signal),
+              service->options_.folder.empty() ? "tells nothing of the ranks" : "makes no bundle",
+              owner);
   }
   return service;
 }
@@ -101,14 +105,28 @@ void BundleService::writeFailed() {
   }
 }
 
+void BundleService::tell(const std::string& cause, const std::vector<observe::Examination>& found,
+                         const std::vector<observe::LinkState>& links) {
+  log::warn("{}: what its ranks do and wait for", cause);
+  std::string text = observe::rankTable(found) + observe::linkTable(links, found);
+  if (found.empty()) text = "no communicator is there (yet, or any more)\n";
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    log::warn("{}", std::string_view(text).substr(at, end - at));
+    at = end + 1;
+  }
+}
+
 void BundleService::answerSignal() {
   const int32_t self = ::getpid();
   const std::vector<observe::Board> boards = observe::boardsOf({&self, 1});
   std::vector<observe::Evidence> looks;
   for (const observe::Board& board : boards) looks.push_back(observe::look(board));
   std::vector<observe::LinkState> links = this->links();
-  write(fmt::format("{} came to process {}", nameOfSignal(options_.signal), self),
-        observe::examine(boards, std::move(looks)), std::move(links));
+  std::string cause = fmt::format("{} came to process {}", nameOfSignal(options_.signal), self);
+  std::vector<observe::Examination> found = observe::examine(boards, std::move(looks));
+  if (options_.folder.empty()) return tell(cause, found, links);
+  write(std::move(cause), std::move(found), std::move(links));
 }
 
 void BundleService::write(std::string cause, std::vector<observe::Examination> found,

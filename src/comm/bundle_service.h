@@ -1,7 +1,8 @@
 // BundleService: writes bundles (observe/bundle.h) of this process and its communicators, when
 // somebody sends the signal for it and when a communicator has its verdict.
 //
-// One a process, and only where TUTTI_BUNDLE_DIR is set. It has a thread of its own,
+// One a process, and only where TUTTI_BUNDLE_DIR is set, or a signal is named: then it logs what
+// each of the process's ranks and links does. It has a thread of its own,
 // "tutti-bundle", which sleeps in a read: writing may take as long as a full disk or a lost file
 // server likes, and the other service threads owe their peers an answer within the timeout.
 #pragma once
@@ -29,7 +30,7 @@ namespace tutti::comm {
 class BundleService {
  public:
   struct Options {
-    std::string folder;
+    std::string folder;    // empty: a signal has the log told
     std::string settings;  // in effect, as text
     int signal = SIGUSR1;  // NCCL_PROXY_DUMP_SIGNAL
     // The links of this process as they are now; any thread. Empty: none are told of.
@@ -43,8 +44,9 @@ class BundleService {
   BundleService(const BundleService&) = delete;
   BundleService& operator=(const BundleService&) = delete;
 
-  // A communicator has its verdict. Any thread; does not wait: the board and the links are read
-  // now, as nothing of them may be left soon, and the rest is done by the service's thread.
+  // REQUIRES: there is a folder. A communicator has its verdict. Any thread; does not wait: the
+  // board and the links are read now, as nothing of them may be left soon, and the rest is done by
+  // the service's thread.
   void verdictGiven(const observe::Board& board);
 
   // The process ends: the signal is the program's again, and what was asked for before is written
@@ -59,6 +61,8 @@ class BundleService {
   void writeFailed();
   void answerSignal();
   std::vector<observe::LinkState> links() const;
+  static void tell(const std::string& cause, const std::vector<observe::Examination>& found,
+                   const std::vector<observe::LinkState>& links);
   void write(std::string cause, std::vector<observe::Examination> found,
              std::vector<observe::LinkState> links);
 

@@ -66,8 +66,8 @@ Result<int32_t> usableGpus(bool areWanted) {
 // Bundles are a help: a process does without them rather than not begin.
 std::unique_ptr<BundleService> openBundles(const Settings& settings, const LinkRegister& links) {
   const std::string& folder = settings.text("TUTTI_BUNDLE_DIR");
-  if (folder.empty()) return nullptr;
   const auto signal = static_cast<int>(settings.integer("NCCL_PROXY_DUMP_SIGNAL"));
+  if (folder.empty() && signal <= 0) return nullptr;
   auto service =
       BundleService::start({.folder = folder,
                             .settings = observe::describeSettings(settings, observe::Shown::kAll),
@@ -103,7 +103,7 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
                                  .timeout = timeoutOf(settings_)});
   profiling_ = std::make_unique<Profiling>(settings_, pluginPatience(networkOptions().timeout));
   bundles_ = openBundles(settings_, links_);
-  if (bundles_ != nullptr)
+  if (bundles_ != nullptr && !settings_.text("TUTTI_BUNDLE_DIR").empty())
     recorders_.watchClosely([this](const observe::Board& board) { bundles_->verdictGiven(board); });
 }
 

@@ -136,7 +136,7 @@ class Process {
   std::weak_ptr<kernels::Crews> crews_;
   LinkRegister links_;
   std::unique_ptr<Profiling> profiling_;
-  std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them
+  std::unique_ptr<BundleService> bundles_;  // null where no folder is set for them, nor a signal
 };
 
 }  // namespace tutti::comm

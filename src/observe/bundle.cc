@@ -77,22 +77,6 @@ std::string rankText(const Evidence& evidence, const RankView& rank) {
   return text;
 }
 
-std::string rankTable(const BundleInput& input) {
-  std::string text;
-  for (const Examination& each : input.found) {
-    text += fmt::format("communicator {}, {} ranks\n", each.name, each.evidence.ranks.size());
-    size_t elsewhere = 0;
-    for (const RankView& rank : each.evidence.ranks) {
-      if (!hasPage(rank))
-        ++elsewhere;
-      else
-        text += rankText(each.evidence, rank);
-    }
-    if (elsewhere > 0) text += fmt::format("  and {} of other hosts, or not yet here\n", elsewhere);
-  }
-  return text;
-}
-
 std::string versionText() {
   utsname system{};
   ::uname(&system);
@@ -151,9 +135,7 @@ int nameUnlessTaken(TemporaryFile& file, const std::string& path) {
 }  // namespace
 
 std::string makeBundle(const BundleInput& input) {
-  Files files;
-  files.emplace_back("why.txt", verdictText(input));
-  files.emplace_back("ranks.txt", rankTable(input));
+  Files files = {{"why.txt", verdictText(input)}, {"ranks.txt", rankTable(input.found)}};
   if (!input.links.empty()) files.emplace_back("links.txt", linkTable(input.links, input.found));
   files.emplace_back("ranks.json", toJson(input.found));
   files.emplace_back("trace.json", traceOf(input.found));
@@ -171,6 +153,22 @@ std::string makeBundle(const BundleInput& input) {
   tar.add("index.html", pageOf(input.cause, input.found, names));
   for (const auto& [name, content] : files) tar.add(name, content);
   return tar.finish();
+}
+
+std::string rankTable(std::span<const Examination> found) {
+  std::string text;
+  for (const Examination& each : found) {
+    text += fmt::format("communicator {}, {} ranks\n", each.name, each.evidence.ranks.size());
+    size_t elsewhere = 0;
+    for (const RankView& rank : each.evidence.ranks) {
+      if (!hasPage(rank))
+        ++elsewhere;
+      else
+        text += rankText(each.evidence, rank);
+    }
+    if (elsewhere > 0) text += fmt::format("  and {} of other hosts, or not yet here\n", elsewhere);
+  }
+  return text;
 }
 
 std::vector<int32_t> processesToBlame(std::span<const Examination> found, int32_t own) {

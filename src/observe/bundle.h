@@ -23,6 +23,9 @@ struct BundleInput {
   int64_t time = 0;                // seconds since 1970
 };
 
+// What each rank does and waits for, as in the archive's ranks.txt.
+std::string rankTable(std::span<const Examination> found);
+
 // The archive. Reads /proc, so up to some ms a process.
 std::string makeBundle(const BundleInput& input);
 

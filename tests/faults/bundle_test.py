@@ -141,6 +141,34 @@ class Signals(BundleCase):
         self.assertEqual(code, 0, log)
         self.assertIn(f"signal {number} came to process {child.pid}", log)
 
+    def test_that_a_setting_names_has_the_log_told_without_a_folder(self):
+        number = int(signal.SIGUSR2)
+        ranks = self.launch("allreduce:8 allreduce:8", "allreduce:8 line", timeout_ms=PATIENCE, NCCL_PROXY_DUMP_SIGNAL=str(number))
+        ranks[1].result("allreduce")
+        self.pause(0.3)
+        ranks[0].child.send_signal(number)
+        patterns = [rf"WARN signal {number} came to process {ranks[0].child.pid}: what its ranks do",
+                    r"WARN +rank 0 waits for a message from rank 1 in AllReduce #2 .*, for \d",
+                    r"WARN +rank 0 (to|from) 1, collectives: shm; \d+ messages in"]  # fmt: skip
+        began = time.monotonic()
+        while not all(re.search(each, ranks[0].log) for each in patterns) and time.monotonic() < began + LIMIT:
+            time.sleep(0.02)
+        for each in patterns:
+            self.assertRegex(ranks[0].log, each)
+        self.assertNotRegex(ranks[1].log, "what its ranks do")
+        ranks[1].say("go")  # nobody was disturbed
+        self.assertEqual(ranks[1].result("line")[0], 0)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_that_a_setting_names_may_come_before_any_communicator(self):
+        number = int(signal.SIGUSR2)
+        child, _ = self.run_program(NCCL_PROXY_DUMP_SIGNAL=str(number))
+        child.send_signal(number)
+        code, log = self.end(child)
+        self.assertEqual(code, 0, log)
+        self.assertIn(f"signal {number} came to process {child.pid}", log)
+        self.assertIn("no communicator is there", log)
+
     def test_that_the_program_handles_stay_its_own(self):
         before = "signal.signal(signal.SIGUSR1, lambda *_: print('mine', flush=True))"
         child, log = self.run_program(before, TUTTI_BUNDLE_DIR=self.folder)

@@ -73,6 +73,7 @@ Status checkRanges(const ncclConfig_t& config) {
   TUTTI_TRY(checkRange("minCTAs", config.minCTAs, 1, kMost));
   TUTTI_TRY(checkRange("maxCTAs", config.maxCTAs, 1, kMost));
   TUTTI_TRY(checkRange("splitShare", config.splitShare, 0, 1));
+  TUTTI_TRY(checkRange("trafficClass", config.trafficClass, net::kNoTrafficClass, kMost));
   TUTTI_TRY(checkRange("collnetEnable", config.collnetEnable, 0, 1));
   TUTTI_TRY(checkRange("CTAPolicy", config.CTAPolicy, 0, 3));
   TUTTI_TRY(checkRange("shrinkShare", config.shrinkShare, 0, 1));
@@ -111,6 +112,10 @@ Result<comm::Config> parseConfig(const ncclConfig_t* given, const Settings& sett
   const SettingValue& override = settings.get("NCCL_COMM_BLOCKING");
   if (override.source != "default") result.isBlocking = override.integer != 0;
   if (config.commName != nullptr) result.name = config.commName;
+  if (config.netName != nullptr && settings.text("NCCL_NET").empty())
+    result.network.name = config.netName;
+  if (config.trafficClass != NCCL_CONFIG_UNDEF_INT)
+    result.network.trafficClass = config.trafficClass;
   const SettingValue& collnet = settings.get("NCCL_COLLNET_ENABLE");
   result.reducesInNetwork =
       collnet.source != "default" ? collnet.integer != 0 : config.collnetEnable == 1;

@@ -188,8 +188,8 @@ constexpr SettingInfo kTable[] = {
      "STATIC_PLUGIN: in the program; none: do not look for libnccl-profiler.so."},
     {"NCCL_NET", kText, "", "", "",
      "The network between hosts, by name, and no other: Socket, IB (InfiniBand and RoCE), ofi "
-     "(libfabric), or a plug-in's name. Unset: the first plug-in that works, else IB, else "
-     "sockets."},
+     "(libfabric), or a plug-in's name. Unset: the config's netName, else the first plug-in that "
+     "works, else IB, else sockets."},
     {"NCCL_NET_PLUGIN", kText, "", "", "",
      "Network plug-ins (versions 6 to 11), a list: each a path, libNAME.so, or NAME for "
      "libnccl-net-NAME.so; STATIC_PLUGIN: in the program; none: do not look for libnccl-net.so. "
@@ -243,10 +243,12 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_IB_RETRY_CNT", kInteger, "", "7", "0..7",
      "How often it sends anew before the link fails."},
     {"NCCL_IB_PKEY", kInteger, "", "0", "0..65535", "Entry of the port's table of partitions."},
-    {"NCCL_IB_SL", kInteger, "", "0", "0..15", "Service level on InfiniBand."},
-    {"NCCL_IB_TC", kInteger, "", "0", "0..255", "Traffic class (RoCE: DSCP * 4) of payloads."},
+    {"NCCL_IB_SL", kInteger, "", "0", "0..15",
+     "Service level on InfiniBand; goes before a config's trafficClass."},
+    {"NCCL_IB_TC", kInteger, "", "0", "0..255",
+     "Traffic class (RoCE: DSCP * 4) of payloads; goes before a config's trafficClass."},
     {"NCCL_IB_FIFO_TC", kInteger, "", "-1", "-1..255",
-     "Traffic class of what receivers say; -1: NCCL_IB_TC."},
+     "Traffic class of what receivers say; -1: that of payloads."},
     {"NCCL_IB_USE_INLINE", kInteger, "", "1", "0..1",
      "0: messages of up to 64 bytes lie in memory for the adapter to read, too, rather than in the "
      "request."},

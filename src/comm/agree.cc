@@ -267,7 +267,7 @@ std::shared_ptr<plan::Tuner> tunerOf(Process& process, const bootstrap::UniqueId
 Status Communicator::agree() {
   std::vector<InitRecord> records(static_cast<size_t>(rankCount()));
   InitRecord& own = records[static_cast<size_t>(index(rank()))];
-  TUTTI_TRY_ASSIGN(own.peer, process_.describe(rank()));
+  TUTTI_TRY_ASSIGN(own.peer, process_.describe(rank(), config_.network));
   own.geometry =
       plan::linkGeometry(static_cast<size_t>(process_.settings().integer("NCCL_BUFFSIZE")));
   const std::string& algorithms =
@@ -374,7 +374,7 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   ranksOnCpus_ = (machine.ranks * own.usable + machine.cpus - 1) / machine.cpus;
   const uint64_t process = peers_[static_cast<size_t>(index(rank()))].processHash;
   const auto inProcess = std::ranges::count(peers_, process, &bootstrap::PeerInfo::processHash);
-  for (const auto& transport : process_.transports()) {
+  for (const auto& transport : process_.transports(config_.network)) {
     transport->noteRanks(
         {.onCpus = ranksOnCpus_,
          .inProcess = static_cast<int32_t>(inProcess),

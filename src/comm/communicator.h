@@ -32,6 +32,7 @@
 #include "launch/gpu_batch.h"
 #include "launch/launcher.h"
 #include "launch/virtual_launcher.h"
+#include "net/network_wish.h"
 #include "plan/plan.h"
 
 namespace tutti::launch {
@@ -56,6 +57,7 @@ struct Config {
   std::string algorithms{};                 // in NCCL_ALGO's place; empty: as it says
   bool reducesInNetwork = false;            // where that can be done
   bool mixesGraphs = true;                  // captured calls keep the order with all others
+  net::NetworkWish network{};
 };
 
 struct RankCpus;

@@ -200,7 +200,7 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
   links_ = std::make_unique<channel::LinkSet>(channel::LinkSet::Parts{
       .bootstrap = *bootstrap_,
       .peers = peers_,
-      .transports = process_.transports(),
+      .transports = process_.transports(config_.network),
       .geometry = agreement.geometry,
       .mapAfterBytes = static_cast<uint64_t>(process_.settings().integer("TUTTI_MAP_AFTER_BYTES")),
       .carriers = carriersOf(agreement),
@@ -262,7 +262,7 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
 
 // The adapters of the network between hosts.
 Result<std::vector<net::Adapter>> Communicator::findAdapters() {
-  for (const auto& transport : process_.transports()) {
+  for (const auto& transport : process_.transports(config_.network)) {
     if (!transport->caps().needsOneHost && !transport->caps().needsOneProcess)
       return transport->adapters();
   }

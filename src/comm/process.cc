@@ -87,20 +87,12 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
   log::setUp(settings_);
   std::atexit([] { Process::get().leave(); });
   systemRng().fill(std::as_writable_bytes(std::span(&probeWord_, 1)));
-  systemRng().fill(relayToken_);
   machineHash_ = comm::machineHash();
   hostDevice_ = device::openDevice(device::DeviceKind::kHost).value();
   handoff_.addSource([memory = hostDevice_->sharedMemory()](const bootstrap::HandoffToken& token) {
     return memory->open(token);
   });
-  net::NetworkOptions network = net::networkOptionsOf(settings_);
-  network.segments = hostDevice_->sharedMemory();
-  transports_ =
-      transport::openTransports({.handoff = &handoff_,
-                                 .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
-                                 .relayToken = relayToken_,
-                                 .network = std::move(network),
-                                 .timeout = timeoutOf(settings_)});
+  linksOf({});
   profiling_ = std::make_unique<Profiling>(settings_, pluginPatience(networkOptions().timeout));
   bundles_ = openBundles(settings_, links_);
   if (bundles_ != nullptr && !settings_.text("TUTTI_BUNDLE_DIR").empty())
@@ -112,9 +104,42 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
 void Process::leave() {
   if (!checkNotForked().ok()) return;
   recorders_.mark();
-  for (const auto& transport : transports_) transport->awaitOwners(timeoutOf(settings_));
+  for (const auto& transport : allTransports()) transport->awaitOwners(timeoutOf(settings_));
   profiling_->finish();
   if (bundles_ != nullptr) bundles_->finish(kBundlePatience);
+}
+
+transport::TransportOptions Process::transportOptions(const net::NetworkWish& wish,
+                                                      const bootstrap::HandoffToken& relayToken) {
+  net::NetworkOptions network = net::withWish(net::networkOptionsOf(settings_), wish);
+  network.segments = hostDevice_->sharedMemory();
+  network.fabrics = fabrics_;
+  return {.handoff = &handoff_,
+          .shmDisabled = settings_.integer("NCCL_SHM_DISABLE") != 0,
+          .relayToken = relayToken,
+          .network = std::move(network),
+          .timeout = timeoutOf(settings_)};
+}
+
+const Process::Links& Process::linksOf(const net::NetworkWish& wish) {
+  const std::lock_guard lock(wishesMutex_);
+  const auto known = networks_.find(wish);
+  if (known != networks_.end()) return known->second;
+  Links links;
+  systemRng().fill(links.relayToken);
+  const transport::TransportOptions options = transportOptions(wish, links.relayToken);
+  links.transports = networks_.empty()
+                         ? transport::openTransports(options)
+                         : transport::withOtherNetwork(networks_.at({}).transports, options);
+  return networks_.emplace(wish, std::move(links)).first->second;
+}
+
+transport::Transports Process::allTransports() {
+  const std::lock_guard lock(wishesMutex_);
+  transport::Transports all;
+  for (const auto& [wish, links] : networks_)
+    all.insert(all.end(), links.transports.begin(), links.transports.end());
+  return all;
 }
 
 // Not logged: at the fork another thread may have held the log's mutex.
@@ -243,7 +268,7 @@ bootstrap::NetworkOptions Process::networkOptions() const {
   return options;
 }
 
-Result<bootstrap::PeerInfo> Process::describe(Rank rank) {
+Result<bootstrap::PeerInfo> Process::describe(Rank rank, const net::NetworkWish& wish) {
   bootstrap::PeerInfo peer;
   peer.rank = index(rank);
   const observe::ProcessIdentity self = observe::thisProcess();
@@ -259,7 +284,7 @@ Result<bootstrap::PeerInfo> Process::describe(Rank rank) {
   const std::string handoff = handoff_.name();
   std::strncpy(peer.handoffName.data(), handoff.c_str(), peer.handoffName.size() - 1);
   peer.rail = railOf(settings_);
-  peer.relayToken = relayToken_;
+  peer.relayToken = linksOf(wish).relayToken;
   return peer;
 }
 

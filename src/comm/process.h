@@ -43,7 +43,10 @@ class Process {
   const Settings& settings() const { return settings_; }
   bootstrap::NetworkOptions networkOptions() const;
   bootstrap::Directory& directory() { return directory_; }
-  const transport::Transports& transports() const { return transports_; }
+  // Those of communicators whose links to other hosts are to go over that network.
+  const transport::Transports& transports(const net::NetworkWish& wish) {
+    return linksOf(wish).transports;
+  }
   // CPU ranks' device.
   device::Device& hostDevice() { return *hostDevice_; }
   bootstrap::Handoff& handoff() { return handoff_; }
@@ -90,18 +93,28 @@ class Process {
   // The machine as this process sees it, found out once; see machine.h.
   Result<topology::Description> machine(bool hasGpus);
 
-  // This process as a peer of rank `rank`.
-  Result<bootstrap::PeerInfo> describe(Rank rank);
+  // This process as a peer of rank `rank`, of a communicator that wants that network.
+  Result<bootstrap::PeerInfo> describe(Rank rank, const net::NetworkWish& wish);
 
  private:
+  // Where links are made, and who may have this process carry its own.
+  struct Links {
+    transport::Transports transports;
+    bootstrap::HandoffToken relayToken{};
+  };
+
   Process();
   void leave();
+  transport::TransportOptions transportOptions(const net::NetworkWish& wish,
+                                               const bootstrap::HandoffToken& relayToken);
+  transport::Transports allTransports();
+  // Made at first need; it stays.
+  const Links& linksOf(const net::NetworkWish& wish);
 
   // Constant after construction.
   Settings settings_;
   uint64_t probeWord_ = 0;
   uint64_t machineHash_ = 0;
-  bootstrap::HandoffToken relayToken_{};
   UniqueMapping ownPage_;  // whose first byte is 1; the kernel gives a forked child zeros instead
   std::unique_ptr<device::Device> hostDevice_;
 
@@ -126,7 +139,9 @@ class Process {
   // Thread-safe by themselves.
   bootstrap::Directory directory_;
   bootstrap::Handoff handoff_;
-  transport::Transports transports_;
+  const std::shared_ptr<net::Fabrics> fabrics_ = std::make_shared<net::Fabrics>();  // as it says
+  std::mutex wishesMutex_;                      // guards networks_
+  std::map<net::NetworkWish, Links> networks_;  // with that of no wish from the start
   observe::ProcessRecorders recorders_;
   HandleTable<Communicator> communicators_{0x43};
   launch::GpuWatcher gpuWatcher_;

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "net/gpu_memory.h"
+#include "net/network_wish.h"
 #include "net/requests.h"
 
 namespace tutti::net {
@@ -69,6 +70,12 @@ class LaneDialer {
   virtual ~LaneDialer() = default;
 };
 
+// Where a lane of this side is to be.
+struct LanePlace {
+  size_t device = 0;
+  int trafficClass = kNoTrafficClass;  // of its packets, where the network has such
+};
+
 // Thread-safe; different lanes may be used by different threads. Outlives its lanes.
 class Fabric {
  public:
@@ -81,8 +88,9 @@ class Fabric {
     std::string description;      // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
   };
   virtual const Caps& caps() const = 0;
-  virtual Result<std::unique_ptr<LaneListener>> listen(size_t device) = 0;
-  virtual Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) = 0;
+  virtual Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) = 0;
+  virtual Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
+                                                   const LaneHandle& handle) = 0;
   virtual ~Fabric() = default;
 };
 

@@ -150,13 +150,16 @@ class SenderMeeting final : public Meeting {
     std::shared_ptr<Fabric> fabric;
     std::vector<size_t> devices;
     std::array<LaneHandle, kMaxLanes> handles;
+    int trafficClass = kNoTrafficClass;
     std::vector<std::unique_ptr<LaneDialer>> dialers{};
     std::vector<std::unique_ptr<Lane>> lanes{};
 
     // True once there are all lanes.
     Result<bool> connect() {
       for (size_t i = dialers.size(); i < devices.size(); ++i) {
-        TUTTI_TRY_ASSIGN(auto dialer, fabric->dial(devices[i], handles[i]));
+        TUTTI_TRY_ASSIGN(
+            auto dialer,
+            fabric->dial({.device = devices[i], .trafficClass = trafficClass}, handles[i]));
         dialers.push_back(std::move(dialer));
       }
       bool hasAll = true;
@@ -224,8 +227,10 @@ class SenderMeeting final : public Meeting {
                              ? offer.firstDevice
                              : static_cast<size_t>(own - options_.adapters.begin());
     for (size_t i = 0; i < offer.laneCount; ++i) lanes_.devices.push_back(deviceOf(i, first));
-    side_ = std::make_shared<Side>(
-        Side{.fabric = options_.fabric, .devices = lanes_.devices, .handles = offer.handles});
+    side_ = std::make_shared<Side>(Side{.fabric = options_.fabric,
+                                        .devices = lanes_.devices,
+                                        .handles = offer.handles,
+                                        .trafficClass = options_.trafficClass});
     side_->lanes.resize(offer.laneCount);
     fabricDeadline_ = options_.clock.now() + options_.patience;
     stage_ = Stage::kDial;
@@ -296,12 +301,14 @@ class ReceiverMeeting final : public Meeting {
   struct Side {
     std::shared_ptr<Fabric> fabric;
     std::vector<size_t> devices;
+    int trafficClass = kNoTrafficClass;
     std::vector<std::unique_ptr<LaneListener>> listeners{};
     std::vector<std::unique_ptr<Lane>> lanes{};
 
     Result<bool> listen() {
       for (const size_t device : devices) {
-        TUTTI_TRY_ASSIGN(auto listener, fabric->listen(device));
+        TUTTI_TRY_ASSIGN(auto listener,
+                         fabric->listen({.device = device, .trafficClass = trafficClass}));
         listeners.push_back(std::move(listener));
       }
       lanes.resize(listeners.size());
@@ -331,7 +338,9 @@ class ReceiverMeeting final : public Meeting {
     const size_t adapters = options_.adapters.empty() ? caps.deviceCount : options_.adapters.size();
     const size_t laneCount = 1 + std::min(kMaxPayloadLanes, adapters);
     for (size_t i = 0; i < laneCount; ++i) lanes_.devices.push_back(deviceOf(i, firstDevice));
-    side_ = std::make_shared<Side>(Side{.fabric = options_.fabric, .devices = lanes_.devices});
+    side_ = std::make_shared<Side>(Side{.fabric = options_.fabric,
+                                        .devices = lanes_.devices,
+                                        .trafficClass = options_.trafficClass});
     fabricDeadline_ = options_.clock.now() + options_.patience;
     call_.start(options_.calls, [side = side_] { return side->listen(); });
   }

@@ -64,6 +64,7 @@ class Meeting {
     Nanoseconds patience{};          // for the fabric's own part; half a call's time-out at most
     Instant deadline{};              // for the peer's process to answer
     std::vector<size_t> adapters{};  // of this side that lanes may use; empty: all
+    int trafficClass = kNoTrafficClass;
     device::SharedMemory* segments = nullptr;  // LaneSet's
   };
   virtual ~Meeting() = default;

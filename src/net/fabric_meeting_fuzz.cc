@@ -83,12 +83,13 @@ class ForeignFabric final : public Fabric {
               .maxMessageBytes = kSlotBytes,
               .description = {}} {}
   const Caps& caps() const override { return caps_; }
-  Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
-    if (device >= caps_.deviceCount) std::abort();
+  Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) override {
+    if (place.device >= caps_.deviceCount) std::abort();
     return std::unique_ptr<LaneListener>(std::make_unique<ForeignEnd>(script_, false));
   }
-  Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
-    if (device >= caps_.deviceCount) std::abort();
+  Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
+                                           const LaneHandle& handle) override {
+    if (place.device >= caps_.deviceCount) std::abort();
     auto end = std::make_unique<ForeignEnd>(script_, true);
     end->hear(handle);
     return std::unique_ptr<LaneDialer>(std::move(end));

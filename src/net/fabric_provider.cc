@@ -93,7 +93,7 @@ Result<FabricProvider::Found> FabricProvider::find() {
     hang_ = std::move(hang);
     calls_.reset();
   }
-  return invalidUsage("no network that NCCL_NET asks for: {}", hang_);
+  return invalidUsage("no network that {} asks for: {}", options_.namedBy, hang_);
 }
 
 // Under mutex_.
@@ -149,6 +149,7 @@ Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds ti
           .patience = timeout / 2,
           .deadline = options_.clock->now() + timeout,
           .adapters = {adapters.begin(), adapters.end()},
+          .trafficClass = options_.trafficClass,
           .segments = found_.fabric != nullptr && found_.fabric->caps().registersMemory
                           ? options_.segments
                           : nullptr};
@@ -184,7 +185,8 @@ Result<std::unique_ptr<Connection>> FabricProvider::connect(const Contact& conta
   TUTTI_TRY_ASSIGN(auto control, options_.sockets->connect(sockets, byWords, timeout));
   if (!meets) {
     if (!options_.isForced) return control;
-    return remoteError("{} links by sockets, but NCCL_NET is set here: set it alike on all", peer);
+    return remoteError("{} links by sockets, but {} is set here: set it alike on all", peer,
+                       options_.namedBy);
   }
   auto appointment = std::make_shared<Appointment>();
   std::unique_lock lock(mutex_);
@@ -204,8 +206,8 @@ Result<std::unique_ptr<Connection>> FabricProvider::conclude(Meeting& meeting,
   Result<std::unique_ptr<Connection>> connection = meeting.take();
   if (!connection.ok() || meeting.isOverFabric()) return connection;
   if (options_.isForced) {
-    return remoteError("no link from {} over the network that NCCL_NET asks for: {}", link,
-                       meeting.obstacle());
+    return remoteError("no link from {} over the network that {} asks for: {}", link,
+                       options_.namedBy, meeting.obstacle());
   }
   bool isFirst = false;
   {

@@ -38,7 +38,9 @@ class FabricProvider final : public Provider {
     // Called once, at the first use, on a thread that may outlive the provider, so it owns what it
     // uses. An error: no link to another host can be made.
     std::function<Result<Found>()> find;
-    bool isForced = false;                     // NCCL_NET names the fabric: no link goes without it
+    bool isForced = false;                     // somebody named the fabric: no link goes without it
+    std::string namedBy = "NCCL_NET";          // where
+    int trafficClass = kNoTrafficClass;        // of the links' packets
     device::SharedMemory* segments = nullptr;  // LaneSet's; outlives the provider
     std::chrono::milliseconds timeout{10'000};  // of finding it, too
     Clock* clock = &steadyClock();

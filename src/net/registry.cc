@@ -42,27 +42,23 @@ class Finder {
   explicit Finder(const NetworkOptions& options) : options_(options) {}
 
   Result<FabricProvider::Found> find() {
-    if (isSame(options_.network, "socket")) return sockets("NCCL_NET=Socket");
+    if (isSame(options_.network, "socket")) return sockets(options_.namedBy + "=Socket");
     if (options_.isEncrypted) {
       if (options_.network.empty()) return sockets("TUTTI_SECURE=encrypt: only sockets encrypt");
-      return invalidUsage("NCCL_NET={} does not encrypt, as TUTTI_SECURE=encrypt asks: sockets do",
-                          options_.network);
+      return invalidUsage("{}={} does not encrypt, as TUTTI_SECURE=encrypt asks: sockets do",
+                          options_.namedBy, options_.network);
     }
-    for (const std::string& entry : entriesOf(options_.plugins)) {
-      if (std::unique_ptr<Fabric> fabric = tryPlugin(entry))
-        return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
-    }
-    if (isWanted("IB")) {
-      if (std::unique_ptr<Fabric> fabric = tryVerbs())
-        return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
-    }
+    if (std::shared_ptr<Fabric> fabric = tryAll())
+      return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
     if (options_.network.empty()) return sockets(reasons_);
-    if (isSame(options_.network, "ofi")) {
-      if (std::unique_ptr<Fabric> fabric = tryOfi())
-        return FabricProvider::Found{.fabric = std::move(fabric), .obstacle = {}};
+    if (isKnown_) {
+      return invalidUsage("{}={}: this network cannot be used: {}", options_.namedBy,
+                          options_.network, reasons_);
     }
-    return invalidUsage("NCCL_NET={}: there is no such network{}{} (NCCL_NET_PLUGIN={})",
-                        options_.network, reasons_.empty() ? "" : ": ", reasons_, options_.plugins);
+    note(reasons_, others_);
+    return invalidUsage("{}={}: there is no such network{}{} (NCCL_NET_PLUGIN={})",
+                        options_.namedBy, options_.network, reasons_.empty() ? "" : ": ", reasons_,
+                        options_.plugins);
   }
 
  private:
@@ -74,25 +70,41 @@ class Finder {
     return options_.network.empty() || isSame(options_.network, name.c_str());
   }
 
-  std::unique_ptr<Fabric> tryPlugin(const std::string& entry) {
+  std::shared_ptr<Fabric> tryAll() {
+    for (const std::string& entry : entriesOf(options_.plugins)) {
+      if (std::shared_ptr<Fabric> fabric = tryPlugin(entry)) return fabric;
+    }
+    if (isWanted("IB")) {
+      if (std::shared_ptr<Fabric> fabric = tryVerbs()) return fabric;
+    }
+    return isSame(options_.network, "ofi") ? tryOfi() : nullptr;
+  }
+
+  std::shared_ptr<Fabric> tryPlugin(const std::string& entry) {
     Result<PluginLibrary> library = plugin::load(entry);
     if (!library.ok()) return decline(library.status().message());
     if (!library->exists()) return nullptr;
     if (!isWanted(nameOf(*library)))
-      return decline(fmt::format("{} is network {}", library->source, nameOf(*library)));
+      return declineOther(fmt::format("{} is network {}", library->source, nameOf(*library)));
+    isKnown_ = !options_.network.empty();
     uint64_t process = 0;
     options_.rng->fill(std::as_writable_bytes(std::span(&process, 1)));
-    Result<std::unique_ptr<Fabric>> fabric = plugin::open(*library, process);
+    const ForeignCall call(fmt::format("network plug-in {}", nameOf(*library)), "init");
+    Result<std::shared_ptr<Fabric>> fabric =
+        shared(fmt::format("plug-in {}", library->source),
+               [&] { return plugin::open(*library, process, options_.trafficClass); });
     if (fabric.ok()) return std::move(fabric).value();
     log::warn("{} ({}): it is not used", fabric.status().message(), library->source);
     return decline(fabric.status().message());
   }
 
-  std::unique_ptr<Fabric> tryVerbs() {
+  std::shared_ptr<Fabric> tryVerbs() {
+    isKnown_ = !options_.network.empty();
     if (options_.verbs.isDisabled) return decline("NCCL_IB_DISABLE=1");
 #ifdef TUTTI_VERBS
     const ForeignCall call("libibverbs", "opening InfiniBand");
-    Result<std::unique_ptr<Fabric>> fabric = verbs::open(options_.verbs, *options_.rng);
+    Result<std::shared_ptr<Fabric>> fabric =
+        shared("IB", [&] { return verbs::open(options_.verbs, *options_.rng); });
     if (fabric.ok()) return std::move(fabric).value();
     if (fabric.status().code() == Code::kInvalidUsage) log::warn("{}", fabric.status().message());
     return decline(fabric.status().message());
@@ -101,28 +113,48 @@ class Finder {
 #endif
   }
 
-  std::unique_ptr<Fabric> tryOfi() {
 #ifdef TUTTI_OFI
-    const ForeignCall call("libfabric", "opening a provider");
-    Result<std::unique_ptr<Fabric>> fabric = ofi::open({.provider = options_.ofiProvider,
-                                                        .interfaces = options_.interfaces,
-                                                        .family = options_.family,
-                                                        .rng = *options_.rng});
+  std::shared_ptr<Fabric> tryOfi() {
+    isKnown_ = true;
+    Result<std::shared_ptr<Fabric>> fabric = openOfi(options_.ofiProvider);
     if (fabric.ok()) return std::move(fabric).value();
     return decline(fabric.status().message());
-#else
-    return decline("this build has no libfabric: its headers were not there");
-#endif
   }
 
-  std::nullptr_t decline(std::string_view why) {
-    if (!reasons_.empty()) reasons_ += "; ";
-    reasons_ += why;
+  Result<std::shared_ptr<Fabric>> openOfi(const std::string& provider) {
+    const ForeignCall call("libfabric", "opening a provider");
+    return shared(fmt::format("ofi {}", provider), [&] {
+      return ofi::open({.provider = provider,
+                        .interfaces = options_.interfaces,
+                        .family = options_.family,
+                        .rng = *options_.rng});
+    });
+  }
+#else
+  std::shared_ptr<Fabric> tryOfi() {
+    isKnown_ = true;
+    return decline("this build has no libfabric: its headers were not there");
+  }
+#endif
+
+  Result<std::shared_ptr<Fabric>> shared(const std::string& name, const Fabrics::Open& open) {
+    if (options_.fabrics != nullptr) return options_.fabrics->get(name, open);
+    TUTTI_TRY_ASSIGN(std::shared_ptr<Fabric> fabric, open());
+    return fabric;
+  }
+
+  std::nullptr_t decline(std::string_view why) { return note(reasons_, why); }
+  // Of another network than the one that is asked for.
+  std::nullptr_t declineOther(std::string_view why) { return note(others_, why); }
+  static std::nullptr_t note(std::string& list, std::string_view why) {
+    if (!list.empty() && !why.empty()) list += "; ";
+    list += why;
     return nullptr;
   }
 
   const NetworkOptions& options_;
-  std::string reasons_;
+  bool isKnown_ = false;  // the network that is asked for is one, if not one that can be used
+  std::string reasons_, others_;
 };
 
 int familyOf(const Settings& settings) {
@@ -146,6 +178,14 @@ NetworkOptions networkOptionsOf(const Settings& settings) {
           .timeout = std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"))};
 }
 
+NetworkOptions withWish(NetworkOptions options, const NetworkWish& wish) {
+  options.trafficClass = wish.trafficClass;
+  if (wish.name.empty()) return options;
+  options.network = wish.name;
+  options.namedBy = "config.netName";
+  return options;
+}
+
 Result<NetworkChoice> chooseNetwork(const NetworkOptions& options) {
   TUTTI_TRY_ASSIGN(const FabricProvider::Found found, Finder(options).find());
   if (found.fabric == nullptr) return NetworkChoice{.name = "socket", .reason = found.obstacle};
@@ -158,6 +198,8 @@ std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
       .sockets = std::make_unique<socket::SocketProvider>(options),
       .find = [options] { return Finder(options).find(); },
       .isForced = !options.network.empty() && !isSame(options.network, "socket"),
+      .namedBy = options.namedBy,
+      .trafficClass = options.trafficClass,
       .segments = options.segments,
       .timeout = options.timeout,
       .clock = options.clock});

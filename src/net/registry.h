@@ -8,23 +8,29 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "device/shared_memory.h"
+#include "net/fabrics.h"
 #include "net/net.h"
+#include "net/network_wish.h"
 #include "net/reduction.h"
 #include "net/verbs_options.h"
 
 namespace tutti::net {
 
 struct NetworkOptions {
-  std::string interfaces{};                   // NCCL_SOCKET_IFNAME
-  int family = 0;                             // AF_INET, AF_INET6, 0 any
-  int64_t socketThreads = -1;                 // NCCL_SOCKET_NTHREADS; -1: by the links' speed
-  int64_t socketsPerThread = -1;              // NCCL_NSOCKS_PERTHREAD; -1: by the links' speed
-  bool isEncrypted = false;                   // TUTTI_SECURE=encrypt: by sockets, and only these
-  bool isChecked = false;                     // TUTTI_NET_CHECKSUM, of sockets
-  std::string network{};                      // NCCL_NET; empty: whatever there is, or sockets
-  std::string plugins = "none";               // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
-  std::string ofiProvider{};                  // TUTTI_OFI_PROVIDER
+  std::string interfaces{};            // NCCL_SOCKET_IFNAME
+  int family = 0;                      // AF_INET, AF_INET6, 0 any
+  int64_t socketThreads = -1;          // NCCL_SOCKET_NTHREADS; -1: by the links' speed
+  int64_t socketsPerThread = -1;       // NCCL_NSOCKS_PERTHREAD; -1: by the links' speed
+  bool isEncrypted = false;            // TUTTI_SECURE=encrypt: by sockets, and only these
+  bool isChecked = false;              // TUTTI_NET_CHECKSUM, of sockets
+  std::string network{};               // NCCL_NET; empty: whatever there is, or sockets
+  std::string namedBy = "NCCL_NET";    // who names it, for messages
+  int trafficClass = kNoTrafficClass;  // of links' packets
+  std::string plugins = "none";        // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
+  std::string ofiProvider{};           // TUTTI_OFI_PROVIDER
   VerbsOptions verbs{};                       // NCCL_IB_*
+  std::shared_ptr<Fabrics> fabrics{};         // of the process, shared with calls that open them;
+                                              // null: each network opens its own
   device::SharedMemory* segments = nullptr;   // where adapters send from and receive into, too;
                                               // outlives the network
   std::chrono::milliseconds timeout{10'000};  // a peer that acknowledges nothing for so long is
@@ -34,6 +40,8 @@ struct NetworkOptions {
 };
 
 NetworkOptions networkOptionsOf(const Settings& settings);
+// The same with what a communicator's config asks for.
+NetworkOptions withWish(NetworkOptions options, const NetworkWish& wish);
 
 // What openNetwork() would take here, opened once to see, and why not what goes before it.
 struct NetworkChoice {

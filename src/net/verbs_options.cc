@@ -11,6 +11,11 @@ T number(const Settings& settings, std::string_view name) {
   return static_cast<T>(settings.integer(name));
 }
 
+std::optional<uint8_t> numberIfSet(const Settings& settings, std::string_view name) {
+  if (!settings.get(name).isSet()) return std::nullopt;
+  return number<uint8_t>(settings, name);
+}
+
 }  // namespace
 
 VerbsOptions verbsOptions(const Settings& settings) {
@@ -26,10 +31,10 @@ VerbsOptions verbsOptions(const Settings& settings) {
   options.timeout = number<uint8_t>(settings, "NCCL_IB_TIMEOUT");
   options.retryCount = number<uint8_t>(settings, "NCCL_IB_RETRY_CNT");
   options.partitionKeyIndex = number<uint16_t>(settings, "NCCL_IB_PKEY");
-  options.serviceLevel = number<uint8_t>(settings, "NCCL_IB_SL");
-  options.trafficClass = number<uint8_t>(settings, "NCCL_IB_TC");
-  const int64_t control = settings.integer("NCCL_IB_FIFO_TC");
-  options.controlTrafficClass = control < 0 ? options.trafficClass : static_cast<uint8_t>(control);
+  options.serviceLevel = numberIfSet(settings, "NCCL_IB_SL");
+  options.trafficClass = numberIfSet(settings, "NCCL_IB_TC");
+  if (settings.integer("NCCL_IB_FIFO_TC") >= 0)
+    options.controlTrafficClass = number<uint8_t>(settings, "NCCL_IB_FIFO_TC");
   options.queuePairs = number<uint32_t>(settings, "NCCL_IB_QPS_PER_CONNECTION");
   options.splitsData = isOn("NCCL_IB_SPLIT_DATA_ON_QPS");
   options.usesInline = isOn("NCCL_IB_USE_INLINE");
@@ -42,6 +47,25 @@ VerbsOptions verbsOptions(const Settings& settings) {
   options.endsOnEvents = isOn("NCCL_IB_RETURN_ASYNC_EVENTS");
   options.patience = std::chrono::milliseconds(settings.integer("TUTTI_TIMEOUT_MS"));
   return options;
+}
+
+Result<PacketMarks> packetMarks(const VerbsOptions& options, int trafficClass) {
+  constexpr int kMostServiceLevel = 15;
+  constexpr int kMostTrafficClass = 255;
+  PacketMarks marks{.serviceLevel = options.serviceLevel.value_or(0),
+                    .trafficClass = options.trafficClass.value_or(0)};
+  if (trafficClass >= 0) {
+    if (trafficClass > kMostTrafficClass) {
+      return Status(Code::kInvalidUsage,
+                    fmt::format("config.trafficClass is {}: on InfiniBand and RoCE the most is {}",
+                                trafficClass, kMostTrafficClass));
+    }
+    const auto wanted = static_cast<uint8_t>(trafficClass);
+    if (!options.trafficClass) marks.trafficClass = wanted;
+    if (!options.serviceLevel && wanted <= kMostServiceLevel) marks.serviceLevel = wanted;
+  }
+  marks.controlTrafficClass = options.controlTrafficClass.value_or(marks.trafficClass);
+  return marks;
 }
 
 }  // namespace tutti::net

@@ -6,19 +6,32 @@
 #include "transport/shm/shm_transport.h"
 
 namespace tutti::transport {
+namespace {
 
-Transports openTransports(const TransportOptions& options) {
-  Transports transports;
-  transports.push_back(std::make_unique<local::LocalTransport>(*options.rng));
-  transports.push_back(std::make_unique<shm::ShmTransport>(shm::ShmOptions{
-      .handoff = options.handoff, .disabled = options.shmDisabled, .timeout = options.timeout}));
-  transports.push_back(std::make_unique<net::NetTransport>(
+std::shared_ptr<Transport> openNet(const TransportOptions& options) {
+  return std::make_shared<net::NetTransport>(
       net::NetTransportOptions{.provider = tutti::net::openNetwork(options.network),
                                .timeout = options.timeout,
                                .handoff = options.shmDisabled ? nullptr : options.handoff,
                                .relayToken = options.relayToken,
-                               .rng = options.rng}));
+                               .rng = options.rng});
+}
+
+}  // namespace
+
+Transports openTransports(const TransportOptions& options) {
+  Transports transports;
+  transports.push_back(std::make_shared<local::LocalTransport>(*options.rng));
+  transports.push_back(std::make_shared<shm::ShmTransport>(shm::ShmOptions{
+      .handoff = options.handoff, .disabled = options.shmDisabled, .timeout = options.timeout}));
+  transports.push_back(openNet(options));
   return transports;
+}
+
+Transports withOtherNetwork(const Transports& transports, const TransportOptions& options) {
+  Transports others = transports;
+  others.back() = openNet(options);
+  return others;
 }
 
 Result<ReducerLinks> openReducer(ReducerOptions options) {
@@ -28,7 +41,7 @@ Result<ReducerLinks> openReducer(ReducerOptions options) {
 Result<Transport*> pick(const Transports& transports, const bootstrap::PeerInfo& sender,
                         const bootstrap::PeerInfo& receiver) {
   std::string reasons;
-  for (const std::unique_ptr<Transport>& transport : transports) {
+  for (const std::shared_ptr<Transport>& transport : transports) {
     const std::string obstacle = transport->obstacle(sender, receiver);
     if (obstacle.empty()) return transport.get();
     if (!reasons.empty()) reasons += "; ";

@@ -25,10 +25,13 @@ struct TransportOptions {
   Rng* rng = &systemRng();                    // makes the offers' tokens
 };
 
-using Transports = std::vector<std::unique_ptr<Transport>>;
+// Shared by sets that differ in their network only.
+using Transports = std::vector<std::shared_ptr<Transport>>;
 
 // One set a process: links inside the process connect only through one and the same set.
 Transports openTransports(const TransportOptions& options);
+// The same set but for links to other hosts. Of the options, those of the network's transport.
+Transports withOtherNetwork(const Transports& transports, const TransportOptions& options);
 
 // The first that can connect the pair; sender and receiver choose alike. Otherwise kInvalidUsage
 // that says for each transport why it cannot.

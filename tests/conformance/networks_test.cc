@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -80,6 +82,47 @@ TEST(NetworkRanks, DISABLED_AllReduceThatFails) {
   const std::string message = ncclGetLastError(comm);
   EXPECT_NE(message.find(wanted == nullptr ? "" : wanted), std::string::npos) << message;
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+}
+
+// TEST_NETWORKS: "NAME=CLASS,...", either may be left out. A communicator each, all at once, the
+// later ones split from the first.
+TEST(NetworkRanks, DISABLED_AllReduceOverNetworksOfConfigs) {
+  const ProcessRank self = thisProcess();
+  std::vector<ncclComm_t> comms;
+  std::stringstream wishes(textOf("TEST_NETWORKS"));
+  for (std::string wish; std::getline(wishes, wish, ',');) {
+    const size_t middle = wish.find('=');
+    const std::string name = wish.substr(0, middle);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (!name.empty()) config.netName = name.c_str();
+    if (middle != std::string::npos) config.trafficClass = std::stoi(wish.substr(middle + 1));
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(comms.empty() ? ncclCommInitRankConfig(&comm, self.count, self.id, self.rank, &config)
+                            : ncclCommSplit(comms.front(), 0, self.rank, &comm, &config),
+              ncclSuccess);
+    comms.push_back(comm);
+  }
+  const std::string message = textOf("TEST_MESSAGE");
+  for (ncclComm_t comm : comms) {
+    const ncclResult_t result = allReduceOften(comm, self.count, self.rank);
+    EXPECT_EQ(result, message.empty() ? ncclSuccess : ncclInvalidUsage) << ncclGetLastError(comm);
+    EXPECT_THAT(std::string(ncclGetLastError(comm)), testing::HasSubstr(message));
+  }
+  for (ncclComm_t comm : comms)
+    EXPECT_EQ(message.empty() ? ncclCommDestroy(comm) : ncclCommAbort(comm), ncclSuccess);
+}
+
+// A child without a config of its own has its parent's network.
+TEST(NetworkRanks, DISABLED_AllReduceOfAChild) {
+  const ProcessRank self = thisProcess();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.netName = "Other";
+  ncclComm_t comm = nullptr, child = nullptr;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, self.count, self.id, self.rank, &config), ncclSuccess);
+  ASSERT_EQ(ncclCommSplit(comm, 0, self.rank, &child, nullptr), ncclSuccess);
+  EXPECT_EQ(allReduceOften(child, self.count, self.rank), ncclSuccess) << ncclGetLastError(child);
+  EXPECT_EQ(ncclCommDestroy(child), ncclSuccess);
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
 class NetPlugins : public testing::TestWithParam<int> {};
@@ -228,6 +271,72 @@ TEST(NetPlugin, ThatIsAskedForAndMissingIsAnError) {
       kFailingAllReduce, "01",
       {"NCCL_NET=Other", pluginOf(10), "TEST_MESSAGE=NCCL_NET=Other: there is no such network"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+// What a communicator's config asks for, "Fake" and "Other" being there.
+const std::string kByConfig = "NetworkRanks.DISABLED_AllReduceOverNetworksOfConfigs";
+const std::string kTwoPlugins = pluginOf(11) + "," TUTTI_FAKE_NETS "/libnccl-net-other.so";
+
+TEST(NetworkOfAConfig, IsTheCommunicatorsOwn) {
+  const Outcome outcome =
+      run(kByConfig, "01", {kTwoPlugins, "TEST_NETWORKS=other,Fake,Socket,Fake=3"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over Other: plug-in "), 2u) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over Fake: plug-in "), 4u) << outcome.log;
+  EXPECT_EQ(outcome.count("over sockets: config.netName=Socket"), 2u) << outcome.log;
+  EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
+TEST(NetworkOfAConfig, IsAlsoThatOfChildrenWithoutOne) {
+  const Outcome outcome = run("NetworkRanks.DISABLED_AllReduceOfAChild", "01", {kTwoPlugins});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over Other: plug-in "), 2u) << outcome.log;
+  EXPECT_EQ(outcome.count("over Fake") + outcome.count("goes over sockets"), 0u) << outcome.log;
+}
+
+TEST(NetworkOfAConfig, GivesWayToTheSettings) {
+  const Outcome outcome =
+      run(kByConfig, "01", {kTwoPlugins, "NCCL_NET=Fake", "TEST_NETWORKS=Other"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts over Fake: plug-in "), 2u) << outcome.log;
+  EXPECT_EQ(outcome.count("over Other"), 0u) << outcome.log;
+}
+
+TEST(NetworkOfAConfig, ThatIsMissingIsAnError) {
+  const Outcome outcome = run(kByConfig, "01",
+                              {pluginOf(11), "TEST_NETWORKS=Third",
+                               "TEST_MESSAGE=config.netName=Third: there is no such network"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(NetworkOfAConfig, ThatEncryptsNothingIsAnError) {
+  const Outcome outcome =
+      run(kByConfig, "01",
+          {pluginOf(11), "TUTTI_SECURE=encrypt", "TEST_NETWORKS=Fake",
+           "TEST_MESSAGE=config.netName=Fake does not encrypt, as TUTTI_SECURE=encrypt asks"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+// What is on each line of a file, once.
+std::set<std::string> linesOf(const std::string& path) {
+  std::set<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.insert(line);
+  std::filesystem::remove(path);
+  return lines;
+}
+
+// Before version 11 the plug-in is initialised once all the same.
+TEST(TrafficClassOfAConfig, IsThatOfThePluginsConnections) {
+  for (const int version : {10, 11}) {
+    const std::string report = temporary("classes");
+    const Outcome outcome = run(kByConfig, "01",
+                                {pluginOf(version), "FAKE_NET=once",
+                                 "FAKE_NET_CLASS_REPORT=" + report, "TEST_NETWORKS==7,,Fake=106"});
+    EXPECT_TRUE(outcome.isGood()) << outcome.log;
+    EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
+    EXPECT_EQ(linesOf(report), (std::set<std::string>{"-1", "7", "106"})) << version;
+  }
 }
 
 TEST(NetPlugin, ThatFailsLaterEndsTheCallsOfAllRanks) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "network_ranks.h"
@@ -108,8 +109,29 @@ TEST_F(Verbs, GivesWayWhereItIsDisabledOrAbsent) {
 TEST_F(Verbs, ThatIsAskedForAndMissingIsAnError) {
   const Outcome outcome =
       run(kFailingAllReduce, "01",
-          with({"NCCL_NET=IB", "NCCL_IB_HCA=other", "TEST_MESSAGE=mlx5_2:1: NCCL_IB_HCA=other"}));
+          with({"NCCL_NET=IB", "NCCL_IB_HCA=other",
+                "TEST_MESSAGE=NCCL_NET=IB: this network cannot be used: InfiniBand has no port "
+                "to use: mlx5_0:1: NCCL_IB_HCA=other"}));
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+// InfiniBand's service level and RoCE's traffic class, of which these adapters show the former.
+TEST_F(Verbs, TakeTheTrafficClassOfAConfigWhereNoSettingSaysOtherwise) {
+  const std::string report = temporary("marks");
+  const auto levels = [&](const Settings& more) {
+    Settings settings = with(more);
+    settings.insert(settings.end(), {"FAKE_VERBS_REPORT=" + report, "TEST_NETWORKS=IB=5,ib=9"});
+    const Outcome outcome =
+        run("NetworkRanks.DISABLED_AllReduceOverNetworksOfConfigs", "01", settings);
+    EXPECT_TRUE(outcome.isGood()) << outcome.log;
+    std::set<int> found;
+    std::ifstream file(report);
+    for (int level = 0, trafficClass = 0; file >> level >> trafficClass;) found.insert(level);
+    std::filesystem::remove(report);
+    return found;
+  };
+  EXPECT_EQ(levels({}), (std::set<int>{5, 9}));
+  EXPECT_EQ(levels({"NCCL_IB_SL=0"}), std::set<int>{0});
 }
 
 TEST_F(Verbs, OfOneRankOnlyIsNotUsed) {

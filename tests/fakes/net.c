@@ -13,9 +13,11 @@
  * "fail-connect", "fail-accept", "never-connect", "fail-gpu" (registration of GPUs' memory);
  * "hang-open" (its constructor), "hang-init", "hang-devices", "hang-listen", "hang-connect",
  * "hang-accept": it never returns;
+ * "once" (version 10): a second init of the process fails, as before version 11 none is to come;
  * "fail-send N", "fail-recv N", "fail-test N" (the Nth of the process), "short N" (the Nth receive
  * tells one byte less); "slow": every other call has to be made again. FAKE_NET_REPORT names a
- * file, to which each adapter's bytes sent are written when its connections close;
+ * file, to which each adapter's bytes sent are written when its connections close,
+ * FAKE_NET_CLASS_REPORT one for the traffic class of each connection made (from version 10 on);
  * FAKE_NET_GPU_REPORT one for what was done with GPUs' memory until then: the process, what it
  * registered, gave back, sent, received, flushed. */
 #include <arpa/inet.h>
@@ -32,6 +34,9 @@
 static int memoryKinds(void);
 #define FAKE_MEMORY_KINDS memoryKinds()
 #include "net_gpu.h"
+#ifndef FAKE_NET_NAME
+#define FAKE_NET_NAME "Fake"
+#endif
 
 typedef ncclResult_t (*Profiler)(void** event, int type, void* parent, int64_t id, void* data);
 
@@ -342,36 +347,68 @@ static ncclResult_t flush(void* place, int count, void** data, int* sizes, void*
 
 /* ---- the versions of the interface ---- */
 
+#if FAKE_NET_VERSION >= 10
+static void reportClass(int trafficClass) {
+  const char* report = getenv("FAKE_NET_CLASS_REPORT");
+  FILE* file = report == NULL ? NULL : fopen(report, "a");
+  if (file == NULL) return;
+  fprintf(file, "%d\n", trafficClass);
+  fclose(file);
+}
+#endif
+
 #if FAKE_NET_VERSION >= 9
 typedef size_t MessageSize;
 #else
 typedef int MessageSize;
 #endif
 #if FAKE_NET_VERSION >= 11
-static int theContext;
-static ncclResult_t start11(void** context, uint64_t id, const int* config, Logger logger,
+enum { kContextMagic = 0xc0 };
+struct Context {
+  int magic;
+  int trafficClass;
+};
+static int isContext(const struct Context* context) {
+  return context != NULL && context->magic == kContextMagic;
+}
+static ncclResult_t start11(void** made, uint64_t id, const int* config, Logger logger,
                             Profiler profiler) {
   if (id == 0 || config == NULL || profiler == NULL) return ncclInvalidArgument;
-  *context = &theContext;
-  return begin(logger);
+  const ncclResult_t result = begin(logger);
+  struct Context* context = malloc(sizeof *context);
+  if (result != ncclSuccess || context == NULL) return result != 0 ? result : ncclSystemError;
+  *context = (struct Context){.magic = kContextMagic, .trafficClass = *config};
+  *made = context;
+  return ncclSuccess;
 }
 static ncclResult_t finish11(void* context) {
-  return context == &theContext ? ncclSuccess : ncclInvalidArgument;
+  if (!isContext(context)) return ncclInvalidArgument;
+  free(context);
+  return ncclSuccess;
 }
 static ncclResult_t listen11(void* context, int device, void* handle, void** made) {
-  return context == &theContext ? listenOn(device, handle, made) : ncclInvalidArgument;
+  return isContext(context) ? listenOn(device, handle, made) : ncclInvalidArgument;
 }
 static ncclResult_t connect11(void* context, int device, void* handle, void** made, void** on) {
   (void)on;
-  return context == &theContext ? connectTo(device, handle, made) : ncclInvalidArgument;
+  if (!isContext(context)) return ncclInvalidArgument;
+  const ncclResult_t result = connectTo(device, handle, made);
+  if (result == ncclSuccess && *made != NULL) reportClass(((struct Context*)context)->trafficClass);
+  return result;
 }
 #elif FAKE_NET_VERSION == 10
 static ncclResult_t start10(Logger logger, Profiler profiler) {
-  return profiler == NULL ? ncclInvalidArgument : begin(logger);
+  static atomic_int starts;
+  if (profiler == NULL) return ncclInvalidArgument;
+  if (atomic_fetch_add(&starts, 1) > 0 && isOrdered("once")) return ncclInvalidUsage;
+  return begin(logger);
 }
 static ncclResult_t connect10(int device, const int* config, void* handle, void** made, void** on) {
   (void)on;
-  return config == NULL ? ncclInvalidArgument : connectTo(device, handle, made);
+  if (config == NULL) return ncclInvalidArgument;
+  const ncclResult_t result = connectTo(device, handle, made);
+  if (result == ncclSuccess && *made != NULL) reportClass(*config);
+  return result;
 }
 #elif FAKE_NET_VERSION >= 7
 static ncclResult_t connect7(int device, void* handle, void** made, void** on) {
@@ -449,7 +486,7 @@ struct Plugin {
 #define NAME(version) NAME_OF(version)
 
 __attribute__((visibility("default"))) const struct Plugin NAME(FAKE_NET_VERSION) = {
-    .name = "Fake",
+    .name = FAKE_NET_NAME,
     .init = (void*)INIT,
     .devices = (void*)devices,
     .getProperties = (void*)describe,

@@ -90,24 +90,25 @@ class OfiFabric final : public Fabric {
 
   const Caps& caps() const override { return caps_; }
 
-  Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
+  Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) override {
     uint64_t tag = 0;
     rng_.fill(std::as_writable_bytes(std::span(&tag, 1)));
     tag &= tagMask_;
-    TUTTI_TRY_ASSIGN(auto lane, OfiLane::open(library_, *devices_[device], tag));
+    TUTTI_TRY_ASSIGN(auto lane, OfiLane::open(library_, *devices_[place.device], tag));
     auto listener = std::make_unique<OfiListener>(std::move(lane));
     TUTTI_TRY(listener->prepare(tag));
     return std::unique_ptr<LaneListener>(std::move(listener));
   }
 
-  Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
+  Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
+                                           const LaneHandle& handle) override {
     Layout layout;
     std::memcpy(&layout, handle.data(), sizeof layout);
     if (layout.addressBytes == 0 || layout.addressBytes > layout.address.size()) {
       return Status(Code::kRemoteError,
                     fmt::format("an address of {} bytes for libfabric", layout.addressBytes));
     }
-    TUTTI_TRY_ASSIGN(auto lane, OfiLane::open(library_, *devices_[device], layout.tag));
+    TUTTI_TRY_ASSIGN(auto lane, OfiLane::open(library_, *devices_[place.device], layout.tag));
     TUTTI_TRY(lane->aimAt(layout.address));
     return std::unique_ptr<LaneDialer>(std::make_unique<OfiDialer>(std::move(lane)));
   }

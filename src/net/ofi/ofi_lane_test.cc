@@ -62,9 +62,9 @@ class OfiLanes : public testing::TestWithParam<std::string> {
 
   // Both ends in turn, until they have met.
   void meet() {
-    auto listener = fabric_->listen(0);
+    auto listener = fabric_->listen({.device = 0});
     ASSERT_TRUE(listener.ok()) << listener.status().message();
-    auto dialer = fabric_->dial(0, listener.value()->handle());
+    auto dialer = fabric_->dial({.device = 0}, listener.value()->handle());
     ASSERT_TRUE(dialer.ok()) << dialer.status().message();
     until([&] {
       if (!sender_) sender_ = std::move(dialer.value()->connect()).value();

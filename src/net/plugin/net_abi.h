@@ -16,14 +16,13 @@ inline constexpr int kHostMemory = 1;  // kinds of memory, as bits
 inline constexpr int kGpuMemory = 2;
 inline constexpr int kDmaBuffers = 4;  // a GPU's, by a descriptor
 inline constexpr int kHostDevice = 0;  // netDeviceType of an adapter that the host drives
-inline constexpr int kNoTrafficClass = -1;
 
 using Logger = void (*)(int level, unsigned long subsystems, const char* file, int line,
                         const char* format, ...);
 using Profiler = ncclResult_t (*)(void** event, int type, void* parent, int64_t id, void* data);
 
 struct Config {
-  int trafficClass = kNoTrafficClass;
+  int trafficClass = -1;  // none
 };
 
 struct VirtualDevice {

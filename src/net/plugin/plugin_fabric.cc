@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -22,44 +24,56 @@ constexpr size_t kMinMessageBytes = 65'536;
 // Plug-ins may tell a profiler about their events; nobody listens.
 ncclResult_t ignoreEvent(void**, int, void*, int64_t, void*) { return ncclSuccess; }
 
+// How a connection's end is made. From version 11 on a traffic class is its context's.
+struct Way {
+  int device = 0;
+  int trafficClass = kNoTrafficClass;
+  void* context = nullptr;
+};
+
 // One version of the interface: its functions, and how they are called. The plug-in's own, so it is
 // there as long as the process.
 template <int kVersion>
 struct Calls : CallCheck {
   const abi::Net<kVersion>& net;
-  void* context = nullptr;
 
   explicit Calls(const PluginLibrary& library)
       : CallCheck("network plug-in", library),
         net(*static_cast<const abi::Net<kVersion>*>(library.functions)) {}
 
-  Status init(uint64_t process) {
-    abi::Config config;
+  // Gives a context, from version 11 on.
+  Result<void*> init(uint64_t communicator, int trafficClass) const {
+    abi::Config config{.trafficClass = trafficClass};
+    void* context = nullptr;
     const ForeignCall call(subject(), "init");
-    if constexpr (kVersion <= 9) return check(net.init(logAsPlugin<kKind>), "init");
-    if constexpr (kVersion == 10) return check(net.init(logAsPlugin<kKind>, ignoreEvent), "init");
-    if constexpr (kVersion == 11)
-      return check(net.init(&context, process, &config, logAsPlugin<kKind>, ignoreEvent), "init");
-  }
-
-  Status listen(int device, void* handle, void** listener) const {
-    const ForeignCall call(subject(), "listen");
-    if constexpr (kVersion <= 10) return check(net.listen(device, handle, listener), "listen");
-    if constexpr (kVersion == 11)
-      return check(net.listen(context, device, handle, listener), "listen");
-  }
-
-  Status connect(int device, void* handle, void** sender) const {
-    void* onDevice = nullptr;
-    abi::Config config;
-    const ForeignCall call(subject(), "connect");
-    if constexpr (kVersion == 6) return check(net.connect(device, handle, sender), "connect");
-    if constexpr (kVersion >= 7 && kVersion <= 9)
-      return check(net.connect(device, handle, sender, &onDevice), "connect");
+    if constexpr (kVersion <= 9) TUTTI_TRY(check(net.init(logAsPlugin<kKind>), "init"));
     if constexpr (kVersion == 10)
-      return check(net.connect(device, &config, handle, sender, &onDevice), "connect");
+      TUTTI_TRY(check(net.init(logAsPlugin<kKind>, ignoreEvent), "init"));
+    if constexpr (kVersion == 11) {
+      TUTTI_TRY(check(net.init(&context, communicator, &config, logAsPlugin<kKind>, ignoreEvent),
+                      "init"));
+    }
+    return context;
+  }
+
+  Status listen(const Way& way, void* handle, void** listener) const {
+    const ForeignCall call(subject(), "listen");
+    if constexpr (kVersion <= 10) return check(net.listen(way.device, handle, listener), "listen");
     if constexpr (kVersion == 11)
-      return check(net.connect(context, device, handle, sender, &onDevice), "connect");
+      return check(net.listen(way.context, way.device, handle, listener), "listen");
+  }
+
+  Status connect(const Way& way, void* handle, void** sender) const {
+    void* onDevice = nullptr;
+    abi::Config config{.trafficClass = way.trafficClass};
+    const ForeignCall call(subject(), "connect");
+    if constexpr (kVersion == 6) return check(net.connect(way.device, handle, sender), "connect");
+    if constexpr (kVersion >= 7 && kVersion <= 9)
+      return check(net.connect(way.device, handle, sender, &onDevice), "connect");
+    if constexpr (kVersion == 10)
+      return check(net.connect(way.device, &config, handle, sender, &onDevice), "connect");
+    if constexpr (kVersion == 11)
+      return check(net.connect(way.context, way.device, handle, sender, &onDevice), "connect");
   }
 
   Status accept(void* listener, void** receiver) const {
@@ -203,8 +217,8 @@ class PluginListener final : public LaneListener {
   PluginListener(const PluginListener&) = delete;
   PluginListener& operator=(const PluginListener&) = delete;
 
-  Status listen(int device) {
-    TUTTI_TRY(calls_.listen(device, handle_.data(), &listener_));
+  Status listen(const Way& way) {
+    TUTTI_TRY(calls_.listen(way, handle_.data(), &listener_));
     if (listener_ != nullptr) return {};
     return calls_.failure("listen gives no listener");
   }
@@ -232,14 +246,14 @@ template <int kVersion>
 class PluginDialer final : public LaneDialer {
  public:
   struct Device {
-    int number = 0;
+    Way way;
     int memoryKinds = 0;
   };
   PluginDialer(const Calls<kVersion>& calls, const Device& device, const LaneHandle& handle)
       : calls_(calls), device_(device), handle_(handle) {}
   Result<std::unique_ptr<Lane>> connect() override {
     void* connection = nullptr;
-    TUTTI_TRY(calls_.connect(device_.number, handle_.data(), &connection));
+    TUTTI_TRY(calls_.connect(device_.way, handle_.data(), &connection));
     std::unique_ptr<Lane> lane;
     if (connection != nullptr)
       lane = std::make_unique<PluginLane<kVersion>>(calls_, connection, Side::kSender,
@@ -262,16 +276,17 @@ class PluginFabric final : public Fabric {
   }
   ~PluginFabric() override {
     if constexpr (kVersion == 11) {
-      if (isOpen_ && calls_.net.tail.finalize != nullptr)
-        calls_.tell(calls_.net.tail.finalize(calls_.context), "finalize");
+      if (calls_.net.tail.finalize == nullptr) return;
+      for (const auto& [trafficClass, context] : contexts_)
+        calls_.tell(calls_.net.tail.finalize(context), "finalize");
     }
   }
   PluginFabric(const PluginFabric&) = delete;
   PluginFabric& operator=(const PluginFabric&) = delete;
 
-  Status open(uint64_t process) {
-    TUTTI_TRY(calls_.init(process));
-    isOpen_ = true;
+  Status open(uint64_t process, int trafficClass) {
+    process_ = process;
+    TUTTI_TRY_ASSIGN(contexts_[contextKey(trafficClass)], calls_.init(process, trafficClass));
     TUTTI_TRY_ASSIGN(adapters_, findAdapters<kVersion>(calls_, [this](const auto& properties) {
                        return take(properties);
                      }));
@@ -285,21 +300,43 @@ class PluginFabric final : public Fabric {
 
   const Caps& caps() const override { return caps_; }
 
-  Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
-    auto listener = std::make_unique<PluginListener<kVersion>>(calls_, memoryKinds_[device]);
-    TUTTI_TRY(listener->listen(adapters_.numbers[device]));
+  Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) override {
+    auto listener = std::make_unique<PluginListener<kVersion>>(calls_, memoryKinds_[place.device]);
+    TUTTI_TRY_ASSIGN(const Way way, wayOf(place));
+    TUTTI_TRY(listener->listen(way));
     return std::unique_ptr<LaneListener>(std::move(listener));
   }
 
-  Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
+  Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
+                                           const LaneHandle& handle) override {
+    TUTTI_TRY_ASSIGN(const Way way, wayOf(place));
     return std::unique_ptr<LaneDialer>(std::make_unique<PluginDialer<kVersion>>(
         calls_,
-        typename PluginDialer<kVersion>::Device{.number = adapters_.numbers[device],
-                                                .memoryKinds = memoryKinds_[device]},
+        typename PluginDialer<kVersion>::Device{.way = way,
+                                                .memoryKinds = memoryKinds_[place.device]},
         handle));
   }
 
  private:
+  // Before 11 a plug-in is initialised once a process, whatever is asked of its connections.
+  static int contextKey(int trafficClass) {
+    return kVersion == 11 ? trafficClass : kNoTrafficClass;
+  }
+
+  Result<Way> wayOf(const LanePlace& place) {
+    Way way{.device = adapters_.numbers[place.device], .trafficClass = place.trafficClass};
+    const int key = contextKey(place.trafficClass);
+    const ForeignCall call(calls_.subject(), "init");  // what another thread may be at
+    const std::lock_guard lock(mutex_);
+    auto context = contexts_.find(key);
+    if (context == contexts_.end()) {
+      TUTTI_TRY_ASSIGN(void* const made, calls_.init(process_ + contexts_.size(), key));
+      context = contexts_.emplace(key, made).first;
+    }
+    way.context = context->second;
+    return way;
+  }
+
   bool take(const typename abi::Types<kVersion>::Properties& properties) {
     if ((properties.memoryKinds & abi::kHostMemory) == 0) return false;
     if constexpr (kVersion >= 7) {
@@ -318,11 +355,13 @@ class PluginFabric final : public Fabric {
     return true;
   }
 
-  Calls<kVersion> calls_;
+  const Calls<kVersion> calls_;
   Caps caps_;
   Adapters adapters_;
   std::vector<int> memoryKinds_;  // of each
-  bool isOpen_ = false;
+  uint64_t process_ = 0;
+  std::mutex mutex_;               // guards contexts_
+  std::map<int, void*> contexts_;  // by traffic class
 };
 
 }  // namespace
@@ -336,10 +375,11 @@ Result<PluginLibrary> load(const std::string& entry) {
                      .newest = kNewest});
 }
 
-Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process) {
+Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process,
+                                     int trafficClass) {
   return forVersion(library.version, [&]<int kVersion>() -> Result<std::unique_ptr<Fabric>> {
     auto fabric = std::make_unique<PluginFabric<kVersion>>(library);
-    TUTTI_TRY(fabric->open(process));
+    TUTTI_TRY(fabric->open(process, trafficClass));
     return std::unique_ptr<Fabric>(std::move(fabric));
   });
 }

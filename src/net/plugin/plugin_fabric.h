@@ -16,7 +16,9 @@ namespace tutti::net::plugin {
 Result<PluginLibrary> load(const std::string& entry);
 
 // Initialises it and looks at its adapters. An error names the plug-in, the call and what it
-// returned. `process`: what versions with a context get as their communicator's id.
-Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process);
+// returned. `process`: what versions with a context get as their communicator's id, with further
+// contexts counted on. `trafficClass`: the one that is wanted first.
+Result<std::unique_ptr<Fabric>> open(const PluginLibrary& library, uint64_t process,
+                                     int trafficClass = kNoTrafficClass);
 
 }  // namespace tutti::net::plugin

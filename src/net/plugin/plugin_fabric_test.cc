@@ -35,8 +35,8 @@ class NetPlugin : public testing::TestWithParam<int> {
     std::unique_ptr<Lane> receiver;
   };
   static Result<Lanes> connect(Fabric& fabric) {
-    TUTTI_TRY_ASSIGN(const auto listener, fabric.listen(1));
-    TUTTI_TRY_ASSIGN(const auto dialer, fabric.dial(0, listener->handle()));
+    TUTTI_TRY_ASSIGN(const auto listener, fabric.listen({.device = 1}));
+    TUTTI_TRY_ASSIGN(const auto dialer, fabric.dial({.device = 0}, listener->handle()));
     Lanes lanes;
     while (!lanes.sender || !lanes.receiver) {
       if (!lanes.sender) {

@@ -19,7 +19,10 @@ Result<std::unique_ptr<Flusher>> Flusher::open(const Options& options) {
   self.packetNumber = options.packetNumber;
   flusher->pairs_.describe(self);
   TUTTI_TRY(flusher->pairs_.connect(options.library, options.settings,
-                                    {.own = self, .peer = self, .isRead = true}));
+                                    {.own = self,
+                                     .peer = self,
+                                     .serviceLevel = options.settings.serviceLevel.value_or(0),
+                                     .isRead = true}));
   return flusher;
 }
 

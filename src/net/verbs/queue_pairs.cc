@@ -26,17 +26,18 @@ bool goesByGid(const Ends& ends) {
   return !std::equal(ends.peer.gid.begin(), ends.peer.gid.begin() + 8, ends.port.gid.bytes.begin());
 }
 
-::ibv_ah_attr addressOf(const VerbsOptions& options, const Ends& ends, uint8_t trafficClass) {
+::ibv_ah_attr addressOf(const VerbsOptions& options, const Ends& ends,
+                        const QueuePairs::Route& route) {
   ::ibv_ah_attr address{};
   address.port_num = ends.port.number;
-  address.sl = options.serviceLevel;
+  address.sl = ends.port.isEthernet ? options.serviceLevel.value_or(0) : route.serviceLevel;
   address.dlid = ends.peer.lid;
   if (!goesByGid(ends)) return address;
   address.is_global = 1;
   std::memcpy(address.grh.dgid.raw, ends.peer.gid.data(), ends.peer.gid.size());
   address.grh.sgid_index = static_cast<uint8_t>(ends.port.gid.index);
   address.grh.hop_limit = kHops;
-  address.grh.traffic_class = trafficClass;
+  address.grh.traffic_class = route.trafficClass;
   return address;
 }
 
@@ -184,9 +185,8 @@ Status QueuePairs::connect(const Library& library, const VerbsOptions& options,
     const std::string subject =
         fmt::format("{} (GID {}: {}) towards {} (LID {})", ends.port.name, ends.port.gid.index,
                     ends.port.gid.text(), hexGid(ends.peer.gid), ends.peer.lid);
-    TUTTI_TRY(
-        check(toReceive(library, pair, route, i, addressOf(options, ends, route.trafficClass)),
-              "ibv_modify_qp to RTR", subject));
+    TUTTI_TRY(check(toReceive(library, pair, route, i, addressOf(options, ends, route)),
+                    "ibv_modify_qp to RTR", subject));
     TUTTI_TRY(check(toSend(library, pair, route, options), "ibv_modify_qp to RTS", subject));
   }
   return {};

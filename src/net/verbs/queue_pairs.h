@@ -68,6 +68,7 @@ class QueuePairs {
   struct Route {
     LaneTerms own;
     LaneTerms peer;
+    uint8_t serviceLevel = 0;
     uint8_t trafficClass = 0;
     bool isRead = false;  // the other end reads memory here instead of writing
   };

@@ -86,18 +86,19 @@ class VerbsFabric final : public Fabric {
 
   const Caps& caps() const override { return caps_; }
 
-  Result<std::unique_ptr<LaneListener>> listen(size_t device) override {
-    const size_t ports = devices_[device].size();
+  Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) override {
+    const size_t ports = devices_[place.device].size();
     const size_t each = std::min<size_t>(options_.queuePairs, kMaxPairs / ports);
-    TUTTI_TRY_ASSIGN(auto lane, openLane(device, VerbsLane::Side::kReceiver,
+    TUTTI_TRY_ASSIGN(auto lane, openLane(place, VerbsLane::Side::kReceiver,
                                          {.pairs = each * ports,
                                           .stripe = options_.splitsData ? each * ports : ports}));
     return std::unique_ptr<LaneListener>(std::make_unique<VerbsListener>(std::move(lane)));
   }
 
-  Result<std::unique_ptr<LaneDialer>> dial(size_t device, const LaneHandle& handle) override {
+  Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
+                                           const LaneHandle& handle) override {
     TUTTI_TRY_ASSIGN(const LaneTerms terms, LaneTerms::unpack(handle));
-    TUTTI_TRY_ASSIGN(auto lane, openLane(device, VerbsLane::Side::kSender,
+    TUTTI_TRY_ASSIGN(auto lane, openLane(place, VerbsLane::Side::kSender,
                                          {.pairs = terms.pairCount, .stripe = terms.stripe}));
     TUTTI_TRY(lane->meet(terms));
     return std::unique_ptr<LaneDialer>(std::make_unique<VerbsDialer>(std::move(lane)));
@@ -108,17 +109,19 @@ class VerbsFabric final : public Fabric {
     size_t pairs = 1;
     size_t stripe = 1;
   };
-  Result<std::unique_ptr<VerbsLane>> openLane(size_t device, VerbsLane::Side side,
+  Result<std::unique_ptr<VerbsLane>> openLane(const LanePlace& place, VerbsLane::Side side,
                                               const Width& width) {
+    TUTTI_TRY_ASSIGN(const PacketMarks marks, packetMarks(options_, place.trafficClass));
     uint32_t packetNumber = 0;
     rng_.fill(std::as_writable_bytes(std::span(&packetNumber, 1)));
     return VerbsLane::open({.library = library_,
                             .settings = options_,
-                            .roads = devices_[device],
+                            .roads = devices_[place.device],
                             .side = side,
                             .pairCount = width.pairs,
                             .stripe = width.stripe,
-                            .packetNumber = packetNumber & 0xffffff});
+                            .packetNumber = packetNumber & 0xffffff,
+                            .marks = marks});
   }
 
   Status openAdapters() {

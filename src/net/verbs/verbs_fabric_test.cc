@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "net/verbs/verbs_testing.h"
@@ -168,6 +172,53 @@ TEST_P(VerbsLanes, MoveMessagesOfAllSizesInOrder) {
   lanes_.receiver->release(inMemory);
 }
 
+// "service level, traffic class" of both ends, sorted.
+class VerbsMarks : public Verbs {
+ protected:
+  ~VerbsMarks() override { ::unsetenv("FAKE_VERBS_REPORT"); }
+  std::vector<std::string> marksOf(int trafficClass) {
+    const std::string report = testing::TempDir() + fmt::format("tutti_marks_{}", ::getpid());
+    ::setenv("FAKE_VERBS_REPORT", report.c_str(), 1);
+    const auto fabric = openFabric();
+    EXPECT_TRUE(connect(*fabric.value(), 0, 0, trafficClass).ok());
+    std::vector<std::string> lines;
+    std::ifstream file(report);
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    std::filesystem::remove(report);
+    std::ranges::sort(lines);
+    return lines;
+  }
+};
+
+TEST_F(VerbsMarks, OnRoceAreTheTrafficClassThatASettingOrElseTheConfigSays) {
+  using Lines = std::vector<std::string>;
+  machine_.device("mlx5_0", "0000:17:00.0").port(kRoce + std::string("gid 3 v2 ::ffff:10.0.0.7"));
+  EXPECT_EQ(marksOf(kNoTrafficClass), (Lines{"0 0", "0 0"}));
+  EXPECT_EQ(marksOf(8), (Lines{"0 8", "0 8"}));
+  options_.controlTrafficClass = 16;
+  EXPECT_EQ(marksOf(106), (Lines{"0 106", "0 16"}));
+  options_.trafficClass = 0;
+  EXPECT_EQ(marksOf(106), (Lines{"0 0", "0 16"}));
+  options_.serviceLevel = 3;
+  EXPECT_EQ(marksOf(106), (Lines{"3 0", "3 16"}));
+}
+
+TEST_F(VerbsMarks, OnInfiniBandAreTheServiceLevel) {
+  using Lines = std::vector<std::string>;
+  machine_.usual();
+  EXPECT_EQ(marksOf(5), (Lines(4, "5 0")));
+  EXPECT_EQ(marksOf(16), (Lines(4, "0 0")));  // there are no more than 15
+  options_.serviceLevel = 3;
+  EXPECT_EQ(marksOf(5), (Lines(4, "3 0")));
+}
+
+TEST_F(VerbsMarks, OfNoTrafficClassAreAnError) {
+  machine_.usual();
+  const auto fabric = openFabric();
+  EXPECT_EQ(connect(*fabric.value(), 0, 0, 256).status().message(),
+            "config.trafficClass is 256: on InfiniBand and RoCE the most is 255");
+}
+
 TEST_F(Verbs, ConnectsEndsWithDifferentNumbersOfPorts) {
   machine_.usual();
   const auto fabric = openFabric();
@@ -219,9 +270,9 @@ TEST_F(Verbs, RefusesTermsThatNoLaneHas) {
   machine_.usual();
   const auto fabric = openFabric();
   ASSERT_TRUE(fabric.ok());
-  EXPECT_THAT(std::string(fabric.value()->dial(0, LaneHandle{}).status().message()),
+  EXPECT_THAT(std::string(fabric.value()->dial({.device = 0}, LaneHandle{}).status().message()),
               HasSubstr("which no lane can have"));
-  const auto listener = fabric.value()->listen(0).value();
+  const auto listener = fabric.value()->listen({.device = 0}).value();
   listener->hear(LaneHandle{});
   EXPECT_THAT(std::string(listener->accept().status().message()),
               HasSubstr("which no lane can have"));
@@ -232,9 +283,9 @@ TEST_F(Verbs, RefusesAnAnswerOfAnotherWidth) {
   const auto narrow = openFabric().value();
   options_.queuePairs = 4;
   const auto wide = openFabric().value();
-  const auto listener = narrow->listen(0).value();
-  const auto other = wide->listen(0).value();
-  listener->hear(wide->dial(0, other->handle()).value()->answer());
+  const auto listener = narrow->listen({.device = 0}).value();
+  const auto other = wide->listen({.device = 0}).value();
+  listener->hear(wide->dial({.device = 0}, other->handle()).value()->answer());
   EXPECT_EQ(listener->accept().status().message(),
             "a lane has 2 queue pairs in stripes of 2 here and 8 of 2 there");
 }

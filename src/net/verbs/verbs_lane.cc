@@ -60,10 +60,13 @@ Status VerbsLane::meet(const LaneTerms& peer) {
                               terms_.pairCount, terms_.stripe, peer.pairCount, peer.stripe));
   }
   peer_ = peer;
-  const uint8_t trafficClass =
-      isSender() ? options_.settings.trafficClass : options_.settings.controlTrafficClass;
-  return pairs_.connect(options_.library, options_.settings,
-                        {.own = terms_, .peer = peer_, .trafficClass = trafficClass});
+  const PacketMarks& marks = options_.marks;
+  return pairs_.connect(
+      options_.library, options_.settings,
+      {.own = terms_,
+       .peer = peer_,
+       .serviceLevel = marks.serviceLevel,
+       .trafficClass = isSender() ? marks.trafficClass : marks.controlTrafficClass});
 }
 
 VerbsLane::~VerbsLane() {

@@ -43,6 +43,7 @@ class VerbsLane final : public Lane {
     size_t pairCount = 1;
     size_t stripe = 1;
     uint32_t packetNumber = 0;
+    PacketMarks marks{};
   };
   static Result<std::unique_ptr<VerbsLane>> open(Options options);
   ~VerbsLane() override;

@@ -88,9 +88,12 @@ class Verbs : public testing::Test {
     machine_.write();
     return open(options_, systemRng());
   }
-  static Result<Lanes> connect(Fabric& fabric, size_t to = 0, size_t from = 0) {
-    TUTTI_TRY_ASSIGN(const auto listener, fabric.listen(to));
-    TUTTI_TRY_ASSIGN(const auto dialer, fabric.dial(from, listener->handle()));
+  static Result<Lanes> connect(Fabric& fabric, size_t to = 0, size_t from = 0,
+                               int trafficClass = kNoTrafficClass) {
+    TUTTI_TRY_ASSIGN(const auto listener,
+                     fabric.listen({.device = to, .trafficClass = trafficClass}));
+    TUTTI_TRY_ASSIGN(const auto dialer, fabric.dial({.device = from, .trafficClass = trafficClass},
+                                                    listener->handle()));
     Lanes lanes;
     TUTTI_TRY_ASSIGN(lanes.receiver, listener->accept());
     EXPECT_EQ(lanes.receiver, nullptr);

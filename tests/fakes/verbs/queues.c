@@ -276,6 +276,16 @@ static int mayBecome(const struct Pair* pair, const struct ibv_qp_attr* attribut
   }
 }
 
+/* FAKE_VERBS_REPORT names a file for what packets of each pair carry: service level, traffic
+ * class. */
+static void reportMarks(const struct ibv_ah_attr* address) {
+  const char* report = getenv("FAKE_VERBS_REPORT");
+  FILE* file = report == NULL ? NULL : fopen(report, "a");
+  if (file == NULL) return;
+  fprintf(file, "%d %d\n", address->sl, address->grh.traffic_class);
+  fclose(file);
+}
+
 int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int mask) {
   struct Pair* pair = (struct Pair*)qp;
   if (attributes->qp_state == IBV_QPS_RTR && fails("rtr")) return EINVAL;
@@ -287,6 +297,7 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int mask) {
     if (qp->state == IBV_QPS_INIT) pair->attributes.port_num = attributes->port_num;
     if (qp->state == IBV_QPS_RTR) {
       pair->attributes.ah_attr = attributes->ah_attr;
+      reportMarks(&attributes->ah_attr);
       pair->attributes.dest_qp_num = attributes->dest_qp_num;
       pair->attributes.rq_psn = attributes->rq_psn;
       aimAtPeer(pair);

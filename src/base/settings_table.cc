@@ -189,7 +189,7 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_NET", kText, "", "", "",
      "The network between hosts, by name, and no other: Socket, IB (InfiniBand and RoCE), ofi "
      "(libfabric), or a plug-in's name. Unset: the config's netName, else the first plug-in that "
-     "works, else IB, else sockets."},
+     "works, else IB, else libfabric where there are adapters for it, else sockets."},
     {"NCCL_NET_PLUGIN", kText, "", "", "",
      "Network plug-ins (versions 6 to 11), a list: each a path, libNAME.so, or NAME for "
      "libnccl-net-NAME.so; STATIC_PLUGIN: in the program; none: do not look for libnccl-net.so. "
@@ -224,8 +224,8 @@ constexpr SettingInfo kTable[] = {
      "(NCCL_SOCKET_IFNAME and NCCL_IB_HCA alike). 2: always, all-to-all where hosts hold several "
      "ranks each, equally many. The least of all ranks' holds."},
     {"TUTTI_OFI_PROVIDER", kText, "", "", "",
-     "With NCCL_NET=ofi: which of libfabric's providers, as fi_info names them (tcp, efa, psm3, "
-     "verbs); unset: libfabric's first choice."},
+     "Which of libfabric's providers, as fi_info names them (tcp, efa, psm3, verbs); unset: with "
+     "NCCL_NET=ofi libfabric's first choice, else that of the adapters that are there."},
     {"NCCL_IB_DISABLE", kInteger, "", "0", "0..1", "1: no InfiniBand and RoCE."},
     {"NCCL_IB_HCA", kText, "", "", "",
      "Adapters to use, by how their names begin, with :port if one is meant: mlx5_0:1,mlx5_2. = in "

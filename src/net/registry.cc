@@ -9,6 +9,7 @@
 #include "net/fabric_provider.h"
 #include "net/foreign_calls.h"
 #ifdef TUTTI_OFI
+#include "net/ofi/adapters.h"
 #include "net/ofi/ofi_fabric.h"
 #endif
 #include "net/plugin/plugin_fabric.h"
@@ -70,6 +71,8 @@ class Finder {
     return options_.network.empty() || isSame(options_.network, name.c_str());
   }
 
+  // Adapters come before sockets, also those that only libfabric drives; its other providers are
+  // for who asks for them.
   std::shared_ptr<Fabric> tryAll() {
     for (const std::string& entry : entriesOf(options_.plugins)) {
       if (std::shared_ptr<Fabric> fabric = tryPlugin(entry)) return fabric;
@@ -77,7 +80,8 @@ class Finder {
     if (isWanted("IB")) {
       if (std::shared_ptr<Fabric> fabric = tryVerbs()) return fabric;
     }
-    return isSame(options_.network, "ofi") ? tryOfi() : nullptr;
+    if (options_.network.empty()) return tryOfiAdapters();
+    return isWanted("ofi") ? tryOfi() : nullptr;
   }
 
   std::shared_ptr<Fabric> tryPlugin(const std::string& entry) {
@@ -114,23 +118,44 @@ class Finder {
   }
 
 #ifdef TUTTI_OFI
+  // What only looking at the kernel's files tells: without such adapters, libfabric is not opened.
+  std::shared_ptr<Fabric> tryOfiAdapters() {
+    for (const ofi::KnownAdapter& adapter : ofi::findAdapters(options_.root)) {
+      if (!options_.ofiProvider.empty() && options_.ofiProvider != adapter.provider) {
+        decline(fmt::format("{}: TUTTI_OFI_PROVIDER={}", adapter.sign, options_.ofiProvider));
+        continue;
+      }
+      Result<std::shared_ptr<Fabric>> fabric = openOfi(adapter.provider, true);
+      if (fabric.ok()) {
+        log::info(log::Subsystem::kNet, "libfabric's {} is taken for {}", adapter.provider,
+                  adapter.sign);
+        return std::move(fabric).value();
+      }
+      decline(fmt::format("{}: {}", adapter.sign, fabric.status().message()));
+    }
+    return nullptr;
+  }
+
   std::shared_ptr<Fabric> tryOfi() {
     isKnown_ = true;
-    Result<std::shared_ptr<Fabric>> fabric = openOfi(options_.ofiProvider);
+    Result<std::shared_ptr<Fabric>> fabric = openOfi(options_.ofiProvider, false);
     if (fabric.ok()) return std::move(fabric).value();
     return decline(fabric.status().message());
   }
 
-  Result<std::shared_ptr<Fabric>> openOfi(const std::string& provider) {
+  Result<std::shared_ptr<Fabric>> openOfi(const std::string& provider, bool isAdapter) {
     const ForeignCall call("libfabric", "opening a provider");
     return shared(fmt::format("ofi {}", provider), [&] {
       return ofi::open({.provider = provider,
                         .interfaces = options_.interfaces,
                         .family = options_.family,
+                        .isAdapter = isAdapter,
+                        .library = options_.ofiLibrary,
                         .rng = *options_.rng});
     });
   }
 #else
+  std::shared_ptr<Fabric> tryOfiAdapters() { return nullptr; }
   std::shared_ptr<Fabric> tryOfi() {
     isKnown_ = true;
     return decline("this build has no libfabric: its headers were not there");

@@ -28,6 +28,8 @@ struct NetworkOptions {
   int trafficClass = kNoTrafficClass;  // of links' packets
   std::string plugins = "none";        // NCCL_NET_PLUGIN; empty: libnccl-net.so, if any
   std::string ofiProvider{};           // TUTTI_OFI_PROVIDER
+  std::string ofiLibrary = "libfabric.so.1";
+  std::string root = "/";                     // where adapters are looked for that it is for
   VerbsOptions verbs{};                       // NCCL_IB_*
   std::shared_ptr<Fabrics> fabrics{};         // of the process, shared with calls that open them;
                                               // null: each network opens its own

@@ -10,8 +10,8 @@ Status Library::check(int64_t result, std::string_view call) const {
                                                 describe(static_cast<int>(-result)), -result));
 }
 
-Result<Library> loadLibrary() {
-  TUTTI_TRY_ASSIGN(SharedLibrary shared, SharedLibrary::open("libfabric.so.1", "libfabric"));
+Result<Library> loadLibrary(const std::string& name) {
+  TUTTI_TRY_ASSIGN(SharedLibrary shared, SharedLibrary::open(name, "libfabric"));
   Library library;
   shared.find(library.getInfo, "fi_getinfo");
   shared.find(library.freeInfo, "fi_freeinfo");
@@ -19,7 +19,7 @@ Result<Library> loadLibrary() {
   shared.find(library.openFabric, "fi_fabric");
   shared.find(library.describe, "fi_strerror");
   if (shared.missing() == nullptr) return library;
-  return Status(Code::kSystemError, fmt::format("libfabric.so.1 has no {}", shared.missing()));
+  return Status(Code::kSystemError, fmt::format("{} has no {}", name, shared.missing()));
 }
 
 }  // namespace tutti::net::ofi

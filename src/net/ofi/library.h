@@ -9,6 +9,7 @@
 #include <rdma/fi_tagged.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -27,7 +28,7 @@ struct Library {
 };
 
 // Never unloaded: its threads live as long as the process. kSystemError: there is none.
-Result<Library> loadLibrary();
+Result<Library> loadLibrary(const std::string& name = "libfabric.so.1");
 
 // Owns one of libfabric's objects.
 struct Close {

@@ -148,6 +148,7 @@ class OfiFabric final : public Fabric {
     for (const ::fi_info* info : candidates) {
       const std::string_view provider = info->fabric_attr->prov_name;
       if (options.provider.empty() && provider.starts_with("shm")) continue;
+      if (options.isAdapter && (provider != options.provider || isInternet(*info))) continue;
       if (!admitted.empty() && provider != admitted.front()->fabric_attr->prov_name) continue;
       if (!isReachable(*info, interfaces)) continue;
       const std::string_view domain = info->domain_attr->name;
@@ -162,11 +163,14 @@ class OfiFabric final : public Fabric {
                   fmt::format("libfabric has no provider on the interface: {}", choice.reason));
   }
 
+  static bool isInternet(const ::fi_info& info) {
+    return info.addr_format == FI_SOCKADDR || info.addr_format == FI_SOCKADDR_IN ||
+           info.addr_format == FI_SOCKADDR_IN6;
+  }
+
   static bool isReachable(const ::fi_info& info,
                           const std::vector<bootstrap::Interface>& interfaces) {
-    const bool isInternet = info.addr_format == FI_SOCKADDR || info.addr_format == FI_SOCKADDR_IN ||
-                            info.addr_format == FI_SOCKADDR_IN6;
-    if (!isInternet || info.src_addr == nullptr) return !isInternet;
+    if (!isInternet(info) || info.src_addr == nullptr) return !isInternet(info);
     const bootstrap::SocketAddress own(static_cast<const sockaddr*>(info.src_addr));
     return std::ranges::any_of(interfaces, [&own](const bootstrap::Interface& each) {
       return each.address.isSameHost(own);
@@ -206,7 +210,7 @@ class OfiFabric final : public Fabric {
 }  // namespace
 
 Result<std::unique_ptr<Fabric>> open(const Options& options) {
-  TUTTI_TRY_ASSIGN(const Library library, loadLibrary());
+  TUTTI_TRY_ASSIGN(const Library library, loadLibrary(options.library));
   auto fabric = std::make_unique<OfiFabric>(library, options.rng);
   TUTTI_TRY(fabric->open(options));
   return std::unique_ptr<Fabric>(std::move(fabric));

@@ -15,7 +15,10 @@ struct Options {
   std::string provider{};    // TUTTI_OFI_PROVIDER; empty: libfabric's first choice
   std::string interfaces{};  // NCCL_SOCKET_IFNAME, for providers with internet addresses
   int family = 0;            // likewise
-  Rng& rng;                  // outlives the fabric
+  bool isAdapter = false;    // the provider is to be of adapters: no other one below or above it,
+                             // no internet addresses
+  std::string library = "libfabric.so.1";  // what is opened
+  Rng& rng;                                // outlives the fabric
 };
 
 // kSystemError, not logged: there is no libfabric, or it has no such provider.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "bootstrap/test_job.h"
@@ -254,6 +255,13 @@ TEST_F(PeerBuffersTest, ARankKnowsWhereItHasTheSamePlaceOfItsPeersWindows) {
   EXPECT_EQ(gpu(2).mappings.load(), 2) << "graphs may write there";
   at(2).remove(&window);
   EXPECT_FALSE(findOf2(0, 16));
+  auto graphs = std::make_shared<int>();
+  at(2).leaveToGraphs(graphs);
+  buffers_[2].reset();
+  EXPECT_EQ(gpu(2).mappings.load(), 2) << "though it has gone";
+  graphs.reset();
+  gpu(2).keepFor({}, nullptr);  // as any other communicator that goes
+  EXPECT_EQ(gpu(2).mappings.load(), 0);
 }
 
 TEST_F(PeerBuffersTest, RefusesWhatPeersCouldNotMap) {

@@ -196,9 +196,9 @@ void liveOnce(bool isGraphFirst) {
         EXPECT_NCCL(ncclCommDestroy(side.comm));
         side.meet();
         if (!isGraphFirst) {
-          EXPECT_STATUS(side.gpu.replay());  // does nothing
+          // Nothing, or what the call does where no rank waits: what it uses is there still.
+          EXPECT_STATUS(side.gpu.replay());
           EXPECT_STATUS(side.gpu.synchronize());
-          expectCalls(data, 1, side.count);
         }
       },
       End::kLeave);

@@ -33,6 +33,8 @@ constexpr bootstrap::Tag kPostedTag{(uint64_t{0x4e4554} << 32) | 1};
 bootstrap::Tag carrierTag(Lane lane) {
   return bootstrap::Tag{(uint64_t{0x4c4e43} << 32) | static_cast<uint64_t>(lane)};
 }
+// More links at once would flood a listener that many ranks connect to.
+constexpr size_t kMostConnecting = 16;
 // Who never waits for long hears them at times, so that they do not pile up.
 constexpr uint32_t kReductionsBetweenDrains = 1024;
 
@@ -259,16 +261,15 @@ const bootstrap::PeerInfo* LinkSet::findCarrier(const Link& link) const {
   return isFit ? &other : nullptr;
 }
 
-Result<std::unique_ptr<transport::LinkEnd>> LinkSet::connect(const Link& link,
-                                                             transport::Transport& transport,
-                                                             const transport::Offer& offer) {
+Result<std::unique_ptr<transport::PendingEnd>> LinkSet::connect(const Link& link) {
+  transport::Transport& transport = *link.transport_;
   const auto& self = parts_.peers[static_cast<size_t>(index(parts_.bootstrap.rank()))];
   const auto& peer = parts_.peers[static_cast<size_t>(index(link.peer_))];
   const transport::LinkOptions options = optionsFor(transport, link.lane_);
   const bootstrap::PeerInfo* carrier = findCarrier(link);
-  if (carrier == nullptr) return transport.connect(self, peer, options, offer);
+  if (carrier == nullptr) return transport.connect(self, peer, options, link.offer_);
   return transport.connectOver({.carrier = *carrier, .isForced = parts_.isDetourForced}, self, peer,
-                               options.geometry, offer);
+                               options.geometry, link.offer_);
 }
 
 std::optional<Rank> LinkSet::carrier(Rank peer, Lane lane, bool isOutgoing) {
@@ -299,6 +300,26 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
     TUTTI_TRY(openNetwork(link.lane_));
     return Progress::kDone;
   }
+  if (!link.isConnecting()) {
+    TUTTI_TRY_ASSIGN(const Progress heard, hearOffer(link));
+    if (heard == Progress::kIdle) return Progress::kIdle;
+  }
+  if (link.pending_ == nullptr) {
+    if (connectingCount_ == kMostConnecting) return Progress::kIdle;
+    TUTTI_TRY_ASSIGN(link.pending_, connect(link));
+    link.offer_ = {};  // a secret
+    ++connectingCount_;
+  }
+  Result<std::unique_ptr<transport::LinkEnd>> end = link.pending_->poll();
+  if (end.ok() && *end == nullptr) return Progress::kIdle;
+  link.pending_.reset();
+  --connectingCount_;
+  if (!end.ok()) return end.takeStatus();
+  TUTTI_TRY(finish(link, std::move(end).value()));
+  return Progress::kDone;
+}
+
+Result<Progress> LinkSet::hearOffer(Link& link) {
   std::vector<std::byte> bytes;
   Result<Progress> heard = parts_.bootstrap.tryReceive(link.peer_, offerTag(link.lane_), bytes);
   if (!heard.ok()) return makeError(Code::kRemoteError, std::string(heard.status().message()));
@@ -318,32 +339,35 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
         index(link.peer_), message.version, message.transportIndex, message.slotCount,
         message.slotBytes, parts_.geometry.slotCount, parts_.geometry.slotBytes);
   }
-  const Rank self = parts_.bootstrap.rank();
-  transport::Transport& transport = *parts_.transports[message.transportIndex];
-  TUTTI_TRY_ASSIGN(auto end, connect(link, transport, message.offer));
+  link.transport_ = parts_.transports[message.transportIndex].get();
+  link.offer_ = message.offer;
+  return Progress::kDone;
+}
+
+Status LinkSet::finish(Link& link, std::unique_ptr<transport::LinkEnd> end) {
+  const transport::Transport::Caps& caps = link.transport_->caps();
   if (const int32_t carrier = end->carrier(); carrier >= 0) {
     link.carrier_ = Rank{carrier};
     TUTTI_TRY(parts_.bootstrap.send(link.peer_, carrierTag(link.lane_),
                                     std::as_bytes(std::span(&carrier, 1))));
   }
-  link.transportName_ = transport.caps().name;
+  link.transportName_ = caps.name;
   profile(*end);
   keep(link, std::move(end));
+  const auto self = static_cast<size_t>(index(parts_.bootstrap.rank()));
   const auto& receiver = parts_.peers[static_cast<size_t>(index(link.peer_))];
-  link.port_.isReceiverHere =
-      transport.caps().mapped &&
-      receiver.processHash == parts_.peers[static_cast<size_t>(index(self))].processHash;
+  link.port_.isReceiverHere = caps.mapped && receiver.processHash == parts_.peers[self].processHash;
   link.port_.receiverProcess = receiver.processId;
-  link.port_.mayWrite = transport.caps().mapped;
+  link.port_.mayWrite = caps.mapped;
   link.port_.carrierReach = link.end_->carrierReach();
-  if (transport.caps().mapsSegments) {
+  if (caps.mapsSegments) {
     link.ledger_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
     link.port_.ledger = link.ledger_.get();
     link.targets_ = std::make_unique<wire::SegmentLedger>(parts_.mapAfterBytes);
     link.port_.targets = link.targets_.get();
     link.port_.mapper = link.end_->mapper();
   }
-  return Progress::kDone;
+  return {};
 }
 
 void LinkSet::markFault(wire::LinkFault fault, const transport::Parting& why) {

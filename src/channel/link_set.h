@@ -49,6 +49,8 @@ class Link {
  public:
   wire::LinkPort& port() { return port_; }
   bool isConnected() const { return port_.isConnected(); }
+  // The peer's offer has come, and the link is on its way.
+  bool isConnecting() const { return transport_ != nullptr && !isConnected(); }
   Rank peer() const { return peer_; }
   // Null where memory alone moves its messages.
   transport::Motor* motor() const { return end_ != nullptr ? end_->motor() : nullptr; }
@@ -63,6 +65,10 @@ class Link {
   bool isOutgoing_ = false;
   std::optional<Rank> carrier_;
   std::string_view transportName_;
+  // Of an outgoing link, once its offer has come.
+  transport::Transport* transport_ = nullptr;
+  transport::Offer offer_{};
+  std::unique_ptr<transport::PendingEnd> pending_;
   std::unique_ptr<transport::LinkEnd> end_;
   // Of an outgoing link that shares memory: both ports' of the same names.
   std::unique_ptr<wire::SegmentLedger> ledger_;
@@ -124,7 +130,7 @@ class LinkSet {
   Link* findIncoming(Rank from, Lane lane);
   // The outgoing link to a peer; perhaps not connected yet.
   Link& outgoing(Rank to, Lane lane);
-  // kDone once the peer's offer has come and the link is connected.
+  // kDone once the peer's offer has come and the link is connected. Several may be on their way.
   Result<Progress> pollConnect(Link& link);
 
   // Links that need this thread's help, those over a network: true where there are any.
@@ -179,9 +185,9 @@ class LinkSet {
   void profile(transport::LinkEnd& end) const;
   void keep(Link& link, std::unique_ptr<transport::LinkEnd> end);
   Link& find(Rank peer, Lane lane, bool isOutgoing);
-  Result<std::unique_ptr<transport::LinkEnd>> connect(const Link& link,
-                                                      transport::Transport& transport,
-                                                      const transport::Offer& offer);
+  Result<Progress> hearOffer(Link& link);
+  Result<std::unique_ptr<transport::PendingEnd>> connect(const Link& link);
+  Status finish(Link& link, std::unique_ptr<transport::LinkEnd> end);
   const bootstrap::PeerInfo* findCarrier(const Link& link) const;
   transport::LinkOptions optionsFor(const transport::Transport& transport, Lane lane) const;
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
@@ -196,7 +202,8 @@ class LinkSet {
   // By direction, lane and peer. A map: a rank has few peers, and references stay valid while it
   // grows.
   std::map<uint64_t, Link> links_;
-  Motors motors_;  // of links_, where they have one
+  size_t connectingCount_ = 0;  // of links_
+  Motors motors_;               // of links_, where they have one
   struct Shown {
     Use use;
     const transport::Motor* motor = nullptr;  // null: none, or not connected yet

@@ -254,7 +254,8 @@ void Operation::noteWaits() {
   for (const Run& run : runs_) {
     if (run.stage == Stage::kConnecting) {
       for (const channel::Link* link : run.variant->outgoing) {
-        if (link->isConnected()) continue;
+        // One that is on its way waits for no call of the peer's, and ends by itself.
+        if (link->isConnected() || link->isConnecting()) continue;
         waits_.push_back({.peer = index(link->peer()),
                           .direction = observe::Direction::kConnect,
                           .number = run.number});

@@ -170,35 +170,85 @@ void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> contro
   wake_.notify_all();
 }
 
-Result<std::unique_ptr<Connection>> FabricProvider::connect(const Contact& contact,
-                                                            const Caller& caller,
-                                                            std::chrono::milliseconds timeout) {
+// First the control connection, over sockets; then the two sides meet.
+class FabricProvider::Pending final : public PendingConnection {
+ public:
+  Pending(FabricProvider& provider, const Caller& caller, Nanoseconds timeout,
+          std::unique_ptr<PendingConnection> control)
+      : provider_(provider),
+        self_(caller.self),
+        peer_(caller.peer),
+        adapters_(caller.adapters.begin(), caller.adapters.end()),
+        timeout_(timeout),
+        control_(std::move(control)) {}
+  ~Pending() override {
+    if (appointment_ != nullptr) provider_.giveUp(appointment_);
+  }
+
+  Result<std::unique_ptr<Connection>> poll() override {
+    if (appointment_ == nullptr) {
+      TUTTI_TRY_ASSIGN(auto control, control_->poll());
+      if (control == nullptr) return control;
+      TUTTI_TRY_ASSIGN(appointment_,
+                       provider_.meet(std::move(control), fmt::format("rank {}", index(peer_)),
+                                      timeout_, adapters_));
+    }
+    if (!provider_.isOver(*appointment_)) return std::unique_ptr<Connection>();
+    return provider_.conclude(*appointment_->meeting,
+                              fmt::format("rank {} to rank {}", index(self_), index(peer_)));
+  }
+
+ private:
+  FabricProvider& provider_;
+  const Rank self_;
+  const Rank peer_;
+  const std::vector<size_t> adapters_;
+  const Nanoseconds timeout_;
+  const std::unique_ptr<PendingConnection> control_;
+  std::shared_ptr<Appointment> appointment_;  // shared with the thread that steps it
+};
+
+Result<std::unique_ptr<PendingConnection>> FabricProvider::connect(
+    const Contact& contact, const Caller& caller, std::chrono::milliseconds timeout) {
   Contact sockets = contact;
   const bool meets = std::exchange(meetsAt(sockets), std::byte{0}) != std::byte{0};
   {
     std::lock_guard lock(mutex_);
     TUTTI_TRY(open());
   }
-  const std::string peer = fmt::format("rank {}", index(caller.peer));
+  if (!meets && options_.isForced) {
+    return remoteError("rank {} links by sockets, but {} is set here: set it alike on all",
+                       index(caller.peer), options_.namedBy);
+  }
   Caller byWords = caller;
   byWords.isControl = meets;
   TUTTI_TRY_ASSIGN(auto control, options_.sockets->connect(sockets, byWords, timeout));
-  if (!meets) {
-    if (!options_.isForced) return control;
-    return remoteError("{} links by sockets, but {} is set here: set it alike on all", peer,
-                       options_.namedBy);
-  }
+  if (!meets) return control;
+  return std::unique_ptr<PendingConnection>(
+      std::make_unique<Pending>(*this, caller, timeout, std::move(control)));
+}
+
+Result<std::shared_ptr<FabricProvider::Appointment>> FabricProvider::meet(
+    std::unique_ptr<Connection> control, std::string peer, Nanoseconds timeout,
+    std::span<const size_t> adapters) {
   auto appointment = std::make_shared<Appointment>();
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   TUTTI_TRY(startService());
   appointment->meeting =
-      meetAsSender(std::move(control), meetingOptions(peer, timeout, caller.adapters));
+      meetAsSender(std::move(control), meetingOptions(std::move(peer), timeout, adapters));
   appointments_.push_back(appointment);
   wake_.notify_all();
-  met_.wait(lock, [&] { return appointment->isOver; });  // it has a deadline of its own
-  lock.unlock();
-  return conclude(*appointment->meeting,
-                  fmt::format("rank {} to rank {}", index(caller.self), index(caller.peer)));
+  return appointment;
+}
+
+bool FabricProvider::isOver(const Appointment& appointment) {
+  std::lock_guard lock(mutex_);
+  return appointment.isOver;
+}
+
+void FabricProvider::giveUp(const std::shared_ptr<Appointment>& appointment) {
+  std::lock_guard lock(mutex_);
+  std::erase(appointments_, appointment);
 }
 
 Result<std::unique_ptr<Connection>> FabricProvider::conclude(Meeting& meeting,
@@ -283,7 +333,6 @@ void FabricProvider::stepMeetings(std::unique_lock<std::mutex>& lock) {
     deliver(*appointment);
     lock.lock();
   }
-  if (hasMoved_) met_.notify_all();
 }
 
 void FabricProvider::deliver(Appointment& appointment) {

@@ -55,14 +55,15 @@ class FabricProvider final : public Provider {
   Result<std::vector<Adapter>> adapters() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
   void forget(uint64_t number) override;
-  Result<std::unique_ptr<Connection>> connect(const Contact& contact, const Caller& caller,
-                                              std::chrono::milliseconds timeout) override;
+  Result<std::unique_ptr<PendingConnection>> connect(const Contact& contact, const Caller& caller,
+                                                     std::chrono::milliseconds timeout) override;
   Result<uint64_t> watch(Connection& connection, const Readiness& readiness,
                          std::shared_ptr<Worker> worker) override;
   void unwatch(uint64_t watch) override;
 
  private:
   class Arrival;
+  class Pending;
   struct Appointment {
     std::unique_ptr<Meeting> meeting;
     uint64_t number = 0;             // a receiver's: what it expected
@@ -75,6 +76,10 @@ class FabricProvider final : public Provider {
   Status startService();
   void receive(uint64_t number, std::unique_ptr<Connection> control,
                std::shared_ptr<Worker> worker);
+  Result<std::shared_ptr<Appointment>> meet(std::unique_ptr<Connection> control, std::string peer,
+                                            Nanoseconds timeout, std::span<const size_t> adapters);
+  bool isOver(const Appointment& appointment);
+  void giveUp(const std::shared_ptr<Appointment>& appointment);
   Meeting::Options meetingOptions(std::string peer, Nanoseconds timeout,
                                   std::span<const size_t> adapters);
   void serve();
@@ -89,12 +94,11 @@ class FabricProvider final : public Provider {
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_;
-  std::condition_variable met_;
   bool isOpen_ = false;
   std::string hang_;  // of a search that did not end, where nothing takes the fabric's place
   Found found_;
   std::unique_ptr<CallThread> calls_;  // while there is a fabric
-  // Shared by the thread that steps it and, a sender's, the one that waits for it.
+  // Shared by the thread that steps it and, a sender's, the pending connection.
   std::vector<std::shared_ptr<Appointment>> appointments_;
   struct Watched {
     uint64_t watch = 0;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "net/connect_testing.h"
 #include "net/registry.h"
 
 namespace tutti::net {
@@ -107,8 +108,8 @@ class FabricProviders : public testing::Test {
                                                      const std::shared_ptr<Receiver>& receiver) {
     TUTTI_TRY_ASSIGN(const Provider::Contact contact, to.contact());
     to.expect(kNumber, receiver);
-    return from.connect(contact, {.number = kNumber, .self = Rank{0}, .peer = Rank{1}},
-                        milliseconds(4000));
+    return connectNow(from, contact, {.number = kNumber, .self = Rank{0}, .peer = Rank{1}},
+                      milliseconds(4000));
   }
 
   // Short and long ones; then the notice.
@@ -205,6 +206,30 @@ TEST_F(FabricProviders, LearnOfAPeerThatLeavesWithoutAWord) {
   while (!receiver->hasEnded()) std::this_thread::yield();
   EXPECT_EQ(receiver->count(), 0u);
   receiver->close();
+}
+
+TEST_F(FabricProviders, LetGoOfAConnectionThatIsOnItsWay) {
+  const auto here = open("Fake"), there = open("Fake");
+  const Provider::Contact contact = there->contact().value();
+  const auto receiver = std::make_shared<Receiver>(*there);
+  there->expect(kNumber, receiver);
+  ::setenv("FAKE_NET", "never-connect", 1);
+  auto pending = here->connect(contact, {.number = kNumber, .self = Rank{0}, .peer = Rank{1}},
+                               milliseconds(60'000));
+  ASSERT_TRUE(pending.ok()) << pending.status().message();
+  const Instant end = steadyClock().now() + milliseconds(200);
+  while (steadyClock().now() < end) {  // the control connection first, then the meeting
+    auto connection = (*pending)->poll();
+    ASSERT_TRUE(connection.ok()) << connection.status().message();
+    ASSERT_EQ(*connection, nullptr);
+    std::this_thread::yield();
+  }
+  pending->reset();
+  EXPECT_LT(steadyClock().now() - end, milliseconds(10'000)) << "nobody waits for the time limit";
+  ::unsetenv("FAKE_NET");
+  there->forget(kNumber);
+  receiver->close();
+  expectAll(*here, *there);
 }
 
 TEST_F(FabricProviders, ForgetAMeetingThatNobodyWaitsForAnyMore) {

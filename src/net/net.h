@@ -117,6 +117,14 @@ struct RanksHere {
   bootstrap::SocketAddress met{};  // empty: not known
 };
 
+// A connection on its way; to let go of it gives it up. One thread at a time; nothing blocks.
+class PendingConnection {
+ public:
+  // Null: not there yet. Any other answer is the last one.
+  virtual Result<std::unique_ptr<Connection>> poll() = 0;
+  virtual ~PendingConnection() = default;
+};
+
 // Thread-safe. Workers are called on its service thread, which holds none of its locks then.
 class Provider {
  public:
@@ -145,9 +153,11 @@ class Provider {
   virtual void expect(uint64_t number, std::shared_ptr<Worker> worker) = 0;
   virtual void forget(uint64_t number) = 0;
 
-  // Waits for the other process's service, never for its user; at most `timeout`.
-  virtual Result<std::unique_ptr<Connection>> connect(const Contact& contact, const Caller& caller,
-                                                      std::chrono::milliseconds timeout) = 0;
+  // To the other process's service, which answers without its user; within `timeout`. Let go of
+  // before the provider.
+  virtual Result<std::unique_ptr<PendingConnection>> connect(const Contact& contact,
+                                                             const Caller& caller,
+                                                             std::chrono::milliseconds timeout) = 0;
 
   // Calls worker->work() once when the connection is ready; under a number that is never 0. The
   // connection is this provider's and is not watched.

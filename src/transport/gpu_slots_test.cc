@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "bootstrap/handoff.h"
 #include "device/accelerator_testing.h"
+#include "transport/connect_testing.h"
 #include "transport/registry.h"
 
 namespace tutti::transport {
@@ -86,8 +87,8 @@ class GpuSlotsTest : public testing::TestWithParam<bool> {
   }
   void connect() {
     listening_ = at(receiver_).listen(sender_.info, receiver_.info, receiver_.options()).value();
-    out_ = at(sender_)
-               .connect(sender_.info, receiver_.info, sender_.options(), listening_.offer)
+    out_ = awaitEnd(at(sender_).connect(sender_.info, receiver_.info, sender_.options(),
+                                        listening_.offer))
                .value();
     ASSERT_EQ(at(sender_).caps().name, GetParam() ? "local" : "shm");
   }
@@ -151,7 +152,8 @@ TEST_P(GpuSlotsTest, ASenderThatIsToReachNoPeersGoesThroughTheHost) {
 
 TEST_P(GpuSlotsTest, LinksOfTheHostHaveNone) {
   listening_ = at(receiver_).listen(sender_.info, receiver_.info, kGeometry).value();
-  out_ = at(sender_).connect(sender_.info, receiver_.info, kGeometry, listening_.offer).value();
+  out_ = awaitEnd(at(sender_).connect(sender_.info, receiver_.info, kGeometry, listening_.offer))
+             .value();
   EXPECT_EQ(listening_.end->view().gpuSlots, nullptr);
   EXPECT_EQ(out_->view().gpuSlots, nullptr);
 }

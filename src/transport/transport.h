@@ -88,6 +88,14 @@ class LinkEnd {
   virtual ~LinkEnd() = default;
 };
 
+// A sending end on its way; to let go of it gives it up. One thread at a time.
+class PendingEnd {
+ public:
+  // Null: not there yet. Any other answer is the last one. Does not block.
+  virtual Result<std::unique_ptr<LinkEnd>> poll() = 0;
+  virtual ~PendingEnd() = default;
+};
+
 // What the receiver tells the sender so that it can connect. Secret; opaque, fixed size,
 // range-checked by connect().
 using Offer = std::array<std::byte, 216>;
@@ -143,19 +151,19 @@ class Transport {
   virtual Result<Listening> listen(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver,
                                    const LinkOptions& options) = 0;
-  // The sender's half. May wait for the receiver's process to hand over memory or to answer, at
-  // most the set-up timeout; never for its user's thread.
-  virtual Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
-                                                   const bootstrap::PeerInfo& receiver,
-                                                   const LinkOptions& options,
-                                                   const Offer& offer) = 0;
+  // The sender's half, which never waits for the receiver's user. May itself wait for a process of
+  // this host to hand over memory, at most the set-up timeout. Let go of before the transport.
+  virtual Result<std::unique_ptr<PendingEnd>> connect(const bootstrap::PeerInfo& sender,
+                                                      const bootstrap::PeerInfo& receiver,
+                                                      const LinkOptions& options,
+                                                      const Offer& offer) = 0;
   // The same by way of another process, where the transport knows of adapters. Where that process
   // cannot, directly.
-  virtual Result<std::unique_ptr<LinkEnd>> connectOver(const Detour& /*detour*/,
-                                                       const bootstrap::PeerInfo& sender,
-                                                       const bootstrap::PeerInfo& receiver,
-                                                       const wire::LinkGeometry& geometry,
-                                                       const Offer& offer) {
+  virtual Result<std::unique_ptr<PendingEnd>> connectOver(const Detour& /*detour*/,
+                                                          const bootstrap::PeerInfo& sender,
+                                                          const bootstrap::PeerInfo& receiver,
+                                                          const wire::LinkGeometry& geometry,
+                                                          const Offer& offer) {
     return connect(sender, receiver, geometry, offer);
   }
   // The process ends: others' links that it carries may end first, for so long at most.

@@ -19,6 +19,7 @@
 #include "bootstrap/handoff.h"
 #include "device/ping_pong_for_test.h"
 #include "device/registry.h"
+#include "transport/connect_testing.h"
 #include "transport/registry.h"
 
 namespace tutti::transport {
@@ -99,8 +100,10 @@ TEST_P(AnyTransport, MakesZeroedAlignedLinks) {
 TEST_P(AnyTransport, CarriesMessagesBothWays) {
   Listening forth = at(other()).listen(left(), right(), kGeometry).value();
   Listening back = at(first_).listen(right(), left(), kGeometry).value();
-  const auto forthOut = at(first_).connect(left(), right(), kGeometry, forth.offer).value();
-  const auto backOut = at(other()).connect(right(), left(), kGeometry, back.offer).value();
+  const auto forthOut =
+      awaitEnd(at(first_).connect(left(), right(), kGeometry, forth.offer)).value();
+  const auto backOut =
+      awaitEnd(at(other()).connect(right(), left(), kGeometry, back.offer)).value();
   bool partnerOk = false;
   std::thread partner(
       [&] { partnerOk = exchange(backOut->view(), forth.end->view(), false, 2000); });
@@ -111,7 +114,7 @@ TEST_P(AnyTransport, CarriesMessagesBothWays) {
 
 TEST_P(AnyTransport, KeepsTheMemoryUntilBothSidesAreGone) {
   Listening listening = at(other()).listen(left(), right(), kGeometry).value();
-  auto sender = at(first_).connect(left(), right(), kGeometry, listening.offer).value();
+  auto sender = awaitEnd(at(first_).connect(left(), right(), kGeometry, listening.offer)).value();
   listening.end->view().control->receiverFault.store(1);
   listening.end.reset();
   EXPECT_EQ(sender->view().control->receiverFault.load(), 1u);
@@ -120,16 +123,19 @@ TEST_P(AnyTransport, KeepsTheMemoryUntilBothSidesAreGone) {
 
 TEST_P(AnyTransport, RefusesAnOfferTakenBefore) {
   Listening listening = at(other()).listen(left(), right(), kGeometry).value();
-  const auto sender = at(first_).connect(left(), right(), kGeometry, listening.offer).value();
-  EXPECT_EQ(at(first_).connect(left(), right(), kGeometry, listening.offer).takeStatus().code(),
-            Code::kRemoteError);
+  const auto sender =
+      awaitEnd(at(first_).connect(left(), right(), kGeometry, listening.offer)).value();
+  EXPECT_EQ(
+      awaitEnd(at(first_).connect(left(), right(), kGeometry, listening.offer)).takeStatus().code(),
+      Code::kRemoteError);
 }
 
 TEST_P(AnyTransport, RefusesAnOfferWithdrawnByItsReceiver) {
   Listening listening = at(other()).listen(left(), right(), kGeometry).value();
   listening.end.reset();
-  EXPECT_EQ(at(first_).connect(left(), right(), kGeometry, listening.offer).takeStatus().code(),
-            Code::kRemoteError);
+  EXPECT_EQ(
+      awaitEnd(at(first_).connect(left(), right(), kGeometry, listening.offer)).takeStatus().code(),
+      Code::kRemoteError);
 }
 
 TEST_P(AnyTransport, RefusesAWrongToken) {
@@ -137,25 +143,28 @@ TEST_P(AnyTransport, RefusesAWrongToken) {
   for (size_t byte : {16u, 31u}) {
     Offer offer = listening.offer;
     offer[byte] ^= std::byte{1};
-    EXPECT_EQ(at(first_).connect(left(), right(), kGeometry, offer).takeStatus().code(),
+    EXPECT_EQ(awaitEnd(at(first_).connect(left(), right(), kGeometry, offer)).takeStatus().code(),
               Code::kRemoteError);
   }
-  EXPECT_TRUE(at(first_).connect(left(), right(), kGeometry, listening.offer).ok());
+  EXPECT_TRUE(awaitEnd(at(first_).connect(left(), right(), kGeometry, listening.offer)).ok());
 }
 
 TEST_P(AnyTransport, RefusesAnotherGeometryAndAnImpossibleOne) {
   Listening listening = at(other()).listen(left(), right(), kGeometry).value();
   const wire::LinkGeometry larger{.slotCount = 4, .slotBytes = 128};
-  EXPECT_EQ(at(first_).connect(left(), right(), larger, listening.offer).takeStatus().code(),
-            Code::kRemoteError);
+  EXPECT_EQ(
+      awaitEnd(at(first_).connect(left(), right(), larger, listening.offer)).takeStatus().code(),
+      Code::kRemoteError);
   // An offer that lies about its geometry gets past the comparison, not past the look at the
   // memory.
   Offer lie = listening.offer;
   lie[4] = std::byte{4};
-  EXPECT_EQ(at(first_).connect(left(), right(), larger, lie).takeStatus().code(),
+  EXPECT_EQ(awaitEnd(at(first_).connect(left(), right(), larger, lie)).takeStatus().code(),
             Code::kRemoteError);
   const wire::LinkGeometry impossible{.slotCount = 3, .slotBytes = 128};
-  EXPECT_EQ(at(first_).connect(left(), right(), impossible, listening.offer).takeStatus().code(),
+  EXPECT_EQ(awaitEnd(at(first_).connect(left(), right(), impossible, listening.offer))
+                .takeStatus()
+                .code(),
             Code::kInternalError);
   EXPECT_EQ(at(other()).listen(left(), right(), impossible).takeStatus().code(),
             Code::kInternalError);
@@ -177,7 +186,7 @@ TEST_P(AnyTransport, LeavesNoDescriptorsOrMappings) {
     for (int i = 0; i < 20; ++i) {
       Listening taken = at(other()).listen(left(), right(), large).value();
       Listening untaken = at(other()).listen(left(), right(), large).value();
-      ends.push_back(at(first_).connect(left(), right(), large, taken.offer).value());
+      ends.push_back(awaitEnd(at(first_).connect(left(), right(), large, taken.offer)).value());
       ends.push_back(std::move(taken.end));
       ends.push_back(std::move(untaken.end));
     }
@@ -203,7 +212,7 @@ size_t residentPages(const wire::LinkView& view) {
 TEST_P(AnyTransport, CostsNothingForUntouchedSlots) {
   const wire::LinkGeometry huge{.slotCount = 64, .slotBytes = wire::kMaxSlotBytes};
   Listening listening = at(other()).listen(left(), right(), huge).value();  // 1 GiB of addresses
-  const auto sender = at(first_).connect(left(), right(), huge, listening.offer).value();
+  const auto sender = awaitEnd(at(first_).connect(left(), right(), huge, listening.offer)).value();
   sender->view().control->head.store(1);
   sender->view().payload(40, huge.slotBytes)[0] = std::byte{1};
   EXPECT_GE(residentPages(listening.end->view()), 1u);
@@ -224,9 +233,10 @@ TEST(ShmTransport, FailsSoonWhenNobodyHasTheName) {
                             .value();
   PeerInfo stranger = there.rank(1);
   stranger.handoffName.fill('x');  // nor is it terminated
-  EXPECT_EQ(
-      transport.connect(here.rank(0), stranger, kGeometry, listening.offer).takeStatus().code(),
-      Code::kRemoteError);
+  EXPECT_EQ(awaitEnd(transport.connect(here.rank(0), stranger, kGeometry, listening.offer))
+                .takeStatus()
+                .code(),
+            Code::kRemoteError);
 }
 
 void writeAll(int fd, const void* data, size_t bytes) {
@@ -250,7 +260,7 @@ int runChild(int fd) {
   if (!listening.ok()) return 3;
   writeAll(fd, &me, sizeof me);
   writeAll(fd, listening->offer.data(), listening->offer.size());
-  auto out = (*transport)->connect(me, parent, kGeometry, offer);
+  auto out = awaitEnd((*transport)->connect(me, parent, kGeometry, offer));
   if (!out.ok()) return 4;
   if (!exchange((*out)->view(), listening->end->view(), false, 2000)) return 5;
   char done = 0;
@@ -279,7 +289,7 @@ TEST(ShmTransport, ConnectsTwoProcesses) {
   Offer offer;
   ASSERT_TRUE(readAll(here.get(), &peer, sizeof peer) &&
               readAll(here.get(), offer.data(), offer.size()));
-  const auto forth = transport.connect(me, peer, kGeometry, offer).value();
+  const auto forth = awaitEnd(transport.connect(me, peer, kGeometry, offer)).value();
   EXPECT_TRUE(exchange(forth->view(), back.end->view(), true, 2000));
   writeAll(here.get(), "!", 1);
   int outcome = 0;
@@ -317,14 +327,14 @@ TEST(ShmTransport, KeepsTheMemoryOfAProcessThatDied) {
   ASSERT_TRUE(readAll(here.get(), &peer, sizeof peer) &&
               readAll(here.get(), offer.data(), offer.size()));
   Transport& transport = *pick(self.transports, self.rank(0), peer).value();
-  const auto end = transport.connect(self.rank(0), peer, kGeometry, offer).value();
+  const auto end = awaitEnd(transport.connect(self.rank(0), peer, kGeometry, offer)).value();
   writeAll(here.get(), "!", 1);
   int outcome = 0;
   ASSERT_EQ(::waitpid(child, &outcome, 0), child);
   EXPECT_EQ(outcome, 0);
   EXPECT_EQ(end->view().payload(0, kGeometry.slotBytes)[0], std::byte{9});
   std::memset(end->view().payload(1, kGeometry.slotBytes), 5, kGeometry.slotBytes);
-  EXPECT_EQ(transport.connect(self.rank(0), peer, kGeometry, offer).takeStatus().code(),
+  EXPECT_EQ(awaitEnd(transport.connect(self.rank(0), peer, kGeometry, offer)).takeStatus().code(),
             Code::kRemoteError);
 }
 

@@ -53,6 +53,10 @@ class OverANetwork:
         for rank in self.expect_patience(hosts, each=each, NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET"):
             self.assertIn(f"links to other hosts over {self.network}", rank.log)
 
+    def test_abort_ends_a_call_that_connects_to_a_host_that_was_cut_off(self):
+        hosts = self.make_hosts(2)
+        self.expect_abort_while_it_connects(hosts, [0, 1], lambda: self.cut(hosts, 1), each=[self.settings(host) for host in hosts.all])
+
     def launch(self, *steps, **settings):
         return super().launch(*steps, FAULT_MORE_THREADS=str(self.more_threads), **settings)
 

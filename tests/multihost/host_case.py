@@ -57,6 +57,20 @@ class HostCase(FaultCase):
             self.expect_success(ranks, step)
         return ranks
 
+    def expect_abort_while_it_connects(self, hosts, places, cut, **settings):
+        """The last rank has offered its link, and its host is cut off before rank 0's first message to it: rank 0 hears an abort."""
+        last = len(places) - 1
+        steps = [f"line abortafter:300 send:{last}:1000", *["line"] * (last - 1), "recv:0:1000"]
+        ranks = self.launch_on(hosts, places, *steps, timeout_ms=20000, **settings)
+        self.pause(0.3)  # the offer is there
+        cut()
+        ranks[0].say("go")
+        code, began, milliseconds = ranks[0].result("aborted")
+        self.assertEqual(code, 0)
+        self.assertNotEqual(ranks[0].result("send")[0], 0)
+        self.keep_time(self.taken(began - int(milliseconds) / 1000, ranks[0].result("send")[1]), 1)
+        return ranks
+
     def expect_survivors(self, ranks):
         """They leave the dead out, and the new communicator works: steps `shrink:... allreduce:...`."""
         self.expect_success(ranks, "shrink")

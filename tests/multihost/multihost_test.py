@@ -364,6 +364,10 @@ class Faults(HostCase):
         self.assertNotEqual(ranks[0].result("allreduce:4000000")[0], 0)
         self.assertLess(self.taken(began), 2)
 
+    def test_abort_ends_a_call_that_connects_to_a_host_that_was_cut_off(self):
+        hosts = self.make_hosts(2)
+        self.expect_abort_while_it_connects(hosts, [0, 1], hosts[1].cut)
+
     def test_strangers_at_every_port_disturb_nobody(self):
         hosts = self.make_hosts(2)
         ranks = self.launch_on(hosts, [0, 1], *["times:20:allreduce:20000 line times:20:allreduce:20000 split:0:0 allreduce:9"] * 2,

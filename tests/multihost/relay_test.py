@@ -69,6 +69,15 @@ class Relays(HostCase):
             rank.say("go")
         self.expect_success(ranks, "allreduce:9")
 
+    def test_abort_ends_a_call_whose_carrier_connects_to_a_host_that_was_cut_off(self):
+        hosts = self.two_hosts(2)
+
+        def cut():
+            hosts[1].cut()
+            bed.run("ip", "link", "set", hosts[1].further_ports[0], "nomaster")
+
+        self.expect_abort_while_it_connects(hosts, [0, 0, 1, 1], cut, each=by_seat(2), **RELAYED)
+
     def test_sizes_that_differ_are_an_error_of_both(self):
         hosts = self.two_hosts(2)
         ranks = self.launch_seats(hosts, 2, "send:3:100 send:3:9000000", "line", "line", "recv:0:100 recv:0:9000001")

@@ -39,13 +39,14 @@ class Contacts : public testing::Test {
     bootstrap::Key key;
     bootstrap::keyedHash(bootstrap::Key(), "tutti data links", {listeners.secret},
                          std::as_writable_bytes(key.bytes()));
-    auto dialed = dial({.address = listeners.addresses.front(),
-                        .key = &key,
-                        .introduction = {.purpose = bootstrap::Purpose::kData,
-                                         .epoch = number,
-                                         .seal = static_cast<uint32_t>(cipher)},
-                        .timeout = milliseconds(20'000)});
-    return std::move(dialed.value().fd);
+    Dialer dialer({.address = listeners.addresses.front(),
+                   .key = &key,
+                   .introduction = {.purpose = bootstrap::Purpose::kData,
+                                    .epoch = number,
+                                    .seal = static_cast<uint32_t>(cipher)},
+                   .timeout = milliseconds(20'000)});
+    while (!dialer.poll().value()) bootstrap::pauseFor(milliseconds(1));
+    return dialer.take().fd;
   }
   static bool isClosedByTheOther(const UniqueFd& fd) {
     pollfd entry{.fd = fd.get(), .events = POLLIN, .revents = 0};

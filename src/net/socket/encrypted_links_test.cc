@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bootstrap/socket.h"
+#include "net/connect_testing.h"
 #include "net/socket/socket_provider.h"
 
 namespace tutti::net::socket {
@@ -149,8 +150,8 @@ Trip travel(bool isEncrypted, int64_t changedAt) {
   Eavesdropper between(contact, changedAt);
   const auto keeper = std::make_shared<Keeper>();  // shared with the provider
   to.expect(kNumber, keeper);
-  auto opened = from.connect(contact, {.number = kNumber, .self = Rank{4}, .peer = Rank{1}},
-                             milliseconds(5000));
+  auto opened = connectNow(from, contact, {.number = kNumber, .self = Rank{4}, .peer = Rank{1}},
+                           milliseconds(5000));
   EXPECT_TRUE(opened.ok()) << opened.status().message();
   Connection* in = keeper->wait();
   EXPECT_NE(in, nullptr);
@@ -202,8 +203,8 @@ TEST(EncryptedLinks, AreNotOpenedToWhoTakesThemInTheClear) {
   SocketProvider from = open(true);
   SocketProvider to = open(false);
   const Provider::Contact contact = to.contact().value();
-  const auto refused = from.connect(contact, {.number = kNumber, .self = Rank{4}, .peer = Rank{1}},
-                                    milliseconds(2000));
+  const auto refused = connectNow(
+      from, contact, {.number = kNumber, .self = Rank{4}, .peer = Rank{1}}, milliseconds(2000));
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("rank 1 takes links in the clear only, and rank 4 opens them encrypted "
@@ -219,8 +220,8 @@ TEST(EncryptedLinks, AreNotTakenInTheClear) {
   std::memcpy(contact.data() + sizeof(uint32_t), &none, sizeof none);
   const auto keeper = std::make_shared<Keeper>();  // shared with the provider
   to.expect(kNumber, keeper);
-  auto opened = from.connect(contact, {.number = kNumber, .self = Rank{4}, .peer = Rank{1}},
-                             milliseconds(2000));
+  auto opened = connectNow(from, contact, {.number = kNumber, .self = Rank{4}, .peer = Rank{1}},
+                           milliseconds(2000));
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   Label label;
   Result<Progress> progress = Progress::kIdle;

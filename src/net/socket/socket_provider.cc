@@ -1,10 +1,13 @@
 #include "net/socket/socket_provider.h"
 
 #include <algorithm>
+#include <deque>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "base/affinity.h"
+#include "base/futex.h"
 #include "base/log.h"
 #include "base/service_thread.h"
 #include "bootstrap/interfaces.h"
@@ -19,6 +22,9 @@ namespace {
 using bootstrap::Acceptor;
 using bootstrap::Interest;
 using bootstrap::Key;
+
+// Until memory may be there again.
+constexpr Nanoseconds kWithoutMemory = std::chrono::milliseconds(1);
 
 // A link-local address means something together with an interface of the host that connects: ours
 // that is in the same place as the peer's.
@@ -35,6 +41,48 @@ Key keyOf(const std::array<std::byte, 16>& secret) {
   bootstrap::keyedHash(Key(), "tutti data links", {secret}, std::as_writable_bytes(key.bytes()));
   return key;
 }
+
+// A link's sockets, all on their way at once.
+class PendingSockets final : public PendingConnection {
+ public:
+  struct Parts {
+    Key key;
+    Cipher cipher = Cipher::kNone;
+    size_t mbitPerSocket = 0;
+    std::string peer;
+    StreamThreads* threads = nullptr;
+    bool isChecked = false;
+  };
+  explicit PendingSockets(Parts parts) : parts_(std::move(parts)) {}
+
+  void dial(DialOptions options) {
+    options.key = &parts_.key;
+    dialers_.emplace_back(options);
+  }
+
+  Result<std::unique_ptr<Connection>> poll() override {
+    bool areThere = true;
+    for (Dialer& each : dialers_) {
+      TUTTI_TRY_ASSIGN(const bool isThere, each.poll());
+      areThere = areThere && isThere;
+    }
+    if (!areThere) return std::unique_ptr<Connection>();
+    std::vector<Pipe> pipes;
+    for (Dialer& each : dialers_) {
+      Dialed dialed = each.take();
+      pipes.emplace_back(
+          std::move(dialed.fd), parts_.cipher,
+          PipeKeys{.send = dialed.keys.clientToServer, .receive = dialed.keys.serverToClient});
+      pipes.back().boundSendBuffer(parts_.mbitPerSocket);
+    }
+    return std::unique_ptr<Connection>(std::make_unique<SocketConnection>(
+        std::move(pipes), parts_.peer, parts_.threads, parts_.isChecked));
+  }
+
+ private:
+  const Parts parts_;
+  std::deque<Dialer> dialers_;  // none of which moves
+};
 
 }  // namespace
 
@@ -139,9 +187,17 @@ void SocketProvider::serve() {
     std::optional<Instant> next;
     for (const auto& each : acceptors_) next = bootstrap::earlier(next, each->nextTime());
     lock.unlock();
-    const auto events = poller_->wait(*options_.clock, next);
-    serveOnce(events);
+    serveUntil(next);
     lock.lock();
+  }
+}
+
+// A link that there is no memory for fails by itself; others go on.
+void SocketProvider::serveUntil(std::optional<Instant> next) {
+  try {
+    serveOnce(poller_->wait(*options_.clock, next));
+  } catch (const std::bad_alloc&) {
+    sleepFor(kWithoutMemory);
   }
 }
 
@@ -150,6 +206,7 @@ void SocketProvider::serveOnce(std::span<const bootstrap::Poller::Event> events)
   std::vector<std::pair<uint64_t, std::shared_ptr<Worker>>> ready;
   {
     std::lock_guard lock(mutex_);
+    ready.reserve(events.size());  // what is taken out of watched_ has its place
     for (const auto& event : events) {
       if (const size_t which = event.key / Acceptor::kFirstFreeKey; which < kMaxInterfaces) {
         if (which < acceptors_.size()) acceptors_[which]->onEvent(event.key, accepted);
@@ -240,9 +297,8 @@ Result<Cipher> SocketProvider::chooseCipher(uint32_t peerCiphers, const Caller& 
   return (both & bitOf(Cipher::kAes256Gcm)) != 0 ? Cipher::kAes256Gcm : Cipher::kChaCha20Poly1305;
 }
 
-Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& contact,
-                                                            const Caller& caller,
-                                                            std::chrono::milliseconds timeout) {
+Result<std::unique_ptr<PendingConnection>> SocketProvider::connect(
+    const Contact& contact, const Caller& caller, std::chrono::milliseconds timeout) {
   TUTTI_TRY_ASSIGN(Listeners listeners, decodeContact(contact));
   TUTTI_TRY_ASSIGN(const Cipher cipher, chooseCipher(listeners.ciphers, caller));
   std::vector<bootstrap::SocketAddress>& addresses = listeners.addresses;
@@ -261,35 +317,28 @@ Result<std::unique_ptr<Connection>> SocketProvider::connect(const Contact& conta
       mbitPerSocket = spread_.mbitPerSocket;
     }
   }
-  const Key key = keyOf(listeners.secret);
-  const Instant deadline = options_.clock->now() + timeout;
   // Labels and short messages go over the first: another interface for each link.
   const size_t first = (caller.number & kLinkMask) >> 2 * kStreamBits;
-  std::vector<Pipe> pipes;
+  auto pending = std::make_unique<PendingSockets>(
+      PendingSockets::Parts{.key = keyOf(listeners.secret),
+                            .cipher = cipher,
+                            .mbitPerSocket = mbitPerSocket,
+                            .peer = fmt::format("rank {} at {}", index(caller.peer),
+                                                addresses[first % addresses.size()].text()),
+                            .threads = threads_.get(),
+                            .isChecked = options_.isChecked});
   for (size_t i = 0; i < count; ++i) {
-    const bootstrap::SocketAddress& address = addresses[(first + i) % addresses.size()];
-    const Nanoseconds left = std::max(deadline - options_.clock->now(), Nanoseconds(0));
-    TUTTI_TRY_ASSIGN(Dialed dialed,
-                     dial({.address = address,
-                           .key = &key,
-                           .introduction = {.purpose = bootstrap::Purpose::kData,
-                                            .rank = caller.self,
-                                            .target = caller.peer,
-                                            .epoch = streamNumber(caller.number, count, i),
-                                            .seal = static_cast<uint32_t>(cipher)},
-                           .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(left),
-                           .clock = options_.clock,
-                           .rng = options_.rng}));
-    pipes.emplace_back(
-        std::move(dialed.fd), cipher,
-        PipeKeys{.send = dialed.keys.clientToServer, .receive = dialed.keys.serverToClient});
-    pipes.back().boundSendBuffer(mbitPerSocket);
+    pending->dial({.address = addresses[(first + i) % addresses.size()],
+                   .introduction = {.purpose = bootstrap::Purpose::kData,
+                                    .rank = caller.self,
+                                    .target = caller.peer,
+                                    .epoch = streamNumber(caller.number, count, i),
+                                    .seal = static_cast<uint32_t>(cipher)},
+                   .timeout = timeout,
+                   .clock = options_.clock,
+                   .rng = options_.rng});
   }
-  std::unique_ptr<Connection> connection = std::make_unique<SocketConnection>(
-      std::move(pipes),
-      fmt::format("rank {} at {}", index(caller.peer), addresses[first % addresses.size()].text()),
-      threads_.get(), options_.isChecked);
-  return connection;
+  return std::unique_ptr<PendingConnection>(std::move(pending));
 }
 
 Result<uint64_t> SocketProvider::watch(Connection& connection, const Readiness& readiness,

@@ -37,8 +37,8 @@ class SocketProvider final : public Provider {
   Result<Contact> contact() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
   void forget(uint64_t number) override;
-  Result<std::unique_ptr<Connection>> connect(const Contact& contact, const Caller& caller,
-                                              std::chrono::milliseconds timeout) override;
+  Result<std::unique_ptr<PendingConnection>> connect(const Contact& contact, const Caller& caller,
+                                                     std::chrono::milliseconds timeout) override;
   Result<uint64_t> watch(Connection& connection, const Readiness& readiness,
                          std::shared_ptr<Worker> worker) override;
   void unwatch(uint64_t watch) override;
@@ -59,6 +59,7 @@ class SocketProvider final : public Provider {
   Status listen();
   Status startService();
   void serve();
+  void serveUntil(std::optional<Instant> next);
   void serveOnce(std::span<const bootstrap::Poller::Event> events);
   void deliver(bootstrap::Accepted accepted);
   static bool addStream(Expected& link, uint64_t number, Pipe pipe);

@@ -9,6 +9,7 @@
 #include "base/mapping.h"
 #include "transport/gpu_slots.h"
 #include "transport/offer.h"
+#include "transport/ready_end.h"
 
 namespace tutti::transport::local {
 
@@ -107,10 +108,10 @@ Result<Listening> LocalTransport::listen(const bootstrap::PeerInfo& sender,
                    .offer = encodeOffer(OfferKind::kLocal, geometry, {.token = token})};
 }
 
-Result<std::unique_ptr<LinkEnd>> LocalTransport::connect(const bootstrap::PeerInfo& sender,
-                                                         const bootstrap::PeerInfo& receiver,
-                                                         const LinkOptions& options,
-                                                         const Offer& offer) {
+Result<std::unique_ptr<PendingEnd>> LocalTransport::connect(const bootstrap::PeerInfo& sender,
+                                                            const bootstrap::PeerInfo& receiver,
+                                                            const LinkOptions& options,
+                                                            const Offer& offer) {
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const OfferedMemory offered, decodeOffer(offer, OfferKind::kLocal, geometry));
@@ -121,9 +122,8 @@ Result<std::unique_ptr<LinkEnd>> LocalTransport::connect(const bootstrap::PeerIn
         sender.rank, receiver.rank);
   }
   auto gpuSlots = mapGpuSlots(sender, receiver, options, std::move(place.gpuSlots));
-  std::unique_ptr<LinkEnd> end =
-      std::make_unique<LocalEnd>(std::move(place.memory), std::move(gpuSlots), geometry);
-  return end;
+  return makeReady(
+      std::make_unique<LocalEnd>(std::move(place.memory), std::move(gpuSlots), geometry));
 }
 
 }  // namespace tutti::transport::local

@@ -150,10 +150,42 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,
                    .offer = offer};
 }
 
-Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo& sender,
-                                                       const bootstrap::PeerInfo& receiver,
-                                                       const LinkOptions& options,
-                                                       const Offer& offer) {
+class NetTransport::Pending final : public PendingEnd {
+ public:
+  struct Parts {
+    RingMemory memory;
+    wire::LinkGeometry geometry;
+    const GpuSlots* gpu = nullptr;  // null: no slots in a GPU's memory
+    std::string name;
+    std::unique_ptr<tutti::net::PendingConnection> connection;
+  };
+  Pending(NetTransport& transport, Parts parts) : transport_(transport), parts_(std::move(parts)) {}
+
+  Result<std::unique_ptr<LinkEnd>> poll() override {
+    TUTTI_TRY_ASSIGN(auto connection, parts_.connection->poll());
+    if (connection == nullptr) return std::unique_ptr<LinkEnd>();
+    RingMemory& memory = parts_.memory;
+    wire::LinkView view = wire::viewLink(memory.pages.get(), parts_.geometry);
+    if (memory.gpu) {
+      const Status taken = connection->takeGpuMemory(memory.region(parts_.gpu->sendObstacles));
+      tellGpuSlots(parts_.name, taken);
+      if (taken.ok()) view.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
+    }
+    auto pump = std::make_shared<SendPump>(transport_.pumpOptions(view));
+    pump->arrived(std::move(connection));
+    return std::unique_ptr<LinkEnd>(std::make_unique<NetEnd<SendPump>>(
+        std::move(memory), std::move(pump), *transport_.options_.provider));
+  }
+
+ private:
+  NetTransport& transport_;
+  Parts parts_;
+};
+
+Result<std::unique_ptr<PendingEnd>> NetTransport::connect(const bootstrap::PeerInfo& sender,
+                                                          const bootstrap::PeerInfo& receiver,
+                                                          const LinkOptions& options,
+                                                          const Offer& offer) {
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const NetOffer layout, decodeNetOffer(offer, geometry, receiver.rank));
@@ -165,18 +197,45 @@ Result<std::unique_ptr<LinkEnd>> NetTransport::connect(const bootstrap::PeerInfo
   if (memory.gpu) caller.adapters = options.gpu->sendAdapters;
   TUTTI_TRY_ASSIGN(auto connection,
                    options_.provider->connect(layout.contact, caller, options_.timeout));
-  wire::LinkView view = wire::viewLink(memory.pages.get(), geometry);
-  if (memory.gpu) {
-    const Status taken = connection->takeGpuMemory(memory.region(options.gpu->sendObstacles));
-    tellGpuSlots(linkName(sender, receiver), taken);
-    if (taken.ok()) view.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
-  }
-  auto pump = std::make_shared<SendPump>(pumpOptions(view));
-  pump->arrived(std::move(connection));
-  std::unique_ptr<LinkEnd> end =
-      std::make_unique<NetEnd<SendPump>>(std::move(memory), std::move(pump), *options_.provider);
-  return end;
+  return std::unique_ptr<PendingEnd>(
+      std::make_unique<Pending>(*this, Pending::Parts{.memory = std::move(memory),
+                                                      .geometry = geometry,
+                                                      .gpu = options.gpu,
+                                                      .name = linkName(sender, receiver),
+                                                      .connection = std::move(connection)}));
 }
+
+// The carrier's answer first; where it declines, a connection of this process's own.
+class NetTransport::PendingOver final : public PendingEnd {
+ public:
+  struct Parts {
+    bootstrap::PeerInfo sender;
+    bootstrap::PeerInfo receiver;
+    wire::LinkGeometry geometry;
+    Offer offer;
+    std::unique_ptr<CarrierRequest> request;
+  };
+  PendingOver(NetTransport& transport, Parts parts)
+      : transport_(transport), parts_(std::move(parts)) {}
+
+  Result<std::unique_ptr<LinkEnd>> poll() override {
+    if (direct_ != nullptr) return direct_->poll();
+    TUTTI_TRY_ASSIGN(const Progress progress, parts_.request->poll());
+    if (progress == Progress::kIdle) return std::unique_ptr<LinkEnd>();
+    if (std::unique_ptr<RelayedEnd> end = parts_.request->take(); end != nullptr) {
+      transport_.keepChannel(end->channel());
+      return std::unique_ptr<LinkEnd>(std::move(end));
+    }
+    TUTTI_TRY_ASSIGN(
+        direct_, transport_.connect(parts_.sender, parts_.receiver, parts_.geometry, parts_.offer));
+    return direct_->poll();
+  }
+
+ private:
+  NetTransport& transport_;
+  const Parts parts_;
+  std::unique_ptr<PendingEnd> direct_;
+};
 
 // What the provider is, is known once it has been used.
 bool NetTransport::isNeeded(const Detour& detour) {
@@ -185,25 +244,33 @@ bool NetTransport::isNeeded(const Detour& detour) {
          (options_.provider->contact().ok() && !options_.provider->caps().isRouted);
 }
 
-Result<std::unique_ptr<LinkEnd>> NetTransport::connectOver(const Detour& detour,
-                                                           const bootstrap::PeerInfo& sender,
-                                                           const bootstrap::PeerInfo& receiver,
-                                                           const wire::LinkGeometry& geometry,
-                                                           const Offer& offer) {
+Result<std::unique_ptr<PendingEnd>> NetTransport::connectOver(const Detour& detour,
+                                                              const bootstrap::PeerInfo& sender,
+                                                              const bootstrap::PeerInfo& receiver,
+                                                              const wire::LinkGeometry& geometry,
+                                                              const Offer& offer) {
   if (!isNeeded(detour)) return connect(sender, receiver, geometry, offer);
   TUTTI_TRY(checkGeometry(geometry));
-  TUTTI_TRY_ASSIGN(std::unique_ptr<RelayedEnd> end, askCarrier({.handoff = options_.handoff,
-                                                                .carrier = detour.carrier,
-                                                                .sender = sender,
-                                                                .receiver = receiver,
-                                                                .timeout = options_.timeout,
-                                                                .clock = *options_.clock},
-                                                               geometry, offer));
-  if (end == nullptr) return connect(sender, receiver, geometry, offer);
+  TUTTI_TRY_ASSIGN(auto request, CarrierRequest::send({.handoff = options_.handoff,
+                                                       .carrier = detour.carrier,
+                                                       .sender = sender,
+                                                       .receiver = receiver,
+                                                       .timeout = options_.timeout,
+                                                       .clock = *options_.clock},
+                                                      geometry, offer));
+  if (request == nullptr) return connect(sender, receiver, geometry, offer);
+  return std::unique_ptr<PendingEnd>(
+      std::make_unique<PendingOver>(*this, PendingOver::Parts{.sender = sender,
+                                                              .receiver = receiver,
+                                                              .geometry = geometry,
+                                                              .offer = offer,
+                                                              .request = std::move(request)}));
+}
+
+void NetTransport::keepChannel(const RelayChannel& channel) {
   const std::lock_guard lock(mutex_);
   std::erase_if(channels_, [](const std::weak_ptr<UniqueFd>& each) { return each.expired(); });
-  channels_.push_back(end->channel());
-  return std::unique_ptr<LinkEnd>(std::move(end));
+  channels_.push_back(channel);
 }
 
 // Own links first: two processes that both end must not wait for each other.

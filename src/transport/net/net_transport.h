@@ -39,14 +39,15 @@ class NetTransport final : public Transport {
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,
                            const LinkOptions& options) override;
-  Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
-                                           const bootstrap::PeerInfo& receiver,
-                                           const LinkOptions& options, const Offer& offer) override;
-  Result<std::unique_ptr<LinkEnd>> connectOver(const Detour& detour,
-                                               const bootstrap::PeerInfo& sender,
-                                               const bootstrap::PeerInfo& receiver,
-                                               const wire::LinkGeometry& geometry,
-                                               const Offer& offer) override;
+  Result<std::unique_ptr<PendingEnd>> connect(const bootstrap::PeerInfo& sender,
+                                              const bootstrap::PeerInfo& receiver,
+                                              const LinkOptions& options,
+                                              const Offer& offer) override;
+  Result<std::unique_ptr<PendingEnd>> connectOver(const Detour& detour,
+                                                  const bootstrap::PeerInfo& sender,
+                                                  const bootstrap::PeerInfo& receiver,
+                                                  const wire::LinkGeometry& geometry,
+                                                  const Offer& offer) override;
   void awaitOwners(Nanoseconds bound) override;
   void noteRanks(const tutti::net::RanksHere& ranks) override {
     options_.provider->noteRanks(ranks);
@@ -56,7 +57,10 @@ class NetTransport final : public Transport {
   }
 
  private:
+  class Pending;
+  class PendingOver;
   bool isNeeded(const Detour& detour);
+  void keepChannel(const RelayChannel& channel);
   Pump::Options pumpOptions(const wire::LinkView& ring) const;
 
   const Caps caps_{.name = "net", .mapped = false, .needsOneProcess = false, .needsOneHost = false};

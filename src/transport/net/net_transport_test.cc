@@ -10,6 +10,7 @@
 #include "bootstrap/poller.h"
 #include "bootstrap/socket.h"
 #include "net/registry.h"
+#include "transport/connect_testing.h"
 #include "transport/net/exchange_testing.h"
 
 namespace tutti::transport::net {
@@ -37,7 +38,7 @@ class NetLinks : public testing::Test {
  protected:
   Listening listen() { return there_.listen(rank(0), rank(1), kGeometry).value(); }
   Result<std::unique_ptr<LinkEnd>> connect(const Offer& offer) {
-    return here_.connect(rank(0), rank(1), kGeometry, offer);
+    return awaitEnd(here_.connect(rank(0), rank(1), kGeometry, offer));
   }
   // Runs the motor until the other side's fault word is set, for 10 s at most.
   static wire::LinkFault awaitFault(LinkEnd& end, std::atomic<uint32_t>& word) {
@@ -56,7 +57,7 @@ TEST_F(NetLinks, CarryMessagesBothWays) {
   Listening forth = listen();
   Listening back = here_.listen(rank(1), rank(0), kGeometry).value();
   auto forthOut = connect(forth.offer).value();
-  auto backOut = there_.connect(rank(1), rank(0), kGeometry, back.offer).value();
+  auto backOut = awaitEnd(there_.connect(rank(1), rank(0), kGeometry, back.offer)).value();
   Status partner = Status(Code::kInternalError, "never ran");
   std::thread thread([&] {
     partner = exchange(*backOut, *forth.end, {.first = false, .rounds = 200, .burst = 3});
@@ -88,7 +89,7 @@ TEST_F(NetLinks, CarryFromTheSendersMemoryIntoTheReceivers) {
   constexpr uint32_t kBytes = 64_KiB;
   const wire::LinkGeometry geometry{.slotCount = 8, .slotBytes = kBytes};
   Listening listening = there_.listen(rank(0), rank(1), geometry).value();
-  auto out = here_.connect(rank(0), rank(1), geometry, listening.offer).value();
+  auto out = awaitEnd(here_.connect(rank(0), rank(1), geometry, listening.offer)).value();
   ASSERT_EQ(out->carrierReach(), wire::CarrierReach::kAnything);
   wire::LinkPort sender{.view = out->view()};
   wire::LinkPort receiver{.view = listening.end->view()};
@@ -159,7 +160,7 @@ TEST_F(NetLinks, RefuseAWrongSecretInTime) {
   Listening listening = listen();
   Offer offer = listening.offer;
   offer[50] ^= std::byte{1};
-  const auto out = hasty.connect(rank(0), rank(1), kGeometry, offer);
+  const auto out = awaitEnd(hasty.connect(rank(0), rank(1), kGeometry, offer));
   ASSERT_FALSE(out.ok());
   const std::string text(out.status().message());
   EXPECT_EQ(out.status().code(), Code::kRemoteError);
@@ -174,7 +175,7 @@ TEST_F(NetLinks, RefuseAnAddressWhereNobodyListensInTime) {
     NetTransport gone = openTransport(milliseconds(300));
     offer = gone.listen(rank(0), rank(1), kGeometry).value().offer;
   }
-  const auto out = hasty.connect(rank(0), rank(1), kGeometry, offer);
+  const auto out = awaitEnd(hasty.connect(rank(0), rank(1), kGeometry, offer));
   ASSERT_FALSE(out.ok());
   const std::string text(out.status().message());
   EXPECT_NE(text.find("interface lo (127.0.0.1) cannot reach it: Connection refused"),
@@ -193,7 +194,7 @@ TEST_F(NetLinks, RefuseGarbledOffers) {
   std::memset(noAddress.data() + 24, 0, 20);
   EXPECT_EQ(connect(noAddress).takeStatus().code(), Code::kRemoteError);
   const wire::LinkGeometry larger{.slotCount = 4, .slotBytes = 4096};
-  EXPECT_EQ(here_.connect(rank(0), rank(1), larger, listening.offer).takeStatus().code(),
+  EXPECT_EQ(awaitEnd(here_.connect(rank(0), rank(1), larger, listening.offer)).takeStatus().code(),
             Code::kRemoteError);
   const wire::LinkGeometry impossible{.slotCount = 3, .slotBytes = 128};
   EXPECT_EQ(there_.listen(rank(0), rank(1), impossible).takeStatus().code(), Code::kInternalError);
@@ -220,7 +221,7 @@ TEST_F(NetLinks, AreMadeWhileStrangersCrowdTheListener) {
   Listening back = here_.listen(rank(1), rank(0), kGeometry).value();
   auto out = connect(listening.offer);
   ASSERT_TRUE(out.ok()) << out.status().message();
-  auto backOut = there_.connect(rank(1), rank(0), kGeometry, back.offer).value();
+  auto backOut = awaitEnd(there_.connect(rank(1), rank(0), kGeometry, back.offer)).value();
   bool isPartnerOk = false;
   std::thread thread([&] {
     isPartnerOk =
@@ -234,7 +235,7 @@ TEST_F(NetLinks, AreMadeWhileStrangersCrowdTheListener) {
 TEST_F(NetLinks, WhatWasSentArrivesAlthoughTheSenderLeaves) {
   constexpr wire::LinkGeometry kLarge{.slotCount = 4, .slotBytes = 1u << 20};
   Listening listening = there_.listen(rank(0), rank(1), kLarge).value();
-  auto out = here_.connect(rank(0), rank(1), kLarge, listening.offer).value();
+  auto out = awaitEnd(here_.connect(rank(0), rank(1), kLarge, listening.offer)).value();
   wire::LinkPort port{.view = out->view()};
   for (int i = 0; i < 4; ++i) {
     std::memset(port.view.payload(port.next, kLarge.slotBytes), i + 1, kLarge.slotBytes);

@@ -26,8 +26,8 @@ class Service final : public tutti::net::Provider {
   Result<Contact> contact() override { return Contact{}; }
   void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
   void forget(uint64_t) override {}
-  Result<std::unique_ptr<tutti::net::Connection>> connect(const Contact&, const tutti::net::Caller&,
-                                                          std::chrono::milliseconds) override {
+  Result<std::unique_ptr<tutti::net::PendingConnection>> connect(
+      const Contact&, const tutti::net::Caller&, std::chrono::milliseconds) override {
     return Status(Code::kInternalError, "nobody connects here");
   }
   Result<uint64_t> watch(tutti::net::Connection&, const tutti::net::Readiness&,

@@ -24,6 +24,8 @@ namespace {
 constexpr Nanoseconds kAlert = std::chrono::microseconds(50);
 // How often it looks whether owners are there: a system call each.
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(50);
+// While a connection is on its way.
+constexpr Nanoseconds kBetweenTries = std::chrono::microseconds(100);
 // Where not all words can be slept on.
 constexpr Nanoseconds kShortSleep = std::chrono::milliseconds(1);
 
@@ -195,6 +197,24 @@ void RelayService::setUp(UniqueFd channel) {
   wake();
 }
 
+// As long as the asker is there.
+Result<std::unique_ptr<tutti::net::Connection>> RelayService::connect(const AskedLink& asked,
+                                                                      const RelayRequest& request,
+                                                                      int channel) {
+  TUTTI_TRY_ASSIGN(auto pending, options_.provider.connect(asked.offer.contact,
+                                                           {.number = asked.offer.number,
+                                                            .self = Rank{request.sender},
+                                                            .peer = Rank{request.receiver}},
+                                                           options_.timeout));
+  for (;;) {
+    TUTTI_TRY_ASSIGN(auto connection, pending->poll());
+    if (connection != nullptr) return connection;
+    if (hasGone(channel))
+      return Status(Code::kRemoteError, "the process that asked for the link has gone");
+    sleepFor(kBetweenTries);
+  }
+}
+
 // Says on the channel why not.
 Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
                                                          const RelayRequest& request) {
@@ -208,11 +228,7 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
     TUTTI_TRY_ASSIGN(UniqueMapping memory, mapSegment(segment, relaySegmentBytes(asked.geometry),
                                                       SegmentAccess::kReadWrite));
     outcome = RelayAnswer::Outcome::kUnreachable;
-    TUTTI_TRY_ASSIGN(auto connection, options_.provider.connect(asked.offer.contact,
-                                                                {.number = asked.offer.number,
-                                                                 .self = Rank{request.sender},
-                                                                 .peer = Rank{request.receiver}},
-                                                                options_.timeout));
+    TUTTI_TRY_ASSIGN(auto connection, connect(asked, request, descriptor));
     auto link = std::make_unique<CarriedLink>(CarriedLink::Parts{.memory = std::move(memory),
                                                                  .geometry = asked.geometry,
                                                                  .channel = std::move(channel),

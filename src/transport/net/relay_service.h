@@ -53,6 +53,8 @@ class RelayService {
   Status startService();
   void joinFinished();
   void setUp(UniqueFd channel);
+  Result<std::unique_ptr<tutti::net::Connection>> connect(const AskedLink& asked,
+                                                          const RelayRequest& request, int channel);
   Result<std::unique_ptr<CarriedLink>> carry(UniqueFd channel, const RelayRequest& request);
   void serve();
   bool takeArrivals(std::vector<std::unique_ptr<CarriedLink>>& links);

@@ -43,13 +43,18 @@ Result<std::string> readAnswer(const RelayAnswer& answer) {
   return foreignText(std::as_bytes(std::span(answer.why).first(answer.bytes)));
 }
 
+Result<Progress> tryReceiveBytes(int channel, std::span<std::byte> record) {
+  const ssize_t got = ::recv(channel, record.data(), record.size(), MSG_DONTWAIT);
+  if (got == static_cast<ssize_t>(record.size())) return Progress::kDone;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Progress::kIdle;
+  return Status(Code::kRemoteError, "its process has closed the channel");
+}
+
 Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout) {
   const Instant deadline = clock.now() + timeout;
   for (;;) {
-    const ssize_t got = ::recv(channel, record.data(), record.size(), MSG_DONTWAIT);
-    if (got == static_cast<ssize_t>(record.size())) return {};
-    const bool isLater = got < 0 && (errno == EAGAIN || errno == EINTR);
-    if (!isLater) return Status(Code::kRemoteError, "its process has closed the channel");
+    TUTTI_TRY_ASSIGN(const Progress progress, tryReceiveBytes(channel, record));
+    if (progress == Progress::kDone) return {};
     const int left = bootstrap::millisecondsUntil(clock, deadline);
     if (left == 0) return Status(Code::kRemoteError, "its process does not answer");
     pollfd entry{channel, POLLIN, 0};

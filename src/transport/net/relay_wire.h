@@ -108,7 +108,14 @@ static_assert(sizeof(RelayAnswer) == 1024);
 // Its words, fit to be shown. kRemoteError, not logged, for what is no answer.
 Result<std::string> readAnswer(const RelayAnswer& answer);
 
-// Waits for one message, of exactly the record's length.
+// One message, of exactly the record's length. kIdle: it has not come.
+Result<Progress> tryReceiveBytes(int channel, std::span<std::byte> record);
+template <typename Record>
+Result<Progress> tryReceiveRecord(int channel, Record& record) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  return tryReceiveBytes(channel, std::as_writable_bytes(std::span(&record, 1)));
+}
+// Waits for it.
 Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout);
 template <typename Record>
 Status receiveRecord(int channel, Record& record, Clock& clock, Nanoseconds timeout) {

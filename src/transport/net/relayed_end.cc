@@ -18,28 +18,10 @@ constexpr SegmentPurpose kPurpose{.name = "tutti-relay",
 
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(20);
 
-Result<RelayAnswer> ask(int channel, const RelayOptions& options, const RelayRequest& request) {
-  if (::send(channel, &request, sizeof request, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof request))
-    return Status(Code::kRemoteError, "its process has closed the channel");
-  RelayAnswer answer;
-  TUTTI_TRY(receiveRecord(channel, answer, options.clock, options.timeout * 2));
-  return answer;
+void tellDeclined(const RelayOptions& options, std::string_view why) {
+  log::warn("what rank {} sends to rank {} does not go by way of rank {}, but directly: {}",
+            options.sender.rank, options.receiver.rank, options.carrier.rank, why);
 }
-
-// An offer of the ring that nobody takes is taken back.
-class RingOffer {
- public:
-  RingOffer(bootstrap::Handoff& handoff, const bootstrap::HandoffToken& token)
-      : handoff_(handoff), token_(token) {}
-  RingOffer(const RingOffer&) = delete;
-  RingOffer& operator=(const RingOffer&) = delete;
-  ~RingOffer() { handoff_.withdraw(token_); }
-
- private:
-  bootstrap::Handoff& handoff_;
-  const bootstrap::HandoffToken token_;
-};
 
 }  // namespace
 
@@ -116,47 +98,77 @@ Motor::Carried RelayedEnd::carried() const {
           .bytes = page().bytes.load(std::memory_order_relaxed)};
 }
 
-Result<std::unique_ptr<RelayedEnd>> askCarrier(const RelayOptions& options,
-                                               const wire::LinkGeometry& geometry,
-                                               const Offer& offer) {
-  const auto decline = [&](std::string_view why) {
-    log::warn("what rank {} sends to rank {} does not go by way of rank {}, but directly: {}",
-              options.sender.rank, options.receiver.rank, options.carrier.rank, why);
-    return std::unique_ptr<RelayedEnd>();
-  };
+CarrierRequest::CarrierRequest(const RelayOptions& options, const wire::LinkGeometry& geometry,
+                               UniqueFd channel, UniqueMapping memory,
+                               const bootstrap::HandoffToken& token)
+    : options_(options),
+      geometry_(geometry),
+      channel_(std::move(channel)),
+      memory_(std::move(memory)),
+      token_(token),
+      deadline_(options.clock.now() + options.timeout * 2) {}
+
+Result<std::unique_ptr<CarrierRequest>> CarrierRequest::send(const RelayOptions& options,
+                                                             const wire::LinkGeometry& geometry,
+                                                             const Offer& offer) {
   Result<UniqueFd> channel = bootstrap::Handoff::take(textOf(options.carrier.handoffName),
                                                       options.carrier.relayToken, options.timeout);
-  if (!channel.ok()) return decline(channel.status().message());
+  if (!channel.ok()) {
+    tellDeclined(options, channel.status().message());
+    return std::unique_ptr<CarrierRequest>();
+  }
   TUTTI_TRY_ASSIGN(Segment segment, createSegment(relaySegmentBytes(geometry), kPurpose));
-  RelayRequest request{.sender = options.sender.rank,
-                       .receiver = options.receiver.rank,
-                       .slotCount = geometry.slotCount,
-                       .slotBytes = geometry.slotBytes,
-                       .offer = offer};
-  TUTTI_TRY_ASSIGN(request.segmentToken, options.handoff->offer(segment.fd.get(), 1));
-  const RingOffer ring(*options.handoff, request.segmentToken);
-  request.senderHandoff = options.sender.handoffName;
-  Result<RelayAnswer> answer = ask(channel->get(), options, request);
-  if (!answer.ok()) return decline(answer.status().message());
-  Result<std::string> why = readAnswer(*answer);
-  if (!why.ok()) return decline(why.status().message());
-  switch (answer->outcome) {
-    case RelayAnswer::Outcome::kCarried: break;
+  RelayRequest words{.sender = options.sender.rank,
+                     .receiver = options.receiver.rank,
+                     .slotCount = geometry.slotCount,
+                     .slotBytes = geometry.slotBytes,
+                     .offer = offer};
+  TUTTI_TRY_ASSIGN(words.segmentToken, options.handoff->offer(segment.fd.get(), 1));
+  words.senderHandoff = options.sender.handoffName;
+  std::unique_ptr<CarrierRequest> request(
+      new CarrierRequest(options, geometry, std::move(channel).value(), std::move(segment.memory),
+                         words.segmentToken));
+  if (::send(request->channel_.get(), &words, sizeof words, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof words)) {
+    tellDeclined(options, "its process has closed the channel");
+    return std::unique_ptr<CarrierRequest>();
+  }
+  return request;
+}
+
+Result<Progress> CarrierRequest::poll() {
+  RelayAnswer answer;
+  Result<Progress> heard = tryReceiveRecord(channel_.get(), answer);
+  if (heard.ok() && *heard == Progress::kIdle) {
+    if (options_.clock.now() < deadline_) return Progress::kIdle;
+    heard = Status(Code::kRemoteError, "its process does not answer");
+  }
+  Result<std::string> why = heard.ok() ? readAnswer(answer) : heard.takeStatus();
+  if (!why.ok()) {
+    tellDeclined(options_, why.status().message());
+    return Progress::kDone;
+  }
+  switch (answer.outcome) {
+    case RelayAnswer::Outcome::kCarried: carry(); break;
     case RelayAnswer::Outcome::kUnreachable:
       return remoteError("rank {}, which is to carry what rank {} sends to rank {}: {}",
-                         options.carrier.rank, options.sender.rank, options.receiver.rank, *why);
-    case RelayAnswer::Outcome::kRefused: return decline(*why);
+                         options_.carrier.rank, options_.sender.rank, options_.receiver.rank, *why);
+    case RelayAnswer::Outcome::kRefused: tellDeclined(options_, *why); break;
   }
+  return Progress::kDone;
+}
+
+void CarrierRequest::carry() {
   log::info(log::Subsystem::kP2p, "what rank {} sends to rank {} goes by way of rank {}",
-            options.sender.rank, options.receiver.rank, options.carrier.rank);
-  return std::make_unique<RelayedEnd>(
-      RelayedEnd::Parts{.memory = std::move(segment.memory),
-                        .geometry = geometry,
-                        .channel = std::make_shared<UniqueFd>(std::move(channel).value()),
-                        .carrier = options.carrier,
-                        .sender = options.sender.rank,
-                        .receiver = options.receiver.rank,
-                        .clock = options.clock});
+            options_.sender.rank, options_.receiver.rank, options_.carrier.rank);
+  end_ = std::make_unique<RelayedEnd>(
+      RelayedEnd::Parts{.memory = std::move(memory_),
+                        .geometry = geometry_,
+                        .channel = std::make_shared<UniqueFd>(std::move(channel_)),
+                        .carrier = options_.carrier,
+                        .sender = options_.sender.rank,
+                        .receiver = options_.receiver.rank,
+                        .clock = options_.clock});
 }
 
 }  // namespace tutti::transport::net

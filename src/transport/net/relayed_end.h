@@ -64,19 +64,44 @@ class RelayedEnd final : public LinkEnd, public Motor {
 };
 
 struct RelayOptions {
-  bootstrap::Handoff* handoff = nullptr;  // outlives the call
-  const bootstrap::PeerInfo& carrier;
-  const bootstrap::PeerInfo& sender;
-  const bootstrap::PeerInfo& receiver;
+  bootstrap::Handoff* handoff = nullptr;  // outlives the request
+  bootstrap::PeerInfo carrier;
+  bootstrap::PeerInfo sender;
+  bootstrap::PeerInfo receiver;
   std::chrono::milliseconds timeout;
   Clock& clock;
 };
 
-// Asks the carrier's process. It may wait twice the timeout: for that process, and for the
-// receiver's by it. Null, with a warning: that process carries nothing for this one. kRemoteError:
-// it cannot reach the receiver.
-Result<std::unique_ptr<RelayedEnd>> askCarrier(const RelayOptions& options,
-                                               const wire::LinkGeometry& geometry,
-                                               const Offer& offer);
+// Asks the carrier's process; to let go of it takes the request back.
+class CarrierRequest {
+ public:
+  // Null, with a warning: that process carries nothing for this one. May wait for it to hand over
+  // the channel.
+  static Result<std::unique_ptr<CarrierRequest>> send(const RelayOptions& options,
+                                                      const wire::LinkGeometry& geometry,
+                                                      const Offer& offer);
+  ~CarrierRequest() { options_.handoff->withdraw(token_); }
+  CarrierRequest(const CarrierRequest&) = delete;
+  CarrierRequest& operator=(const CarrierRequest&) = delete;
+
+  // kDone: there is an answer, at the latest after twice the timeout: that process waits for this
+  // one and for the receiver's. kRemoteError: it cannot reach the receiver. Does not block.
+  Result<Progress> poll();
+  // Once. Null, with a warning: it carries nothing for this one. REQUIRES: poll() was kDone.
+  std::unique_ptr<RelayedEnd> take() { return std::move(end_); }
+
+ private:
+  CarrierRequest(const RelayOptions& options, const wire::LinkGeometry& geometry, UniqueFd channel,
+                 UniqueMapping memory, const bootstrap::HandoffToken& token);
+  void carry();
+
+  const RelayOptions options_;
+  const wire::LinkGeometry geometry_;
+  UniqueFd channel_;
+  UniqueMapping memory_;
+  const bootstrap::HandoffToken token_;  // of the ring
+  const Instant deadline_;
+  std::unique_ptr<RelayedEnd> end_;
+};
 
 }  // namespace tutti::transport::net

@@ -16,6 +16,7 @@
 #include "bootstrap/poller.h"
 #include "net/registry.h"
 #include "observe/trace.h"
+#include "transport/connect_testing.h"
 #include "transport/net/exchange_testing.h"
 #include "transport/net/net_transport.h"
 #include "transport/net/relay_wire.h"
@@ -86,8 +87,9 @@ class RelayedLinks : public testing::Test {
   }
   Result<std::unique_ptr<LinkEnd>> connect(Process& sender, const Process& receiver,
                                            const Offer& offer, bool isForced = true) {
-    return sender.transport().connectOver({.carrier = carrier_.info(), .isForced = isForced},
-                                          sender.info(), receiver.info(), kGeometry, offer);
+    return awaitEnd(
+        sender.transport().connectOver({.carrier = carrier_.info(), .isForced = isForced},
+                                       sender.info(), receiver.info(), kGeometry, offer));
   }
 
   Process sender_{0};
@@ -101,8 +103,8 @@ TEST_F(RelayedLinks, CarryMessages) {
   const auto out = connect(sender_, receiver_, listening_.offer).value();
   EXPECT_EQ(out->carrier(), 1);
   EXPECT_EQ(out->carrierReach(), wire::CarrierReach::kLinkOnly);
-  const auto backOut = receiver_.transport()
-                           .connect(receiver_.info(), sender_.info(), kGeometry, back.offer)
+  const auto backOut = awaitEnd(receiver_.transport().connect(receiver_.info(), sender_.info(),
+                                                              kGeometry, back.offer))
                            .value();
   EXPECT_EQ(backOut->carrier(), -1);
   Status partner = Status(Code::kInternalError, "never ran");
@@ -187,9 +189,9 @@ TEST_F(RelayedLinks, GoDirectlyWhereTheCarrierHasGone) {
 TEST_F(RelayedLinks, AreNotCarriedForWhoDoesNotKnowTheToken) {
   PeerInfo stranger = carrier_.info();
   stranger.relayToken[0] ^= std::byte{1};
-  auto out =
-      sender_.transport().connectOver({.carrier = stranger, .isForced = true}, sender_.info(),
-                                      receiver_.info(), kGeometry, listening_.offer);
+  auto out = awaitEnd(sender_.transport().connectOver({.carrier = stranger, .isForced = true},
+                                                      sender_.info(), receiver_.info(), kGeometry,
+                                                      listening_.offer));
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_EQ((*out)->carrier(), -1);
 }
@@ -260,9 +262,9 @@ TEST_F(RelayedLinks, GoDirectlyWhereTheAnswerIsNone) {
   PeerInfo liar = carrier_.info();
   setText(liar.handoffName, handoff.name());
   const auto ask = [&] {
-    return sender_.transport()
-        .connectOver({.carrier = liar, .isForced = true}, sender_.info(), receiver_.info(),
-                     kGeometry, listening_.offer)
+    return awaitEnd(sender_.transport().connectOver({.carrier = liar, .isForced = true},
+                                                    sender_.info(), receiver_.info(), kGeometry,
+                                                    listening_.offer))
         .value()
         ->carrier();
   };

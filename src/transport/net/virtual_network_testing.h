@@ -158,8 +158,8 @@ class VirtualService final : public tutti::net::Provider {
   Result<Contact> contact() override { return Contact{}; }
   void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
   void forget(uint64_t) override {}
-  Result<std::unique_ptr<tutti::net::Connection>> connect(const Contact&, const tutti::net::Caller&,
-                                                          std::chrono::milliseconds) override {
+  Result<std::unique_ptr<tutti::net::PendingConnection>> connect(
+      const Contact&, const tutti::net::Caller&, std::chrono::milliseconds) override {
     return Status(Code::kInternalError, "not in this test");
   }
   Result<uint64_t> watch(tutti::net::Connection& connection, const tutti::net::Readiness& readiness,

@@ -8,6 +8,7 @@
 #include "base/segment.h"
 #include "transport/gpu_slots.h"
 #include "transport/offer.h"
+#include "transport/ready_end.h"
 #include "transport/shm/peer_segments.h"
 
 namespace tutti::transport::shm {
@@ -133,10 +134,10 @@ Result<UniqueFd> ShmTransport::take(const bootstrap::PeerInfo& receiver, const T
   return fd;
 }
 
-Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo& sender,
-                                                       const bootstrap::PeerInfo& receiver,
-                                                       const LinkOptions& options,
-                                                       const Offer& offer) {
+Result<std::unique_ptr<PendingEnd>> ShmTransport::connect(const bootstrap::PeerInfo& sender,
+                                                          const bootstrap::PeerInfo& receiver,
+                                                          const LinkOptions& options,
+                                                          const Offer& offer) {
   const wire::LinkGeometry& geometry = options.geometry;
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const OfferedMemory offered, decodeOffer(offer, OfferKind::kShm, geometry));
@@ -148,9 +149,8 @@ Result<std::unique_ptr<LinkEnd>> ShmTransport::connect(const bootstrap::PeerInfo
     TUTTI_TRY_ASSIGN(slots.handle, take(receiver, slots.token));
   }
   auto gpuSlots = mapGpuSlots(sender, receiver, options, std::move(slots));
-  std::unique_ptr<LinkEnd> end =
-      std::make_unique<ShmEnd>(std::move(memory), std::move(gpuSlots), geometry, receiver);
-  return end;
+  return makeReady(
+      std::make_unique<ShmEnd>(std::move(memory), std::move(gpuSlots), geometry, receiver));
 }
 
 }  // namespace tutti::transport::shm

@@ -25,9 +25,10 @@ class ShmTransport final : public Transport {
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,
                            const LinkOptions& options) override;
-  Result<std::unique_ptr<LinkEnd>> connect(const bootstrap::PeerInfo& sender,
-                                           const bootstrap::PeerInfo& receiver,
-                                           const LinkOptions& options, const Offer& offer) override;
+  Result<std::unique_ptr<PendingEnd>> connect(const bootstrap::PeerInfo& sender,
+                                              const bootstrap::PeerInfo& receiver,
+                                              const LinkOptions& options,
+                                              const Offer& offer) override;
 
  private:
   Result<UniqueFd> take(const bootstrap::PeerInfo& receiver,

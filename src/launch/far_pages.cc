@@ -148,8 +148,12 @@ FarPages::Heard FarPages::find(RankView& rank, int32_t rankCount) const {
   const Instant askedAt = sign->askedAt.value_or(Instant{});
   auto verdict = decodePage(sign->words, static_cast<int64_t>(askedAt), rankCount, rank);
   if (!verdict) return heard;
-  // A wire that is cut or slow tells what was, of what is over since.
-  if (clock_.now() - askedAt > kNews) rank.waits.clear();
+  // A wire that is cut or slow, or a rank that stands still, tells what was: what it has called
+  // since, nobody knows.
+  if (clock_.now() - askedAt > kNews) {
+    rank.waits.clear();
+    rank.hasTold = false;
+  }
   heard.isThere = true;
   heard.askedAt = askedAt;
   heard.verdict = std::move(*verdict);

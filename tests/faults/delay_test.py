@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from harness import REMOTE, FaultCase
+from harness import REMOTE, FaultCase, HostEach
 
 
 def cpu_seconds(rank):
@@ -43,21 +43,6 @@ class Delay(FaultCase):
         self.expect_success(ranks, "allreduce:9")
         self.assertRegex(ranks[0].log, "rank 1 .* has not called AllReduce #41 .*, 1 operation behind: its last call was")
 
-    def test_by_a_stop_that_is_shorter_than_t_is_forgiven_and_told_once(self):
-        """Again and again, for longer than T in all: each stop is one of its own, in a call of its own."""
-        ranks = self.launch("loop", "loop", timeout_ms=1500)
-        self.wait_until_underway(ranks)
-        stops = 4
-        for _ in range(stops):
-            ranks[1].child.send_signal(signal.SIGSTOP)
-            self.pause(0.65 * self.timeout)  # told after T / 2
-            ranks[1].child.send_signal(signal.SIGCONT)
-            self.pause(0.2)
-        self.assertEqual([[result[0] for result in rank.results] for rank in ranks], [["init", "underway"]] * 2)
-        self.assertEqual(len(re.findall("WARN", ranks[0].log)), stops, ranks[0].log)
-        for late in re.findall("WARN (.*)", ranks[0].log):
-            self.assertRegex(late, r"rank 0 waits for a message from rank 1 .*; rank 1 \(.*\) has not called AllReduce|is late")
-
     def test_by_a_longer_stop_ends_all_and_the_stopped_rank_is_told(self):
         ranks = self.launch("allreduce:8 loop", "allreduce:8 loop", "allreduce:8 loop")
         self.expect_success(ranks, "allreduce")
@@ -82,6 +67,29 @@ class Delay(FaultCase):
         self.expect_success(ranks, "allreduce")
 
 
+class ShortStops(FaultCase):
+    LATE = r"rank 0 waits for a message from rank 1 .*; rank 1 \(.*\) has not called AllReduce|is late"
+
+    def test_by_a_stop_that_is_shorter_than_t_is_forgiven_and_told_once(self):
+        """Again and again, for longer than T in all: each stop is one of its own, in a call of its own."""
+        ranks = self.launch("loop", "loop", timeout_ms=1500)
+        self.wait_until_underway(ranks)
+        stops = 4
+        for _ in range(stops):
+            ranks[1].child.send_signal(signal.SIGSTOP)
+            self.pause(0.65 * self.timeout)  # told after T / 2
+            ranks[1].child.send_signal(signal.SIGCONT)
+            self.pause(0.2)
+        self.assertEqual([[result[0] for result in rank.results] for rank in ranks], [["init", "underway"]] * 2)
+        self.assertEqual(len(re.findall("WARN", ranks[0].log)), stops, ranks[0].log)
+        for late in re.findall("WARN (.*)", ranks[0].log):
+            self.assertRegex(late, self.LATE)
+
+
+class ShortStopsBetweenHosts(HostEach, ShortStops):
+    LATE = r"rank 0 waits for a message from rank 1 .*; rank 1 \(.*\) is on another host"
+
+
 class Writers(FaultCase):
     def test_of_a_call_that_has_ended_write_no_more(self):
         """A rank that helps to receive is late with a block; the receiver's call is aborted meanwhile, and waits for it."""
@@ -101,6 +109,10 @@ class Oversubscription(FaultCase):
         ranks = self.launch(*["idle times:20:allreduce:1000 destroy"] * 16, timeout_ms=10000)
         self.expect_success(ranks, "times")
         self.expect_success(ranks, "destroy")
+
+
+class OversubscriptionBetweenHosts(HostEach, Oversubscription):
+    pass
 
 
 class CpuShare:
@@ -210,6 +222,10 @@ class LittleCpu(FaultCase):
             tell(child, signal.SIGCONT)
 
 
+class LittleCpuBetweenHosts(HostEach, LittleCpu):
+    pass
+
+
 class Idle(FaultCase):
     """A process whose ranks are called for nothing uses less than 1 % of a CPU, whatever it did before."""
 
@@ -245,6 +261,10 @@ class Signals(FaultCase):
         self.assertEqual(len([result for result in ranks[0].results if result[0] != "underway"]), 11)
 
 
+class SignalsBetweenHosts(HostEach, Signals):
+    pass
+
+
 class Clocks(FaultCase):
     def test_that_jump_an_hour_either_way_are_no_timeout(self):
         for jump in (3600, -3600):
@@ -256,6 +276,10 @@ class Clocks(FaultCase):
     def test_that_jump_during_init_are_no_timeout(self):
         ranks = self.launch("clock:3600 init allreduce:8", "clock:-3600 sleep:50 init allreduce:8", inject=True)
         self.expect_success(ranks, "allreduce")
+
+
+class ClocksBetweenHosts(HostEach, Clocks):
+    pass
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BOUND, IS_SANITIZED, RANK, REMOTE, SYSTEM, USAGE, FaultCase
+from harness import BOUND, IS_SANITIZED, RANK, REMOTE, SYSTEM, USAGE, FaultCase, HostEach
 
 WORK = "init allreduce:100 allreduce:200000"
 SKIPPED = 98  # fault_rank's: no communicator, or no memory of its own
@@ -97,6 +97,10 @@ class Limits(FaultCase):
             while not self.starve(f"inject:{kind}:{nth}{manner}", f"inject:{kind}:-1", pattern) or nth < 2:
                 nth += step
                 self.assertLess(nth, 5000)
+
+
+class LimitsBetweenHosts(HostEach, Limits):
+    pass
 
 
 def shared_kib(ranks):

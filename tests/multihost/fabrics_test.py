@@ -53,6 +53,19 @@ class OverANetwork:
         for rank in self.expect_patience(hosts, each=each, NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET"):
             self.assertIn(f"links to other hosts over {self.network}", rank.log)
 
+    def test_threads_of_an_idle_rank_leave_the_cpu_to_others(self):
+        hosts = self.make_hosts(2)
+        each = [self.settings(host) for host in hosts.all]
+        steps = "times:20:allreduce:20000 send:1:5 line allreduce:9"
+        ranks = self.launch_on(hosts, [0, 1], steps, steps.replace("send:1", "recv:0"), timeout_ms=10000, each=each, NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET")
+        self.expect_success(ranks, "times")
+        for names in self.threads_of_idle(ranks):
+            self.assertIn("tutti-fabric", names)
+        for rank in ranks:
+            self.assertIn(f"links to other hosts over {self.network}", rank.log)
+            rank.say("go")
+        self.expect_success(ranks, "allreduce:9")
+
     def test_abort_ends_a_call_that_connects_to_a_host_that_was_cut_off(self):
         hosts = self.make_hosts(2)
         self.expect_abort_while_it_connects(hosts, [0, 1], lambda: self.cut(hosts, 1), each=[self.settings(host) for host in hosts.all])

@@ -98,11 +98,20 @@ class InTheNetwork(HostCase):
     run_all = Collectives.run_all
 
 
+CALLS = 20
+ELEMENTS = 1_000_000
+
+
 class Wires(HostCase):
     """Several interfaces a host: links use all that NCCL_SOCKET_IFNAME names."""
 
+    def expect_alike(self, sent, least):
+        """Each interface its part of the bytes that the calls must have moved."""
+        self.assertLessEqual(max(sent.values()), 1.05 * min(sent.values()), sent)
+        self.assertGreaterEqual(sum(sent.values()), least, sent)
+
     def sent_over_each(self, hosts, places, **settings):
-        steps = "times:3:allreduce:1000000 line times:20:allreduce:1000000"
+        steps = f"times:3:allreduce:{ELEMENTS} line times:{CALLS}:allreduce:{ELEMENTS}"
         ranks = self.launch_on(hosts, places, *[steps] * len(places), timeout_ms=20000, **settings)
         self.expect_success(ranks, "times")
         before = [host.sent_bytes() for host in hosts.all]
@@ -116,7 +125,7 @@ class Wires(HostCase):
         hosts.add_wires(3)
         for sent in self.sent_over_each(hosts, [0, 0, 0, 0, 1, 1, 1, 1], NCCL_SOCKET_IFNAME="eth"):
             self.assertEqual(len(sent), 4)
-            self.assertLessEqual(max(sent.values()), 1.05 * min(sent.values()), sent)
+            self.expect_alike(sent, CALLS * 4 * ELEMENTS)  # of two hosts each sends as much as a vector
 
     def test_one_wire_is_used_where_one_is_named(self):
         hosts = self.make_hosts(2)
@@ -129,7 +138,7 @@ class Wires(HostCase):
         hosts = self.make_hosts(2)
         hosts.add_wires(1)
         each = [{"NCCL_SOCKET_IFNAME": f"=eth{seat}"} for seat in (0, 1, 0, 1)]
-        steps = "times:2:alltoall:100000 line times:20:alltoall:100000 allreduce:64"
+        steps = f"times:2:alltoall:100000 line times:{CALLS}:alltoall:100000 allreduce:64"
         for level, is_relayed in (("2", True), ("0", False)):
             with self.subTest(level=level):
                 ranks = self.launch_on(hosts, [0, 0, 1, 1], *[steps] * 4, timeout_ms=20000, each=each, NCCL_P2P_PXN_LEVEL=level, NCCL_DEBUG="INFO",
@@ -145,7 +154,7 @@ class Wires(HostCase):
                 self.expect_success(ranks, "allreduce")
                 for host, was in zip(hosts.all, before):
                     sent = {name: now - was[name] for name, now in host.sent_bytes().items()}
-                    self.assertLessEqual(max(sent.values()), 1.05 * min(sent.values()), sent)
+                    self.expect_alike(sent, CALLS * 2 * 2 * 4 * 100000)  # of two ranks to two
 
     def test_several_sockets_and_threads_bring_the_same(self):
         self.run_all([0, 0, 1, 1], NCCL_SOCKET_NTHREADS="2", NCCL_NSOCKS_PERTHREAD="3")
@@ -384,6 +393,25 @@ class Faults(HostCase):
             rank.say("go")
         self.expect_success(ranks, "times", nth=1)
         self.expect_success(ranks, "allreduce:9")
+
+
+class EncryptedFaults(HostCase):
+    """With TUTTI_SECURE=encrypt: what a dead, silent or aborted side leaves of a sealed record is no message, and no other fault."""
+
+    def launch(self, *steps, **settings):
+        ranks = super().launch(*steps, TUTTI_SECURE="encrypt", NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET", **settings)
+        self.addCleanup(self.expect_encryption, ranks)
+        return ranks
+
+    def expect_encryption(self, ranks):
+        for rank in ranks:
+            self.assertIn("; encrypted (TUTTI_SECURE=encrypt)", rank.log)
+
+    test_a_killed_rank_is_named_on_all_hosts = Faults.test_a_killed_rank_is_named_on_all_hosts
+    test_a_frozen_rank_is_named_on_all_hosts = Faults.test_a_frozen_rank_is_named_on_all_hosts
+    test_a_cut_wire_is_an_error_on_both_sides = Faults.test_a_cut_wire_is_an_error_on_both_sides
+    test_abort_does_not_wait_for_a_peer_that_takes_nothing = Faults.test_abort_does_not_wait_for_a_peer_that_takes_nothing
+    test_abort_ends_a_call_that_connects_to_a_host_that_was_cut_off = Faults.test_abort_ends_a_call_that_connects_to_a_host_that_was_cut_off
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/log.h"
 #include "transport/parting.h"
@@ -44,6 +45,12 @@ uint64_t linkKey(Rank peer, Lane lane, bool isOutgoing) {
 }
 
 }  // namespace
+
+LinkSet::LinkSet(const Parts& parts) : parts_(parts) {
+  std::set<uint64_t> hosts;
+  for (const bootstrap::PeerInfo& peer : parts_.peers) hosts.insert(peer.hostHash);
+  hostCount_ = static_cast<int32_t>(hosts.size());
+}
 
 LinkSet::~LinkSet() { markFault(wire::LinkFault::kDestroyed); }
 
@@ -205,7 +212,9 @@ transport::LinkOptions LinkSet::optionsFor(const transport::Transport& transport
   if (transport.caps().mapped && !isOnGpu) return parts_.geometry;
   wire::LinkGeometry geometry = parts_.geometry;
   geometry.shortCount = isOnGpu ? geometry.slotCount : 0;
-  return {geometry, isOnGpu ? parts_.gpu : nullptr};
+  transport::LinkOptions options(geometry, isOnGpu ? parts_.gpu : nullptr);
+  options.hostCount = hostCount_;
+  return options;
 }
 
 Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {

@@ -93,7 +93,7 @@ class LinkSet {
     observe::Profiler* profiler = nullptr;     // outlives the links; null: nobody asked
     const transport::GpuSlots* gpu = nullptr;  // of lanes of GPUs; null: there are none
   };
-  explicit LinkSet(const Parts& parts) : parts_(parts) {}
+  explicit LinkSet(const Parts& parts);
   ~LinkSet();
 
   // This rank's place in a network that reduces. Ranks above all others stand for networks
@@ -193,6 +193,7 @@ class LinkSet {
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
 
   Parts parts_;
+  int32_t hostCount_ = 0;
   NetworkSeat seat_;
   transport::Reducer* reducer_ = nullptr;  // of a link of links_, once it is there
   bool hasToldMembers_ = false;

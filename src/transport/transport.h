@@ -129,6 +129,7 @@ struct LinkOptions {
       : geometry(ofLink), gpu(ofGpu) {}
   wire::LinkGeometry geometry;
   const GpuSlots* gpu = nullptr;  // null: host memory
+  int32_t hostCount = 0;          // of the communicator; 0: not known
 };
 
 // Thread-safe. Lives as long as the process's communicators.

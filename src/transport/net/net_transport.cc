@@ -156,6 +156,7 @@ class NetTransport::Pending final : public PendingEnd {
     RingMemory memory;
     wire::LinkGeometry geometry;
     const GpuSlots* gpu = nullptr;  // null: no slots in a GPU's memory
+    int32_t hostCount = 0;
     std::string name;
     std::unique_ptr<tutti::net::PendingConnection> connection;
   };
@@ -171,7 +172,9 @@ class NetTransport::Pending final : public PendingEnd {
       tellGpuSlots(parts_.name, taken);
       if (taken.ok()) view.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
     }
-    auto pump = std::make_shared<SendPump>(transport_.pumpOptions(view));
+    Pump::Options ofPump = transport_.pumpOptions(view);
+    ofPump.hostCount = parts_.hostCount;
+    auto pump = std::make_shared<SendPump>(ofPump);
     pump->arrived(std::move(connection));
     return std::unique_ptr<LinkEnd>(std::make_unique<NetEnd<SendPump>>(
         std::move(memory), std::move(pump), *transport_.options_.provider));
@@ -201,6 +204,7 @@ Result<std::unique_ptr<PendingEnd>> NetTransport::connect(const bootstrap::PeerI
       std::make_unique<Pending>(*this, Pending::Parts{.memory = std::move(memory),
                                                       .geometry = geometry,
                                                       .gpu = options.gpu,
+                                                      .hostCount = options.hostCount,
                                                       .name = linkName(sender, receiver),
                                                       .connection = std::move(connection)}));
 }

@@ -32,6 +32,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     Clock& clock;
     Nanoseconds patience;     // how long what was sent may take to go out once this side leaves
     bool isForOther = false;  // the ring is another process's: references name nothing here
+    int32_t hostCount = 0;    // LinkOptions's
     // The other side has left, before its fault word says so; called under the pump's lock.
     std::function<void(const Parting&)> onEnd{};
     // Of a sender: the connection has been given this message, of so many bytes; as the one above.
@@ -156,7 +157,7 @@ class SendPump final : public Pump {
 
   uint64_t taken_ = 0;  // messages that the connection has been given
   uint32_t idleRuns_ = 0;
-  SlowWay slowWay_;
+  SlowWay slowWay_{options().hostCount};
   tutti::net::Label label_;  // of the receiver's notice
   bool hasLabel_ = false;
 };

@@ -26,6 +26,15 @@ constexpr Nanoseconds kLongestWay = std::chrono::milliseconds(2);
 // Less than this part of what the interface has is no sharing: so many senders may share a
 // receiver's wire, or a switch's.
 constexpr double kPart = 1.0 / 16;
+// Of so few hosts all others together leave each sender a quarter of a receiver's wire, and twice
+// less than that is no sharing, however uneven. What is only supposed may itself be much too much.
+constexpr double kPartOfFew = 1.0 / 8;
+constexpr int32_t kFewHosts = 5;
+
+double leastPart(const Way& way, int32_t hostCount) {
+  const bool isFew = hostCount > 0 && hostCount <= kFewHosts;
+  return isFew && !way.isSupposed ? kPartOfFew : kPart;
+}
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -37,7 +46,8 @@ std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent
   const double all =
       static_cast<double>(after.interfaceBytes - before.interfaceBytes) / seconds(sent.time);
   const bool isReceivers = after.receiverLimited - before.receiverLimited > sent.time / 4;
-  const bool isUsed = rate >= speed * kPart || all >= speed * kPart;
+  const double least = speed * leastPart(after, sent.hostCount);
+  const bool isUsed = rate >= least || all >= least;
   if (rate == 0 || isUsed || isReceivers || after.roundTrip > kLongestWay) return {};
   constexpr double kMegabyte = 1e6;
   constexpr double kMbit = 1e6 / 8;
@@ -65,7 +75,9 @@ void SlowWay::look(const Motor::Carried& carried, Instant now,
     isOver_ = !way;
   }
   const std::string found =
-      way && before_ ? judge(*before_, *way, {.bytes = bytes, .time = passed}) : "";
+      way && before_
+          ? judge(*before_, *way, {.bytes = bytes, .time = passed, .hostCount = hostCount_})
+          : "";
   slowLooks_ = found.empty() ? 0 : slowLooks_ + 1;
   before_ = std::move(way);
   if (slowLooks_ < kLooks) return;

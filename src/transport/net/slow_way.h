@@ -19,6 +19,9 @@ namespace tutti::transport::net {
 // Under its pump's mutex.
 class SlowWay {
  public:
+  // Of a communicator on so many hosts; 0: not known.
+  explicit SlowWay(int32_t hostCount = 0) : hostCount_(hostCount) {}
+
   // After messages have gone out: what has by now. Looks at the connection four times a second at
   // most, and only where the messages since the last look are many bytes, or some in a second, and
   // long. Warns.
@@ -30,6 +33,7 @@ class SlowWay {
   struct Sent {
     uint64_t bytes = 0;
     Nanoseconds time{0};
+    int32_t hostCount = 0;
   };
   // What is to be said of a way that looked so before and after this was sent; empty where nothing
   // is wrong with it. Pure.
@@ -42,6 +46,7 @@ class SlowWay {
 
   void look(const Motor::Carried& carried, Instant now, const tutti::net::Connection& connection);
 
+  const int32_t hostCount_;
   Motor::Carried seen_{};  // at the last look
   Instant lookedAt_{};
   std::optional<tutti::net::Way> before_;  // as it was then

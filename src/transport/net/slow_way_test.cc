@@ -45,6 +45,23 @@ TEST(SlowWay, IsNotAShareOfWhatSeveralSendersHave) {
   EXPECT_EQ(judgeAfterASecond(tenGigabit(6 * kMegabyte, 900 * kMegabyte)), "") << "of others, too";
 }
 
+TEST(SlowWay, OfATenthIsNamedWhereFewHostsCannotShareAWireSo) {
+  Way way = tenGigabit(125 * kMegabyte, 125 * kMegabyte);
+  const auto judge = [&](int32_t hostCount) {
+    return SlowWay::judge(tenGigabit(125 * kMegabyte, 0), way,
+                          {.bytes = 120 * kMegabyte, .time = seconds(1), .hostCount = hostCount});
+  };
+  EXPECT_THAT(judge(2), HasSubstr("carries 120.00 MB/s"));
+  EXPECT_NE(judge(5), "");
+  EXPECT_EQ(judge(6), "") << "five senders, unevenly";
+  EXPECT_EQ(judge(0), "") << "of any number of hosts";
+  way.isSupposed = true;
+  EXPECT_EQ(judge(2), "") << "perhaps that is all that the interface has";
+  way.isSupposed = false;
+  way.measuredPerSecond = 157 * kMegabyte;
+  EXPECT_EQ(judge(2), "") << "an eighth";
+}
+
 TEST(SlowWay, IsNotAReceiverThatDoesNotReadNorALongWay) {
   Way way = tenGigabit(6 * kMegabyte, 6 * kMegabyte);
   way.receiverLimited = milliseconds(300);

@@ -30,6 +30,14 @@ bool endsBy(Instant deadline, Clock& clock, const GoesOn& goesOn) {
   return true;
 }
 
+// What there is no memory for goes out with the next call, or as the link ends.
+void settle(channel::LinkSet& links) noexcept {
+  try {
+    if (links.hasMotors()) links.settleMotors();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 channel::Lane laneOf(const plan::CallShape& shape) {
   using enum channel::Lane;
   if (isPointToPoint(shape.collective)) return shape.isOnGpu ? kGpuPointToPoint : kPointToPoint;
@@ -299,7 +307,7 @@ void Launcher::finish(Operation& operation, Status status) {
     retire(observe::Life::kAborted);
     fail(status);
   }
-  if (parts_.links.hasMotors()) parts_.links.settleMotors();
+  settle(parts_.links);
   if (operation.profile_) operation.profile_->finish();
   operation.crew_.reset();
   giveBack(operation);

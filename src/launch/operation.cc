@@ -12,6 +12,15 @@ namespace {
 // A run of a rank's motors is some system calls, each worth as many polls of memory.
 constexpr uint32_t kMotorsCost = 64;
 
+// Links that there is no memory to watch for are looked at each millisecond instead.
+void attend(channel::LinkSet& links, device::WaitSet& waits) {
+  try {
+    if (links.hasMotors()) links.attendMotors();
+  } catch (const std::bad_alloc&) {
+    waits.overflowed = true;
+  }
+}
+
 }  // namespace
 
 Operation::Operation(Launcher& launcher) : launcher_(launcher) {
@@ -238,7 +247,7 @@ void Operation::addWaits(device::WaitSet& waits) {
         {.word = &launcher_.completed_, .seen = completed, .sleeper = &launcher_.waitingNext_});
     return;
   }
-  if (launcher_.parts_.links.hasMotors()) launcher_.parts_.links.attendMotors();
+  attend(launcher_.parts_.links, waits);
   if (launcher_.parts_.links.isReducing()) waits.overflowed = true;  // the network wakes nobody
   for (const Run& run : runs_) {
     if (run.stage == Stage::kRunning) run.execution.addWaits(waits);

@@ -346,16 +346,20 @@ Result<uint64_t> SocketProvider::watch(Connection& connection, const Readiness& 
   const auto places = static_cast<SocketConnection&>(connection).toWatch(readiness);
   std::lock_guard lock(mutex_);
   const uint64_t key = nextKey_++;
-  Watched watched{.fds = {}, .worker = std::move(worker)};
+  // All memory first: a descriptor that the poller has and no watch would wake it for ever.
+  std::vector<int> fds;
+  fds.reserve(places.size());
+  Watched& watched = watched_[key];
+  watched = {.fds = std::move(fds), .worker = std::move(worker)};
   for (const SocketConnection::Watched& each : places) {
     const Interest interest = each.toSend ? Interest::kReadWrite : Interest::kRead;
     if (Status added = poller_->add(each.fd, key, interest); !added.ok()) {
       for (const int fd : watched.fds) poller_->remove(fd);
+      watched_.erase(key);
       return added;
     }
     watched.fds.push_back(each.fd);
   }
-  watched_.emplace(key, std::move(watched));
   return key;
 }
 

@@ -58,6 +58,11 @@ inline Outcome run(const std::string& body, const std::string& hosts, const Sett
 // What they run; the bodies are in hosts_test.cc and networks_test.cc.
 inline constexpr const char* kAllCollectives = "HostRanks.DISABLED_AllCollectives";
 inline constexpr const char* kAllReduce = "NetworkRanks.DISABLED_AllReduce";
+inline constexpr const char* kAllGather = "NetworkRanks.DISABLED_AllGather";
+inline constexpr const char* kExchange = "NetworkRanks.DISABLED_Exchange";
+inline constexpr size_t kGatheredBytes = 1'600'000;
+inline constexpr size_t kExchangedBytes = 3'200'000;
+inline constexpr int kRounds = 8;
 inline constexpr const char* kFailingAllReduce = "NetworkRanks.DISABLED_AllReduceThatFails";
 
 }  // namespace tutti::conformance

@@ -69,7 +69,42 @@ TEST(NetworkRanks, DISABLED_AllReduceInLittleMemory) {
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
-TEST(NetworkRanks, DISABLED_AllReduceThatFails) {
+// kGatheredBytes of each rank, to each.
+TEST(NetworkRanks, DISABLED_AllGather) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  const size_t each = kGatheredBytes / kRounds / sizeof(int64_t);
+  const std::vector<int64_t> own(each, self.rank);
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<int64_t> all(each * static_cast<size_t>(self.count), -1);
+    ASSERT_EQ(ncclAllGather(own.data(), all.data(), each, ncclInt64, comm, nullptr), ncclSuccess)
+        << ncclGetLastError(comm);
+    for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<int64_t>(i / each));
+  }
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+// kExchangedBytes of each rank, to the one in its place among the second half, and back.
+TEST(NetworkRanks, DISABLED_Exchange) {
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  const int partner = (self.rank + self.count / 2) % self.count;
+  const size_t each = kExchangedBytes / kRounds / sizeof(int64_t);
+  const std::vector<int64_t> own(each, self.rank);
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<int64_t> got(each, -1);
+    ASSERT_EQ(ncclGroupStart(), ncclSuccess);
+    EXPECT_EQ(ncclSend(own.data(), each, ncclInt64, partner, comm, nullptr), ncclSuccess);
+    EXPECT_EQ(ncclRecv(got.data(), each, ncclInt64, partner, comm, nullptr), ncclSuccess);
+    ASSERT_EQ(ncclGroupEnd(), ncclSuccess) << ncclGetLastError(comm);
+    for (const int64_t value : got) ASSERT_EQ(value, partner);
+  }
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+void failAtAllReduce() {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = nullptr;
   ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
@@ -123,6 +158,13 @@ TEST(NetworkRanks, DISABLED_AllReduceOfAChild) {
   EXPECT_EQ(allReduceOften(child, self.count, self.rank), ncclSuccess) << ncclGetLastError(child);
   EXPECT_EQ(ncclCommDestroy(child), ncclSuccess);
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+TEST(NetworkRanks, DISABLED_AllReduceThatFails) { failAtAllReduce(); }
+
+TEST(NetworkRanks, DISABLED_AllReduceThatFailsAndLeaveWithoutExit) {
+  failAtAllReduce();
+  ::_exit(HasFailure() ? 1 : 0);
 }
 
 class NetPlugins : public testing::TestWithParam<int> {};
@@ -391,6 +433,16 @@ TEST(LibfabricProvider, TakesLittleMemory) {
   if (!canCount()) GTEST_SKIP() << "a sanitizer's own memory counts, too";
   const Outcome outcome = run("NetworkRanks.DISABLED_AllReduceInLittleMemory", "01",
                               {"NCCL_NET=ofi", "TUTTI_OFI_PROVIDER=tcp"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+// A libfabric.so.1 whose constructor never returns.
+TEST(LibfabricProvider, ThatHangsAsItIsLoadedEndsTheCalls) {
+  const Outcome outcome =
+      run("NetworkRanks.DISABLED_AllReduceThatFailsAndLeaveWithoutExit", "01",
+          {"NCCL_NET=ofi", "LD_LIBRARY_PATH=" TUTTI_HANGING_LIBRARY, "TUTTI_TIMEOUT_MS=2000",
+           "TEST_WITHIN_MS=5500",
+           "TEST_MESSAGE=libfabric has not returned from opening a provider within 2000 ms"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
 }
 

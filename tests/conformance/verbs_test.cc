@@ -77,21 +77,43 @@ TEST_F(Verbs, KeepsAllAdaptersBusyAlike) {
   }
 }
 
-// Two hosts with four adapters and four ranks each.
-TEST_F(Verbs, KeepsFourAdaptersBusyAlikeForFourRanksAHost) {
-  describe({"0000:17:00.0", "0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"});
-  const Outcome outcome = run(kAllReduce, "00001111", with());
-  EXPECT_TRUE(outcome.isGood()) << outcome.log;
-  EXPECT_EQ(outcome.count("4 adapters"), 8u) << outcome.log;
-  std::map<std::string, double> all;
-  for (const auto& [process, bytes] : sentBy(outcome)) {
-    for (const auto& [port, sent] : bytes) all[port] += sent;
+// Two hosts with four adapters each.
+class FourAdapters : public Verbs {
+ protected:
+  FourAdapters() { describe({"0000:17:00.0", "0000:3b:00.0", "0000:86:00.0", "0000:af:00.0"}); }
+
+  // Those of one name carry alike, and all together no less than the calls must have moved.
+  void expectAlike(const char* body, const std::string& hosts, double leastBytes) {
+    const Outcome outcome = run(body, hosts, with());
+    EXPECT_TRUE(outcome.isGood()) << outcome.log;
+    EXPECT_GE(outcome.count("4 adapters"), 2u) << outcome.log;
+    std::map<std::string, double> all;
+    double total = 0;
+    for (const auto& [process, bytes] : sentBy(outcome)) {
+      for (const auto& [port, sent] : bytes) {
+        all[port] += sent;
+        total += sent;
+      }
+    }
+    ASSERT_EQ(all.size(), 4u) << outcome.log;
+    EXPECT_GE(total, leastBytes);
+    for (const auto& [port, sent] : all)
+      EXPECT_NEAR(sent / (total / 4), 1, 0.05)
+          << body << ", " << port << ": " << sent << " of " << total;
   }
-  ASSERT_EQ(all.size(), 4u) << outcome.log;
-  for (const auto& [port, sent] : all) {
-    EXPECT_GT(sent, 1e6) << port;
-    EXPECT_NEAR(sent / all["mlx5_0:1"], 1, 0.05) << port;
-  }
+};
+
+TEST_F(FourAdapters, AreBusyAlikeForFourRanksAHost) {
+  // Either host sends the other a vector's worth each time: of two hosts' partial sums the half
+  // that is not its own, and that half's result.
+  const double vectors = 4 * 8 * (1 + 100 + 5000 + 300'000);
+  expectAlike(kAllReduce, "00001111", 2 * vectors);
+}
+
+TEST_F(FourAdapters, AreBusyAlikeForEightRanksAHost) {
+  const std::string hosts = "0000000011111111";
+  expectAlike(kAllGather, hosts, 16.0 * kGatheredBytes);  // each rank's crosses at least once
+  expectAlike(kExchange, hosts, 16.0 * kExchangedBytes);
 }
 
 TEST_F(Verbs, GivesWayWhereItIsDisabledOrAbsent) {
@@ -154,6 +176,39 @@ TEST_F(Verbs, ThatFailsAtTheStartIsToldAndSocketsTakeItsPlace) {
     EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
     EXPECT_GE(outcome.count(reason), 2u) << order << '\n' << outcome.log;
   }
+}
+
+TEST_F(Verbs, ThatHangsAtTheStartIsToldAndSocketsTakeItsPlace) {
+  const std::string text = "libibverbs has not returned from opening InfiniBand within 2000 ms";
+  for (const char* call : {"fork", "list", "open", "query", "port"}) {
+    const std::string order = std::string("FAKE_VERBS=hang ") + call;
+    const Outcome outcome = run(kAllReduce, "01", with({order, "TUTTI_TIMEOUT_MS=2000"}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_EQ(outcome.count(text + " (see TUTTI_TIMEOUT_MS): links to other hosts go over sockets"),
+              2u)
+        << order << '\n'
+        << outcome.log;
+  }
+  for (const auto& [call, what] : std::vector<std::pair<std::string, std::string>>{
+           {"qp", "making a queue pair"}, {"rtr", "making and connecting a queue pair"}}) {
+    const Outcome outcome =
+        run(kAllReduce, "01", with({"FAKE_VERBS=hang " + call, "TUTTI_TIMEOUT_MS=2000"}));
+    EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
+    EXPECT_GE(outcome.count("libibverbs has not returned from " + what), 1u) << outcome.log;
+    EXPECT_GE(outcome.count("goes over sockets"), 1u) << outcome.log;
+  }
+  const Outcome loaded = run("NetworkRanks.DISABLED_AllReduceAndLeaveWithoutExit", "01",
+                             with({"FAKE_VERBS=hang load", "TUTTI_TIMEOUT_MS=2000"}));
+  EXPECT_TRUE(loaded.isGood()) << loaded.log;
+  EXPECT_THAT(loaded.log, HasSubstr(text));
+}
+
+TEST_F(Verbs, ThatHangsAndIsAskedForEndsTheCalls) {
+  const Outcome outcome = run(
+      kFailingAllReduce, "01",
+      with({"FAKE_VERBS=hang open", "NCCL_NET=IB", "TUTTI_TIMEOUT_MS=2000", "TEST_WITHIN_MS=5500",
+            "TEST_MESSAGE=libibverbs has not returned from opening InfiniBand within "}));
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
 }
 
 TEST_F(Verbs, ThatFailsLaterEndsTheCallsOfAllRanks) {

@@ -8,6 +8,7 @@
 
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
+#include "net/foreign_calls.h"
 #include "net/ofi/library.h"
 #include "net/ofi/ofi_lane.h"
 
@@ -91,6 +92,7 @@ class OfiFabric final : public Fabric {
   const Caps& caps() const override { return caps_; }
 
   Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) override {
+    const ForeignCall call("libfabric", "opening an endpoint");
     uint64_t tag = 0;
     rng_.fill(std::as_writable_bytes(std::span(&tag, 1)));
     tag &= tagMask_;
@@ -102,6 +104,7 @@ class OfiFabric final : public Fabric {
 
   Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
                                            const LaneHandle& handle) override {
+    const ForeignCall call("libfabric", "opening an endpoint");
     Layout layout;
     std::memcpy(&layout, handle.data(), sizeof layout);
     if (layout.addressBytes == 0 || layout.addressBytes > layout.address.size()) {

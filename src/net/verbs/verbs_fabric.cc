@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "net/foreign_calls.h"
 #include "net/verbs/adapter.h"
 #include "net/verbs/events.h"
 #include "net/verbs/library.h"
@@ -31,6 +32,7 @@ class VerbsListener final : public LaneListener {
 
  private:
   Status meet(const LaneHandle& answer) {
+    const ForeignCall call("libibverbs", "connecting a queue pair");
     TUTTI_TRY_ASSIGN(const LaneTerms terms, LaneTerms::unpack(answer));
     return lane_->meet(terms);
   }
@@ -87,6 +89,7 @@ class VerbsFabric final : public Fabric {
   const Caps& caps() const override { return caps_; }
 
   Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) override {
+    const ForeignCall call("libibverbs", "making a queue pair");
     const size_t ports = devices_[place.device].size();
     const size_t each = std::min<size_t>(options_.queuePairs, kMaxPairs / ports);
     TUTTI_TRY_ASSIGN(auto lane, openLane(place, VerbsLane::Side::kReceiver,
@@ -97,6 +100,7 @@ class VerbsFabric final : public Fabric {
 
   Result<std::unique_ptr<LaneDialer>> dial(const LanePlace& place,
                                            const LaneHandle& handle) override {
+    const ForeignCall call("libibverbs", "making and connecting a queue pair");
     TUTTI_TRY_ASSIGN(const LaneTerms terms, LaneTerms::unpack(handle));
     TUTTI_TRY_ASSIGN(auto lane, openLane(place, VerbsLane::Side::kSender,
                                          {.pairs = terms.pairCount, .stripe = terms.stripe}));

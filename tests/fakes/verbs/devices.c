@@ -58,12 +58,21 @@ int isOrderedAt(const char* what, uint64_t send) {
          sinceOrder(send) == number;
 }
 
-static int fails(const char* call) {
+static int hangs(const char* call) {
+  char wanted[16] = "";
+  return sscanf(order(), "hang %15s", wanted) == 1 && strcmp(wanted, call) == 0;
+}
+
+int failsOrHangs(const char* call) {
   pthread_mutex_lock(&theLock);
   const int is = isOrdered(call);
+  const int doesHang = hangs(call);
   pthread_mutex_unlock(&theLock);
+  while (doesHang) pause();
   return is;
 }
+
+__attribute__((constructor)) static void beLoaded(void) { failsOrHangs("load"); }
 
 int orderedStatus(uint64_t send) {
   unsigned long number = 0;
@@ -248,7 +257,7 @@ static int readDevices(FILE* file, struct Device** devices) {
 }
 
 struct ibv_device** ibv_get_device_list(int* count) {
-  if (fails("list")) {
+  if (failsOrHangs("list")) {
     errno = ENOSYS;
     return NULL;
   }
@@ -290,7 +299,7 @@ struct Port* portOf(struct Context* context, int number) {
 static int askPort(struct ibv_context* base, uint8_t number, struct ibv_port_attr* attributes,
                    size_t bytes) {
   const struct Port* port = portOf(contextOf(base), number);
-  if (fails("port")) return EIO;
+  if (failsOrHangs("port")) return EIO;
   if (port == NULL || bytes != sizeof *attributes) return EINVAL;
   pthread_mutex_lock(&theLock);
   *attributes = port->attributes;
@@ -304,7 +313,7 @@ int(ibv_query_port)(struct ibv_context* base, uint8_t number,
 }
 
 struct ibv_context* ibv_open_device(struct ibv_device* device) {
-  if (fails("open") || useWire() != 0) {
+  if (failsOrHangs("open") || useWire() != 0) {
     errno = EACCES;
     return NULL;
   }
@@ -322,7 +331,7 @@ struct ibv_context* ibv_open_device(struct ibv_device* device) {
   base->ops.poll_cq = pollQueue;
   base->ops.post_send = postSend;
   base->ops.post_recv = postReceive;
-  base->async_fd = fails("events") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  base->async_fd = failsOrHangs("events") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   return base;
 }
 
@@ -336,7 +345,7 @@ int ibv_close_device(struct ibv_context* base) {
 }
 
 int ibv_query_device(struct ibv_context* base, struct ibv_device_attr* attributes) {
-  if (fails("query")) return EIO;
+  if (failsOrHangs("query")) return EIO;
   memset(attributes, 0, sizeof *attributes);
   attributes->phys_port_cnt = (uint8_t)contextOf(base)->device->portCount;
   return 0;
@@ -354,4 +363,4 @@ int _ibv_query_gid_ex(struct ibv_context* base, uint32_t number, uint32_t index,
   return 0;
 }
 
-int ibv_fork_init(void) { return fails("fork") ? EINVAL : 0; }
+int ibv_fork_init(void) { return failsOrHangs("fork") ? EINVAL : 0; }

@@ -16,13 +16,14 @@
  *
  * FAKE_VERBS says what goes wrong: "fail CALL" or "fail CALL N" (its Nth call), CALL being fork,
  * list, open, events (it has none), query, port, pd, cq, qp, rtr, rts, reg, limit (of a
- * registration: not for want of memory), send, recv or poll; "complete N STATUS" (the Nth send of
- * the process ends so); "without dmabuf" (no descriptors of memory are taken), "fail dmabuf"
- * (this one is not); "event N KIND" (at the Nth send; KIND: port-error, flap, device-fatal,
- * qp-fatal, cq-error, gid-change, other; gone: there are no more events to be had); "lie N" (the
- * Nth send's number, or the last word of what has none, is not what was asked for); "twice N" (the
- * Nth send completes twice). "old": ports are asked as libraries before version 1.9 did. Its counts
- * begin anew when it changes. */
+ * registration: not for want of memory), send, recv or poll; "hang CALL" (it never
+ * returns; CALL being one of those before send, or load, the library's constructor); "complete N
+ * STATUS" (the Nth send of the process ends so); "without dmabuf" (no descriptors of memory are
+ * taken), "fail dmabuf" (this one is not); "event N KIND" (at the Nth send; KIND: port-error, flap,
+ * device-fatal, qp-fatal, cq-error, gid-change, other; gone: there are no more events to be had);
+ * "lie N" (the Nth send's number, or the last word of what has none, is not what was asked for);
+ * "twice N" (the Nth send completes twice). "old": ports are asked as libraries before version 1.9
+ * did. Its counts begin anew when it changes. */
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -123,7 +124,8 @@ extern struct Region* theRegions;
 /* devices.c */
 struct Context* contextOf(struct ibv_context* context);
 struct Port* portOf(struct Context* context, int number);
-int isOrdered(const char* call);                  /* whether this call is to fail */
+int isOrdered(const char* call);    /* whether this call is to fail */
+int failsOrHangs(const char* call); /* the same; does not return where it is to hang */
 int isOrderedAt(const char* what, uint64_t send); /* "what N" */
 int orderedStatus(uint64_t send);                 /* -1: none */
 void raiseOrderedEvent(struct Pair* pair, uint64_t send);

@@ -134,6 +134,10 @@ Verdict FarPages::toldBy(std::vector<RankView>& ranks, std::span<const int32_t> 
   return {};
 }
 
+void FarPages::addTold(RankView& rank) const {
+  if (isFar(rank)) static_cast<void>(find(rank, board_.rankCount()));
+}
+
 FarPages::Heard FarPages::add(RankView& rank, int32_t rankCount) {
   const bool isLast = !bootstrap_->probe(Rank{rank.rank}).ok();
   Heard heard = find(rank, rankCount);

@@ -44,6 +44,9 @@ class FarPages {
   observe::Verdict toldBy(std::vector<observe::RankView>& ranks,
                           std::span<const int32_t> some) const;
 
+  // What that rank has told so far, if it is of another host. Asks nobody.
+  void addTold(observe::RankView& rank) const;
+
   // The host's board has its verdict: others hear of it that wait for a link that was never made.
   void tellVerdict();
 

@@ -44,10 +44,10 @@ Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
   return launcher_.watch_.give(
       {.code = Code::kRemoteError,
        .guilty = peer.rank,
-       .text = fmt::format("{} {} while rank {} waited for it in {}{}{}", describe(peer),
+       .text = fmt::format("{} {} while rank {} waited for it in {}{}{}{}", describe(peer),
                            describe(fault), launcher_.parts_.recorder->rank(),
                            name(run.call.shape.collective), isLost ? ": " : "",
-                           isLost ? parting.text : "")});
+                           isLost ? parting.text : "", launcher_.watch_.lastCallOf(peer.rank))});
 }
 
 Status Operation::loseCarrier(const Run& run, Rank number, std::string_view why) {
@@ -57,11 +57,11 @@ Status Operation::loseCarrier(const Run& run, Rank number, std::string_view why)
   return launcher_.watch_.give(
       {.code = Code::kRemoteError,
        .guilty = carrier.rank,
-       .text = fmt::format("{}, {} while rank {} waited for it in {}: {}",
+       .text = fmt::format("{}, {} while rank {} waited for it in {}: {}{}",
                            describeCarrier(carrier, awaited.isSender ? self : awaited.peer,
                                            awaited.isSender ? awaited.peer : self),
                            describe(wire::LinkFault::kLost), self, name(run.call.shape.collective),
-                           why)});
+                           why, launcher_.watch_.lastCallOf(carrier.rank))});
 }
 
 }  // namespace tutti::launch

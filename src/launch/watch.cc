@@ -50,9 +50,9 @@ bool mayBeThrough(const RankView& rank, uint64_t sequence) {
 Verdict stopVerdict(const RankView& peer, Nanoseconds span) {
   return {.code = Code::kRemoteError,
           .guilty = peer.rank,
-          .text = fmt::format("{} not responding for {:.1f} s (alive, stopped); TUTTI_TIMEOUT_MS "
+          .text = fmt::format("{} not responding for {:.1f} s (alive, stopped){}; TUTTI_TIMEOUT_MS "
                               "sets how long that may last",
-                              observe::who(peer), seconds(span))};
+                              observe::who(peer), seconds(span), observe::lastCallClause(peer))};
 }
 
 }  // namespace
@@ -79,6 +79,16 @@ transport::Parting Watch::parting() const {
 
 std::string Watch::lastCall() const {
   return observe::lastCall(observe::readRank(parts_.recorder.board(), parts_.recorder.rank()));
+}
+
+std::string Watch::lastCallOf(int32_t rank) const {
+  return lastCallOf(observe::readRank(parts_.recorder.board(), rank));
+}
+
+// What a rank of another host has told is all that is known of it here.
+std::string Watch::lastCallOf(RankView view) const {
+  far_.addTold(view);
+  return observe::lastCallClause(view);
 }
 
 bool Watch::isDue(int64_t idleNanoseconds) {
@@ -171,7 +181,7 @@ std::optional<Verdict> Watch::judgePeers(const std::vector<RankView>& ranks, Ins
     if (auto verdict = judgeStop(peer, state, now)) return verdict;
     // Of another host, or in a container whose processes cannot be seen, say.
     if (state != ProcessState::kUnknown) continue;
-    if (auto verdict = judgeSilence(wait.peer, now)) return verdict;
+    if (auto verdict = judgeSilence(peer, now)) return verdict;
   }
   return std::nullopt;
 }
@@ -184,7 +194,7 @@ std::optional<Verdict> Watch::judgeCarriers(const std::vector<RankView>& ranks,
     const ProcessState state = observe::stateOf(view.process, parts_.recorder.pidNamespace());
     if (auto verdict = judgeStop(view, state, now)) return verdict;
     if (state != ProcessState::kUnknown) continue;
-    if (auto verdict = judgeSilence(carrier, now)) return verdict;
+    if (auto verdict = judgeSilence(view, now)) return verdict;
   }
   return std::nullopt;
 }
@@ -254,8 +264,9 @@ std::optional<Verdict> Watch::judgeStop(const RankView& peer, ProcessState state
 // Of another host, or one whose process cannot be looked at: its service thread answers while its
 // process runs and the network carries. An answer may queue for long behind messages on a slow
 // wire; then these arrive.
-std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
+std::optional<Verdict> Watch::judgeSilence(const RankView& view, Instant now) {
   if (parts_.bootstrap == nullptr) return std::nullopt;
+  const int32_t rank = view.rank;
   auto found = std::ranges::find(silent_, rank, &Suspect::rank);
   if (found == silent_.end()) found = silent_.insert(found, {.rank = rank, .since = now});
   auto sign = parts_.bootstrap->probe(Rank{rank});
@@ -265,13 +276,13 @@ std::optional<Verdict> Watch::judgeSilence(int32_t rank, Instant now) {
   const Nanoseconds silence = now - found->since + kLookInterval;
   if (silence < parts_.timeout) return std::nullopt;
   const bootstrap::PeerInfo& peer = (*parts_.peers)[static_cast<size_t>(rank)];
-  return Verdict{
-      .code = Code::kRemoteError,
-      .guilty = rank,
-      .text = fmt::format("{} gave rank {} no sign of life for {:.1f} s: its process has "
-                          "ended or stands still, or the network to it is cut; "
-                          "TUTTI_TIMEOUT_MS sets how long that may last",
-                          describe(peer), parts_.recorder.rank(), seconds(silence))};
+  return Verdict{.code = Code::kRemoteError,
+                 .guilty = rank,
+                 .text = fmt::format(
+                     "{} gave rank {} no sign of life for {:.1f} s: its process has "
+                     "ended or stands still, or the network to it is cut{}; "
+                     "TUTTI_TIMEOUT_MS sets how long that may last",
+                     describe(peer), parts_.recorder.rank(), seconds(silence), lastCallOf(view))};
 }
 
 // A long message on a slow wire is not here yet, but no circle either.

@@ -82,6 +82,8 @@ class Watch {
 
   // "its last call was Broadcast #2 (4 of float, root 0), failed": this rank's, for people.
   std::string lastCall() const;
+  // Of any rank, as observe::lastCallClause() has it.
+  std::string lastCallOf(int32_t rank) const;
 
   // What this rank, as it fails, tells those of other hosts: the verdict, when there is one.
   transport::Parting parting() const;
@@ -119,7 +121,8 @@ class Watch {
                                             const observe::RankView& self, const Seen& seen);
   std::optional<observe::Verdict> judgeStop(const observe::RankView& peer,
                                             observe::ProcessState state, Instant now);
-  std::optional<observe::Verdict> judgeSilence(int32_t peer, Instant now);
+  std::optional<observe::Verdict> judgeSilence(const observe::RankView& view, Instant now);
+  std::string lastCallOf(observe::RankView view) const;
   int64_t quietSince(int32_t peer, int64_t since, Instant now);
   void warnOnce(const std::vector<observe::RankView>& ranks, int64_t idleNanoseconds);
 

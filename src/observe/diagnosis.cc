@@ -252,6 +252,11 @@ std::string lastCall(const RankView& rank) {
   return fmt::format("it is in {}", what(*last));
 }
 
+std::string lastCallClause(const RankView& rank) {
+  if (rank.life == Life::kAbsent) return "; it has not finished its initialisation";
+  return isKnown(rank) ? "; " + lastCall(rank) : "";
+}
+
 std::string waitText(const RankView& waiter, const WaitNote& wait) {
   const OperationNote* operation = waiter.operation(wait.number);
   std::string_view kind = "a message from";
@@ -390,10 +395,11 @@ std::string whyLate(const RankView& late, const RankView& waiter, const Operatio
 Verdict deathVerdict(const RankView& dead, const RankView& waiter, const OperationNote* waiting) {
   const std::string_view how =
       dead.life == Life::kExited ? "exited without ncclCommDestroy" : "died";
-  return {.code = Code::kRemoteError,
-          .guilty = dead.rank,
-          .text = fmt::format("{} {} while rank {} waited for it{}", who(dead), how, waiter.rank,
-                              waiting == nullptr ? "" : " in " + what(*waiting))};
+  return {
+      .code = Code::kRemoteError,
+      .guilty = dead.rank,
+      .text = fmt::format("{} {} while rank {} waited for it{}{}", who(dead), how, waiter.rank,
+                          waiting == nullptr ? "" : " in " + what(*waiting), lastCallClause(dead))};
 }
 
 }  // namespace tutti::observe

@@ -56,6 +56,9 @@ std::string who(const RankView& rank);
 std::string what(const OperationNote& operation);
 // "its last call was Broadcast #40 (...), done", "it has called nothing yet"
 std::string lastCall(const RankView& rank);
+// The same behind a semicolon, for sentences about a rank that died or stands still; "" where
+// nobody here knows.
+std::string lastCallClause(const RankView& rank);
 // "rank 0 waits for a message from rank 1 in AllReduce #41 (1024 of float, sum)"
 std::string waitText(const RankView& waiter, const WaitNote& wait);
 

@@ -203,14 +203,25 @@ TEST(WhyLate, KnowsARankThatHasNotCome) {
   EXPECT_EQ(whyLate(late, rankView(0), nullptr), "rank 2 has not finished its initialisation");
 }
 
-TEST(DeathVerdict, TellsAnExitFromADeath) {
-  auto dead = rankView(3);
+TEST(DeathVerdict, TellsAnExitFromADeathAndTheLastCall) {
+  auto dead = rankView(3, {note(Collective::kBroadcast, 40, 2)});
   const auto waiting = note(Collective::kAllReduce, 41, 1024);
   EXPECT_EQ(deathVerdict(dead, rankView(0), &waiting).text,
             "rank 3 (node, pid 103) died while rank 0 waited for it in AllReduce #41 (1024 of "
-            "float, sum)");
+            "float, sum); it is in Broadcast #40 (2 of float, root 0)");
   dead.life = Life::kExited;
   EXPECT_THAT(deathVerdict(dead, rankView(0), nullptr).text, HasSubstr("exited without"));
+}
+
+TEST(LastCallClause, IsEmptyWhereNobodyKnows) {
+  auto view = rankView(3);
+  EXPECT_EQ(lastCallClause(view), "; it has called nothing yet");
+  view.life = Life::kAbsent;
+  EXPECT_EQ(lastCallClause(view), "; it has not finished its initialisation");
+  view.life = Life::kElsewhere;
+  EXPECT_EQ(lastCallClause(view), "");
+  view.hasTold = true;
+  EXPECT_EQ(lastCallClause(view), "; it has called nothing yet");
 }
 
 TEST(Find, SeesNothingWrongInRanksThatWaitForNobody) {
@@ -223,7 +234,7 @@ TEST(Find, PrefersADeathToTheWaitsItCauses) {
   evidence.states[2] = ProcessState::kDead;
   const Finding finding = find(evidence);
   EXPECT_EQ(finding.guilty, 2);
-  EXPECT_THAT(finding.verdict, HasSubstr("rank 2 (node, pid 102) died"));
+  EXPECT_EQ(finding.verdict, "rank 2 (node, pid 102) died; it has called nothing yet");
   EXPECT_EQ(finding.waits.size(), 2u);
 }
 

@@ -64,7 +64,8 @@ bool findDead(const Evidence& evidence, Finding& finding) {
   if (finding.guilty < 0) return false;
   const RankView& dead = evidence.ranks[static_cast<size_t>(finding.guilty)];
   finding.verdict = fmt::format(
-      "{} {}", who(dead), dead.life == Life::kExited ? "exited without ncclCommDestroy" : "died");
+      "{} {}{}", who(dead), dead.life == Life::kExited ? "exited without ncclCommDestroy" : "died",
+      lastCallClause(dead));
   finding.next = "look at that rank's own output and at the kernel's log (out of memory?)";
   return true;
 }
@@ -82,7 +83,8 @@ bool findStopped(const Evidence& evidence, Finding& finding) {
   finding.guilty = firstInState(evidence, ProcessState::kStopped);
   if (finding.guilty < 0) return false;
   const RankView& rank = evidence.ranks[static_cast<size_t>(finding.guilty)];
-  finding.verdict = fmt::format("{} is stopped (by a signal or a debugger)", who(rank));
+  finding.verdict =
+      fmt::format("{} is stopped (by a signal or a debugger){}", who(rank), lastCallClause(rank));
   finding.next = fmt::format("kill -CONT {}", rank.process.processId);
   return true;
 }

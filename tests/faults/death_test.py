@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BOUND, LIMIT, REMOTE, TUTTI, FaultCase
+from harness import BOUND, LIMIT, REMOTE, TUTTI, FaultCase, HostEach, last_call
 
 # What calls each collective; a root where there is one.
 CALLS = {
@@ -41,7 +41,7 @@ class Death(FaultCase):
         killed = time.monotonic()
         ranks[2].child.kill()
         survivors = [ranks[0], ranks[1], ranks[3]]
-        self.expect(survivors, "loop", REMOTE, rf"rank 2 \(.*, pid {ranks[2].child.pid}\) died while rank", killed)
+        self.expect(survivors, "loop", REMOTE, rf"rank 2 \(.*, pid {ranks[2].child.pid}\) died while rank .*{last_call('AllReduce')}", killed)
         self.expect_success(survivors, "shrink")
         self.expect_success(survivors, "allreduce")
 
@@ -52,14 +52,14 @@ class Death(FaultCase):
         killed = time.monotonic()
         for rank in ranks[1:3]:
             rank.child.kill()
-        self.expect([ranks[0], ranks[3]], "loop", REMOTE, "rank [12] .* died while rank", killed)
+        self.expect([ranks[0], ranks[3]], "loop", REMOTE, f"rank [12] .* died while rank .*{last_call('AllReduce')}", killed)
         self.expect_success([ranks[0], ranks[3]], "allreduce")
         self.wait_until_underway([ranks[0], ranks[3]], nth=1)
         killed = time.monotonic()
         ranks[3].child.kill()
         code, moment, message = ranks[0].result("loop", nth=1)
         self.assertEqual(code, REMOTE, message)
-        self.assertRegex(message, "rank 1 .* died while rank 0")
+        self.assertRegex(message, f"rank 1 .* died while rank 0 .*{last_call('AllReduce')}")
         self.keep_time(self.taken(killed, moment), BOUND, "of all but one")
         self.expect_success([ranks[0]], "allreduce", nth=1)
         self.expect_success([ranks[0]], "destroy")
@@ -73,7 +73,7 @@ class Death(FaultCase):
             time.sleep(0.2)
             killed = time.monotonic()
             ranks[dead].child.kill()
-            self.expect([ranks[0]], "allreduce:9", REMOTE, rf"rank {dead} \(.*\) died while rank 0", killed)
+            self.expect([ranks[0]], "allreduce:9", REMOTE, rf"rank {dead} \(.*\) died while rank 0 .*; its last call was AllReduce #1 .*, done", killed)
             ranks[late].say("go")
             self.expect_success([ranks[0], ranks[late]], "solo")
 
@@ -99,7 +99,7 @@ class Death(FaultCase):
         self.wait_until_underway(ranks)
         killed = time.monotonic()
         ranks[1].child.kill()
-        self.expect([ranks[0], ranks[2]], "loop", REMOTE, r"rank 1 \(.*no sign of life", killed, bound=BOUND + self.own_T)
+        self.expect([ranks[0], ranks[2]], "loop", REMOTE, rf"rank 1 \(.*no sign of life .*{last_call('AllReduce')}", killed, bound=BOUND + self.own_T)
         for step in ("shrink", "allreduce", "destroy"):
             self.expect_success([ranks[0], ranks[2]], step)
 
@@ -167,7 +167,7 @@ class Death(FaultCase):
         ranks[1].child.wait()
         for rank in (ranks[0], ranks[2]):
             rank.say("go")
-        self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, "rank 1 .* died", time.monotonic())
+        self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, "rank 1 .* died .*; its last call was AllReduce #1 .*, done", time.monotonic())
 
     def test_of_the_partner_in_a_group(self):
         group = "group send:1:100000 recv:1:100000 endgroup"
@@ -199,26 +199,39 @@ class Death(FaultCase):
                                     TSAN_OPTIONS=f"{os.environ.get('TSAN_OPTIONS', '')} {plain}")
                 ranks[1].result("sleep")
                 crashed = time.monotonic()
-                self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* died while rank", crashed)
+                self.expect([ranks[0], ranks[2]], "loop", REMOTE, "rank 1 .* died while rank .*; its last call was AllReduce #1 .*, done", crashed)
                 self.assertEqual(ranks[1].child.wait(), signal)
 
     def test_is_told_from_an_exit_without_destroy(self):
         ranks = self.launch("allreduce:8 loop", "allreduce:8 sleep:200 exit", "allreduce:8 loop")
         ranks[1].result("sleep")
-        text = r"rank 1 \(.*\) exited without ncclCommDestroy"
+        text = r"rank 1 \(.*\) exited without ncclCommDestroy .*; its last call was AllReduce #1 .*, done"
         self.expect([ranks[0], ranks[2]], "loop", REMOTE, text, time.monotonic())
 
     def test_is_told_from_a_destroyed_communicator(self):
         ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 destroy sleep:5000", "allreduce:8 allreduce:9")
         ranks[1].result("destroy")
-        text = "rank 1 .* destroyed its communicator"
+        text = "rank 1 .* destroyed its communicator .*; its last call was AllReduce #1 .*, done"
         self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, text, time.monotonic())
 
     def test_is_told_from_a_finalized_communicator(self):
         ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 finalize sleep:5000", "allreduce:8 allreduce:9")
         ranks[1].result("finalize")
-        text = "rank 1 .* has finalized its communicator while rank . waits for it in AllReduce #2"
+        text = "rank 1 .* has finalized its communicator while rank . waits for it in AllReduce #2 .*; its last call was AllReduce #1 .*, done"
         self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, text, time.monotonic())
+
+
+class BetweenHosts(HostEach):
+    """What a rank of another host has called is known where it has told it, as it does while others wait for it."""
+
+    def test_of_a_rank_that_has_told_its_last_call(self):
+        ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 line", timeout_ms=1500)
+        self.expect_success(ranks, "allreduce:8")
+        self.pause(0.5)  # rank 0 waits, and asks
+        killed = time.monotonic()
+        ranks[1].child.kill()
+        text = rf"rank 1 \(.*pid {ranks[1].child.pid}\) ended, or the way to its host failed, .*; its last call was AllReduce #1 \(8 of .*, done"
+        self.expect([ranks[0]], "allreduce:9", REMOTE, text, killed)
 
 
 class Deriving(FaultCase):

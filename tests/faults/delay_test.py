@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from harness import REMOTE, FaultCase, HostEach
+from harness import REMOTE, FaultCase, HostEach, last_call
 
 
 def cpu_seconds(rank):
@@ -48,7 +48,7 @@ class Delay(FaultCase):
         self.expect_success(ranks, "allreduce")
         stopped = time.monotonic()
         ranks[1].child.send_signal(signal.SIGSTOP)
-        text = r"rank 1 \(.*\) not responding for \S+ s \(alive, stopped\)"
+        text = rf"rank 1 \(.*pid {ranks[1].child.pid}\) not responding for \S+ s \(alive, stopped\){last_call('AllReduce')}"
         self.expect([ranks[0], ranks[2]], "loop", REMOTE, text, stopped)
         ranks[1].child.send_signal(signal.SIGCONT)
         told = "given up by the others: " + text
@@ -60,7 +60,7 @@ class Delay(FaultCase):
         stopped = time.monotonic()
         ranks[1].child.send_signal(signal.SIGSTOP)
         ranks[0].say("go")
-        self.expect([ranks[0]], "allreduce", REMOTE, r"rank 1 \(.*\) not responding for \S+ s \(alive, stopped\)", stopped)
+        self.expect([ranks[0]], "allreduce", REMOTE, r"rank 1 \(.*\) not responding for \S+ s \(alive, stopped\); it is in AllReduce #1", stopped)
 
     def test_by_user_code_that_computes_is_no_death(self):
         ranks = self.launch("allreduce:8", f"spin:{int(self.own_T * 2000)} allreduce:8")
@@ -68,7 +68,7 @@ class Delay(FaultCase):
 
 
 class ShortStops(FaultCase):
-    LATE = r"rank 0 waits for a message from rank 1 .*; rank 1 \(.*\) has not called AllReduce|is late"
+    LATE = r"rank 0 waits for a message from rank 1 .*; rank 1 \(.*\) (has not called AllReduce|is late)"
 
     def test_by_a_stop_that_is_shorter_than_t_is_forgiven_and_told_once(self):
         """Again and again, for longer than T in all: each stop is one of its own, in a call of its own."""
@@ -88,6 +88,17 @@ class ShortStops(FaultCase):
 
 class ShortStopsBetweenHosts(HostEach, ShortStops):
     LATE = r"rank 0 waits for a message from rank 1 .*; rank 1 \(.*\) is on another host"
+
+
+class DelayBetweenHosts(HostEach):
+    def test_by_a_stop_is_an_error_with_what_the_rank_has_told(self):
+        ranks = self.launch("allreduce:8 allreduce:9", "allreduce:8 line", timeout_ms=1500)
+        self.expect_success(ranks, "allreduce:8")
+        self.pause(0.5)  # rank 0 waits, and asks
+        stopped = time.monotonic()
+        ranks[1].child.send_signal(signal.SIGSTOP)
+        text = rf"rank 1 \(.*pid {ranks[1].child.pid}\) gave rank 0 no sign of life .*; its last call was AllReduce #1 \(8 of .*, done"
+        self.expect([ranks[0]], "allreduce:9", REMOTE, text, stopped, bound=self.timeout + 1.5)
 
 
 class Writers(FaultCase):

@@ -33,6 +33,11 @@ LIMIT = 120  # seconds, for what comes at once or in T: against hanging
 SYSTEM, ARGUMENT, USAGE, REMOTE = 2, 4, 5, 6  # codes of nccl.h
 
 
+def last_call(name):
+    """How an error tells of a rank's last call of that name, whether that has ended or not."""
+    return rf"; (it is in|its last call was) {name} (#\d+ )?\("
+
+
 class Witness(threading.Thread):
     """Sleeps for short whiles, and knows when it was not woken in time: then nobody was."""
 

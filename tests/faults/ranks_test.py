@@ -6,7 +6,7 @@ import signal
 import time
 import unittest
 
-from harness import REMOTE, FaultCase
+from harness import REMOTE, FaultCase, last_call
 
 COUNTS = (2, 4, 8, 64)
 MARGIN = 1.5  # seconds that survivors have beyond T, as in BOUND
@@ -27,7 +27,7 @@ class Ranks(FaultCase):
     def expect_among(self, survivors, step, victim, text, since):
         bound = self.timeout + MARGIN
         name = f"{self.id().split('test_')[-1]} {len(survivors) + 1} ranks"
-        self.expect(survivors, step, REMOTE, rf"rank {victim.rank} \(.*pid {victim.child.pid}\) {text}", since, bound, name)
+        self.expect(survivors, step, REMOTE, rf"rank {victim.rank} \(.*pid {victim.child.pid}\) {text}.*{last_call('AllReduce')}", since, bound, name)
 
     def expect_survivors(self, survivors):
         for step in ("shrink", "allreduce:1000", "destroy"):

@@ -221,6 +221,25 @@ class Death(FaultCase):
         self.expect([ranks[0], ranks[2]], "allreduce:9", REMOTE, text, time.monotonic())
 
 
+class OnAStream(FaultCase):
+    """The same where the library's own thread runs the calls, and the caller waits for the stream."""
+
+    def launch(self, *steps, **options):
+        return super().launch(*steps, FAULT_STREAM="1", **options)
+
+    die_in = Death.die_in
+    test_of_a_rank_is_told_by_all_survivors_and_they_go_on = Death.test_of_a_rank_is_told_by_all_survivors_and_they_go_on
+    test_while_another_is_late = Death.test_while_another_is_late
+    test_while_the_others_rest = Death.test_while_the_others_rest
+    test_of_the_partner_in_a_group = Death.test_of_the_partner_in_a_group
+    test_is_told_from_an_exit_without_destroy = Death.test_is_told_from_an_exit_without_destroy
+
+    def test_in_each_collective(self):
+        for call, count in itertools.product(CALLS.values(), COUNTS):
+            with self.subTest(call=call, count=count):
+                self.die_in(call.format(count), False, {})
+
+
 class BetweenHosts(HostEach):
     """What a rank of another host has called is known where it has told it, as it does while others wait for it."""
 

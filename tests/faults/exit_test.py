@@ -1,6 +1,7 @@
 """The end of a process, or of the library in it, with communicators that live; and jobs side by side."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -43,6 +44,33 @@ class Exit(FaultCase):
             self.skipTest("python is not built with a sanitizer")
         result = subprocess.run([sys.executable, "-c", UNLOAD.format(library=LIBRARY)], capture_output=True, text=True, timeout=LIMIT, check=False)
         self.assertEqual((result.returncode, result.stdout), (0, "well\n"), result.stderr)
+
+
+class AtASignal(FaultCase):
+    """A program that ends in the handler of a signal: it does not hang, and the others are told, in the end's own words."""
+
+    def end_by(self, how, text):
+        for steps in ("allreduce:8 line", "allreduce:8 allreduce:4000000"):  # between calls, and in one that waits
+            with self.subTest(steps):
+                others = "allreduce:8 line allreduce:4000000 solo"
+                ranks = self.launch(others, f"atsignal:{how} {steps}", others)
+                self.expect_success(ranks, "allreduce:8")
+                self.pause(0.2)  # rank 1 is where it waits
+                ranks[1].child.send_signal(signal.SIGUSR2)
+                self.assertEqual(ranks[1].child.wait(timeout=BOUND), 0, ranks[1].log)
+                called = time.monotonic()
+                for rank in (ranks[0], ranks[2]):
+                    rank.say("go")
+                last = "its last call was AllReduce #1 .*, done" if "line" in steps else "it is in AllReduce #2"
+                pattern = rf"rank 1 \(.*pid {ranks[1].child.pid}\) {text} while rank \d waited .*; {last}"
+                self.expect([ranks[0], ranks[2]], "allreduce:4000000", REMOTE, pattern, called)
+                self.expect_success([ranks[0], ranks[2]], "solo")
+
+    def test_by_exit(self):
+        self.end_by("exit", "exited without ncclCommDestroy")
+
+    def test_by_underscore_exit(self):
+        self.end_by("_exit", "died")
 
 
 class Neighbours(FaultCase):

@@ -7,12 +7,16 @@
 // first step is "init" unless one of the steps is called so. CODE is ncclNumResults when a
 // result is wrong.
 //
-// Calls, with buffers of ncclMemAlloc where FAULT_SHARED is set:
+// Calls, with buffers of ncclMemAlloc where FAULT_SHARED is set, and on a host stream, which is
+// waited for, where FAULT_STREAM is:
 //   init[:nonblocking]   (FAULT_COMM_NAME: its name)   allreduce:COUNT[:float|int[:sum|max]]
 //   broadcast:COUNT:ROOT allgather|reducescatter|alltoall:COUNT   reduce|gather|scatter:COUNT:ROOT
 //   send|recv:PEER:COUNT   sendrecv:COUNT (to the next rank, from the one before)
 //   loop[:CALL...]       the call (an all-reduce of 64) until it fails
 //   times:N:CALL...      the call N times
+//   lives:N              N times init, an all-reduce and destroy of another communicator of the
+//   same
+//                        ranks; CODE 96 where the process then holds more than after the first ten
 //   solo                 a communicator of this process alone, used and destroyed
 //   slow:MS:N            N all-reduces with a pause before each
 //   group   endgroup     ncclGroupStart, ncclGroupEnd
@@ -28,18 +32,13 @@
 // first: nothing. The process:
 //   sleep:MS   spin:MS   line (waits for a line on stdin)   crash   throw
 //   exit (without destroy)   exitlate (a destructor of a static object destroys it)
+//   atsignal:exit|_exit (in the handler of SIGUSR2)
 //   limit:nofile|as|nproc|memlock|stack:N (soft)   timer:HZ (SIGALRM)   idle (SCHED_IDLE)
 //   inject:malloc|mmap|memfd|truncate|thread|death|stop|reset|latewrite:N[:all]   clock:SECONDS
 //   (see inject.h)
 //   fds   threads   injected:KIND    how many there are, or calls of that kind, as the message
-#include <dlfcn.h>
-#include <errno.h>
 #include <nccl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/time.h>
-#include <unistd.h>
+#include <tutti/host.h>
 
 #include <algorithm>
 #include <chrono>
@@ -49,7 +48,6 @@
 #include <deque>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -58,22 +56,24 @@
 
 #include "call_buffers.h"
 #include "holdings.h"
-#include "inject.h"
+#include "process_steps.h"
 
 namespace {
 
-using tutti::openDescriptors;
-using tutti::runningThreads;
 using tutti::faults::CallBuffer;
 using tutti::faults::Holdings;
+using tutti::faults::kNoSuchStep;
+using tutti::faults::Outcome;
+using tutti::faults::processSteps;
+using tutti::faults::spanOf;
+using tutti::faults::Step;
 using tutti::faults::tooMuch;
 using Clock = std::chrono::steady_clock;
-using Step = std::vector<std::string>;
 
-constexpr int kNoSuchStep = 98;
 constexpr int kWritten = 97;
-constexpr int kLateWriteMs = 400;
-constexpr size_t kMostComms = 64;  // of a process, in its steps
+constexpr int kHeld = 96;
+constexpr long kMostGrowthKiB = 2048;  // of all lives together
+constexpr size_t kMostComms = 64;      // of a process, in its steps
 
 Step split(const std::string& step, char separator) {
   Step parts;
@@ -90,12 +90,6 @@ std::string escaped(const std::string& text) {
   for (const char c : text) result += c == '\n' ? std::string("\\n") : std::string(1, c);
   return result;
 }
-
-// What a step came to. `message`: an error's, or what was asked for.
-struct Outcome {
-  int code = 0;
-  std::string message;
-};
 
 Outcome outcomeOf(ncclResult_t result) {
   const bool isBad = result != ncclSuccess && result != ncclInProgress;
@@ -115,76 +109,6 @@ void printLine(const std::string& step, const Outcome& outcome, Clock::duration 
   std::fflush(stdout);
 }
 
-// ---- the process
-
-Outcome limit(const Step& step) {
-  const std::map<std::string, __rlimit_resource> resources = {{"nofile", RLIMIT_NOFILE},
-                                                              {"as", RLIMIT_AS},
-                                                              {"nproc", RLIMIT_NPROC},
-                                                              {"memlock", RLIMIT_MEMLOCK},
-                                                              {"stack", RLIMIT_STACK}};
-  rlimit value{};
-  const auto which = resources.at(step.at(1));
-  ::getrlimit(which, &value);
-  value.rlim_cur = step.at(2) == "max" ? value.rlim_max : std::stoul(step[2]);
-  return {::setrlimit(which, &value) == 0 ? 0 : errno, ""};
-}
-
-Outcome timer(const Step& step) {
-  struct sigaction action {};  // no SA_RESTART: calls of the system return EINTR
-  action.sa_handler = [](int) {};
-  ::sigaction(SIGALRM, &action, nullptr);
-  const suseconds_t period = 1'000'000 / std::stol(step.at(1));
-  const itimerval value{{0, period}, {0, period}};
-  return {::setitimer(ITIMER_REAL, &value, nullptr) == 0 ? 0 : errno, ""};
-}
-
-struct Injected {
-  InjectKind kind;
-  int error;
-};
-
-Injected injectedBy(const std::string& name) {
-  const std::map<std::string, Injected> kinds = {
-      {"malloc", {kInjectMalloc, ENOMEM}},
-      {"mmap", {kInjectMmap, ENOMEM}},
-      {"memfd", {kInjectMemfd, EPERM}},
-      {"truncate", {kInjectTruncate, ENOSPC}},
-      {"thread", {kInjectThread, EAGAIN}},
-      {"death", {kInjectNetworkDeath, 0}},
-      {"stop", {kInjectNetworkStop, 0}},
-      {"reset", {kInjectReset, ECONNRESET}},
-      {"latewrite", {kInjectLateWrite, kLateWriteMs}},
-  };
-  return kinds.at(name);
-}
-
-Outcome inject(const Step& step) {
-  auto* arm = reinterpret_cast<InjectFault*>(::dlsym(RTLD_DEFAULT, "injectFault"));
-  if (arm == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
-  const Injected kind = injectedBy(step.at(1));
-  arm(kind.kind, std::stol(step.at(2)), kind.error, step.size() > 3);
-  return {};
-}
-
-Outcome countInjected(const Step& step) {
-  auto* count = reinterpret_cast<InjectedCalls*>(::dlsym(RTLD_DEFAULT, "injectedCalls"));
-  if (count == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
-  return {0, std::to_string(count(injectedBy(step.at(1)).kind))};
-}
-
-Outcome jumpClock(const Step& step) {
-  auto* jump = reinterpret_cast<InjectClock*>(::dlsym(RTLD_DEFAULT, "injectClock"));
-  if (jump == nullptr) return {kNoSuchStep, "inject.c is not preloaded"};
-  jump(std::stol(step.at(1)));
-  return {};
-}
-
-Outcome goIdle(const Step&) {
-  const sched_param none{};
-  return {::sched_setscheduler(0, SCHED_IDLE, &none) == 0 ? 0 : errno, ""};
-}
-
 // As a program does whose objects live to the end.
 [[noreturn]] void destroyAtExit(ncclComm_t comm) {
   struct Owner {
@@ -197,49 +121,24 @@ Outcome goIdle(const Step&) {
   std::exit(0);
 }
 
-void spin(Clock::duration span) {
-  const auto end = Clock::now() + span;
-  while (Clock::now() < end) {
+// Threads may have been joined, and connections closed, by services in their own time; what waits
+// for others does so for some time-outs.
+std::string heldBeyond(const Holdings& before, const std::function<void()>& meanwhile) {
+  const char* timeoutMs = std::getenv("TUTTI_TIMEOUT_MS");
+  const auto deadline = Clock::now() + std::chrono::seconds(2) +
+                        std::chrono::milliseconds(4 * (timeoutMs ? std::atol(timeoutMs) : 0));
+  std::string text;
+  while (!(text = tooMuch(Holdings(), before)).empty() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    meanwhile();
   }
+  return text;
 }
 
-std::chrono::milliseconds spanOf(const Step& step, size_t at = 1) {
-  return std::chrono::milliseconds(std::stol(step.at(at)));
+long residentKiB() {
+  const std::string status = tutti::faults::contents("/proc/self/status");
+  return std::atol(status.c_str() + status.find("VmRSS:") + 6);
 }
-
-const std::map<std::string, std::function<Outcome(const Step&)>>& processSteps() {
-  static const std::map<std::string, std::function<Outcome(const Step&)>> steps = {
-      {"sleep",
-       [](const Step& step) { return std::this_thread::sleep_for(spanOf(step)), Outcome{}; }},
-      {"spin", [](const Step& step) { return spin(spanOf(step)), Outcome{}; }},
-      {"line",
-       [](const Step&) {
-         std::string line;
-         std::getline(std::cin, line);
-         return Outcome{};
-       }},
-      {"exit", [](const Step&) -> Outcome { std::exit(0); }},
-      {"crash", [](const Step&) { return ::raise(SIGSEGV), Outcome{}; }},
-      {"throw", [](const Step&) -> Outcome { throw std::runtime_error("thrown by the test"); }},
-      {"limit", limit},
-      {"timer", timer},
-      {"inject", inject},
-      {"injected", countInjected},
-      {"clock", jumpClock},
-      {"idle", goIdle},
-      {"fds",
-       [](const Step&) {
-         return Outcome{0, std::to_string(openDescriptors())};
-       }},
-      {"threads",
-       [](const Step&) {
-         return Outcome{0, std::to_string(runningThreads())};
-       }},
-  };
-  return steps;
-}
-
-// ---- the rank
 
 class Rank {
  public:
@@ -260,6 +159,7 @@ class Rank {
       static_cast<void>(isWell ? ncclCommDestroy(comm) : ncclCommAbort(comm));
     }
     comms_.clear();
+    if (stream_ != nullptr) static_cast<void>(ncclTuttiStreamDestroy(stream_));
     // That address is one of rank 0's host, where all ids of this process lead.
     return std::getenv("NCCL_COMM_ID") != nullptr ? ncclSuccess : solo();
   }
@@ -286,6 +186,7 @@ class Rank {
     if (verb == "loop") return outcomeOf(repeat(step, 1, SIZE_MAX));
     if (verb == "times") return outcomeOf(repeat(step, 2, std::stoul(step.at(1))));
     if (verb == "slow") return outcomeOf(slow(step));
+    if (verb == "lives") return live(std::stoi(step.at(1)));
     if (verb == "abortafter") return abortLater(step);
     if (verb == "exitlate") destroyAtExit(comm_);
     return outcomeOf(call(step));
@@ -296,6 +197,9 @@ class Rank {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = step.size() > 1 ? 0 : 1;
     config.commName = std::getenv("FAULT_COMM_NAME");
+    if (std::getenv("FAULT_STREAM") != nullptr && stream_ == nullptr &&
+        ncclTuttiStreamCreate(&stream_) != ncclSuccess)
+      return ncclSystemError;
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, count_, id, rank_, &config);
     if (comm_ != nullptr) keep(comm_);
     return result;
@@ -320,6 +224,35 @@ class Rank {
       if (i == 0 && result == ncclSuccess) printLine("underway", {}, {});  // its links are there
     }
     return result;
+  }
+
+  Outcome live(int times) {
+    constexpr int kFirst = 10;
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < kFirst && result == ncclSuccess; ++i) result = oneLife();
+    const Holdings before;
+    const long resident = residentKiB();
+    for (int i = 0; i < times && result == ncclSuccess; ++i) result = oneLife();
+    if (result != ncclSuccess) return outcomeOf(result);
+    std::string more = heldBeyond(before, [] {});
+    if (residentKiB() > resident + kMostGrowthKiB)
+      more += std::to_string(residentKiB() - resident) + " KiB more are resident";
+    return {more.empty() ? 0 : kHeld, more};
+  }
+
+  // Of a communicator of the same ranks, whose id travels by this one.
+  ncclResult_t oneLife() {
+    ncclUniqueId id{};
+    ncclComm_t comm = nullptr;
+    ncclResult_t result = rank_ == 0 ? ncclGetUniqueId(&id) : ncclSuccess;
+    if (result == ncclSuccess)
+      result = ncclBroadcast(&id, &id, sizeof id, ncclChar, 0, comm_, nullptr);
+    if (result == ncclSuccess) result = ncclCommInitRank(&comm, count_, id, rank_);
+    int sum = 1;
+    if (result == ncclSuccess)
+      result = ncclAllReduce(&sum, &sum, 1, ncclInt, ncclSum, comm, nullptr);
+    if (result == ncclSuccess && sum != count_) result = ncclNumResults;
+    return result == ncclSuccess ? ncclCommDestroy(comm) : result;
   }
 
   ncclResult_t slow(const Step& step) {
@@ -363,7 +296,7 @@ class Rank {
     }
     if (verb == "endgroup") {
       isGrouped_ = false;
-      return ncclGroupEnd();
+      return settled(ncclGroupEnd());
     }
     if (verb == "destroy" || verb == "abort") forget(comm_);
     if (verb == "destroy") return ncclCommDestroy(comm_);
@@ -372,8 +305,20 @@ class Rank {
     if (verb == "abort") return ncclCommAbort(comm_);
     if (verb == "split" || verb == "shrink") return derive(step);
     if (verb == "parent") return take(comms_.front());
-    if (verb == "send" || verb == "recv") return transfer(step);
-    return collective(step);
+    if (verb == "send" || verb == "recv") return settled(transfer(step));
+    return settled(collective(step));
+  }
+
+  // Of calls on a stream, what came of them.
+  ncclResult_t settled(ncclResult_t result) {
+    if (stream_ == nullptr || isGrouped_) return result;
+    const ncclResult_t waited = ncclTuttiStreamSynchronize(stream_);
+    ncclResult_t state = ncclSuccess;
+    if (result == ncclSuccess) result = waited;
+    if (result == ncclSuccess) result = ncclCommGetAsyncError(comm_, &state);
+    if (result != ncclSuccess || state == ncclSuccess) return result;
+    ncclGetLastError(comm_);  // from now on this thread's
+    return state;
   }
 
   ncclResult_t derive(const Step& step) {
@@ -401,8 +346,8 @@ class Rank {
   ncclResult_t transfer(const Step& step) {
     const int peer = std::stoi(step.at(1));
     const size_t count = std::stoul(step.at(2));
-    if (step[0] == "send") return ncclSend(input(count), count, ncclFloat, peer, comm_, nullptr);
-    return ncclRecv(output(count), count, ncclFloat, peer, comm_, nullptr);
+    if (step[0] == "send") return ncclSend(input(count), count, ncclFloat, peer, comm_, stream_);
+    return ncclRecv(output(count), count, ncclFloat, peer, comm_, stream_);
   }
 
   ncclResult_t collective(const Step& step) {
@@ -411,24 +356,24 @@ class Rank {
     const size_t all = count * static_cast<size_t>(count_);
     if (verb == "allreduce") return allReduce(step, count);
     if (verb == "allgather")
-      return ncclAllGather(input(count), output(all), count, ncclFloat, comm_, nullptr);
+      return ncclAllGather(input(count), output(all), count, ncclFloat, comm_, stream_);
     if (verb == "reducescatter") {
       return ncclReduceScatter(input(all), output(count), count, ncclFloat, ncclSum, comm_,
-                               nullptr);
+                               stream_);
     }
     if (verb == "alltoall")
-      return ncclAlltoAll(input(all), output(all), count, ncclFloat, comm_, nullptr);
+      return ncclAlltoAll(input(all), output(all), count, ncclFloat, comm_, stream_);
     if (verb == "sendrecv") return sendAround(count);
     const int root = std::stoi(step.at(2));
     if (verb == "gather")
-      return ncclGather(input(count), output(all), count, ncclFloat, root, comm_, nullptr);
+      return ncclGather(input(count), output(all), count, ncclFloat, root, comm_, stream_);
     if (verb == "scatter")
-      return ncclScatter(input(all), output(count), count, ncclFloat, root, comm_, nullptr);
+      return ncclScatter(input(all), output(count), count, ncclFloat, root, comm_, stream_);
     if (verb == "reduce")
       return ncclReduce(input(count), output(count), count, ncclFloat, ncclSum, root, comm_,
-                        nullptr);
+                        stream_);
     if (verb == "broadcast")
-      return ncclBroadcast(input(count), output(count), count, ncclFloat, root, comm_, nullptr);
+      return ncclBroadcast(input(count), output(count), count, ncclFloat, root, comm_, stream_);
     throw std::invalid_argument("no step is called " + verb);
   }
 
@@ -437,9 +382,9 @@ class Rank {
     float* received = output(count);
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess) return result;
-    static_cast<void>(ncclSend(sent, count, ncclFloat, (rank_ + 1) % count_, comm_, nullptr));
+    static_cast<void>(ncclSend(sent, count, ncclFloat, (rank_ + 1) % count_, comm_, stream_));
     static_cast<void>(
-        ncclRecv(received, count, ncclFloat, (rank_ + count_ - 1) % count_, comm_, nullptr));
+        ncclRecv(received, count, ncclFloat, (rank_ + count_ - 1) % count_, comm_, stream_));
     return ncclGroupEnd();  // with the first error of the two
   }
 
@@ -449,8 +394,8 @@ class Rank {
     const bool isMax = step.size() > 3 && step[3] == "max";
     const float* own = input(count);
     float* sum = output(count);
-    const ncclResult_t result = ncclAllReduce(own, sum, count, isInt ? ncclInt : ncclFloat,
-                                              isMax ? ncclMax : ncclSum, comm_, nullptr);
+    const ncclResult_t result = settled(ncclAllReduce(own, sum, count, isInt ? ncclInt : ncclFloat,
+                                                      isMax ? ncclMax : ncclSum, comm_, stream_));
     if (result != ncclSuccess || isInt || isMax || count == 0 || isGrouped_) return result;
     const float wanted = static_cast<float>(count_) * static_cast<float>(count_ + 1) / 2;
     const bool isRight = sum[0] == wanted && sum[count / 2] == wanted && sum[count - 1] == wanted;
@@ -474,6 +419,7 @@ class Rank {
   int rank_;
   int count_;
   ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // of the host
   bool isGrouped_ = false;
   std::deque<CallBuffer> buffers_;
   std::vector<std::thread> threads_;
@@ -526,17 +472,7 @@ int main(int argc, char** argv) {
   if (std::getenv("FAULT_LOOKS") == nullptr) std::_Exit(0);
   take("left", [&] {
     const ncclResult_t result = rank.end();
-    // Threads that have been joined, and connections that services close in their own time.
-    std::string text;
-    // What waits for others does so for some time-outs.
-    const char* timeoutMs = std::getenv("TUTTI_TIMEOUT_MS");
-    const auto deadline = Clock::now() + std::chrono::seconds(2) +
-                          std::chrono::milliseconds(4 * (timeoutMs ? std::atol(timeoutMs) : 0));
-    while (!(text = tooMuch(Holdings(), before)).empty() && Clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      Rank::putAway();
-    }
-    return Outcome{static_cast<int>(result), text};
+    return Outcome{static_cast<int>(result), heldBeyond(before, Rank::putAway)};
   });
   std::_Exit(0);
 }

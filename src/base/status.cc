@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -22,6 +24,25 @@ Status::Detail* Status::exhausted() noexcept {
 void Status::Free::operator()(Detail* detail) const noexcept {
   if (detail != exhausted()) delete detail;
 }
+
+namespace {
+
+// Of this process, which may be why it got no memory or no thread; a thread needs both.
+std::string limitsBehind(int errnoValue) {
+  if (errnoValue != ENOMEM && errnoValue != EAGAIN) return "";
+  rlimit space{}, processes{};
+  std::string text;
+  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    text +=
+        fmt::format("; its address space is limited to {} KiB (ulimit -v)", space.rlim_cur >> 10);
+  const bool isCounted = errnoValue == EAGAIN && ::getrlimit(RLIMIT_NPROC, &processes) == 0;
+  if (isCounted && processes.rlim_cur != RLIM_INFINITY)
+    text +=
+        fmt::format("; its user may have {} threads and processes (ulimit -u)", processes.rlim_cur);
+  return text;
+}
+
+}  // namespace
 
 Status Status::outOfMemory() noexcept {
   Status status;
@@ -54,7 +75,9 @@ Status systemError(std::string_view call, std::string_view subject, int errnoVal
   }
   char text[128] = "";
   const char* reason = strerror_r(errnoValue, text, sizeof text);
-  return makeError(Code::kSystemError, fmt::format("{} {}: {}", call, subject, reason), where);
+  return makeError(Code::kSystemError,
+                   fmt::format("{} {}: {}{}", call, subject, reason, limitsBehind(errnoValue)),
+                   where);
 }
 
 }  // namespace tutti

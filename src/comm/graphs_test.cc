@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/log.h"
 #include "comm/machine.h"
 #include "topology/registry.h"
 
@@ -91,6 +92,21 @@ TEST(HostGraphs, AreDumpedByOneRankAndReadAgain) {
   ASSERT_EQ(read->found.size(), found->found.size());
   for (size_t i = 0; i < read->found.size(); ++i)
     EXPECT_EQ(read->found[i].graph.channels, found->found[i].graph.channels);
+}
+
+TEST(HostGraphs, ThatCannotBeWrittenCostAWarning) {
+  const auto found = planHost(settingsWith({}), machineWith("dgx1v", gpusOf("dgx1v")));
+  ASSERT_TRUE(found);
+  log::configure({.level = log::Level::kWarn});
+  for (const auto& [path, why] : {std::pair<std::string, std::string>{"/nowhere/g.xml", "No such"},
+                                  {"/dev/full", "No space left"},
+                                  {"/proc", "Is a directory"}}) {
+    testing::internal::CaptureStdout();
+    showGraphs(settingsWith({"NCCL_GRAPH_DUMP_FILE=" + path}), *found, false, Rank{0});
+    EXPECT_THAT(testing::internal::GetCapturedStdout(),
+                HasSubstr("WARN NCCL_GRAPH_DUMP_FILE: cannot write " + path + ": " + why));
+  }
+  log::configure({});
 }
 
 TEST(HostGraphs, OfAnotherMachinesFileAreSearchedInstead) {

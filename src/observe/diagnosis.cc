@@ -253,7 +253,6 @@ std::string lastCall(const RankView& rank) {
 }
 
 std::string lastCallClause(const RankView& rank) {
-  if (rank.life == Life::kAbsent) return "; it has not finished its initialisation";
   return isKnown(rank) ? "; " + lastCall(rank) : "";
 }
 

@@ -216,10 +216,10 @@ TEST(DeathVerdict, TellsAnExitFromADeathAndTheLastCall) {
 TEST(LastCallClause, IsEmptyWhereNobodyKnows) {
   auto view = rankView(3);
   EXPECT_EQ(lastCallClause(view), "; it has called nothing yet");
-  view.life = Life::kAbsent;
-  EXPECT_EQ(lastCallClause(view), "; it has not finished its initialisation");
-  view.life = Life::kElsewhere;
-  EXPECT_EQ(lastCallClause(view), "");
+  for (const Life unknown : {Life::kAbsent, Life::kElsewhere}) {
+    view.life = unknown;
+    EXPECT_EQ(lastCallClause(view), "");
+  }
   view.hasTold = true;
   EXPECT_EQ(lastCallClause(view), "; it has called nothing yet");
 }

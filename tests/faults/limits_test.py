@@ -11,14 +11,19 @@ from harness import BOUND, IS_SANITIZED, RANK, REMOTE, SYSTEM, USAGE, FaultCase,
 
 WORK = "init allreduce:100 allreduce:200000"
 SKIPPED = 98  # fault_rank's: no communicator, or no memory of its own
+NO_MEMORY = r"out of memory|Cannot allocate memory|start thread|std::bad_alloc"
 FULL = bool(os.environ.get("FAULTS_FULL"))
 
 
 class Limits(FaultCase):
+    def setUp(self):
+        self.told = []
+
     def starve(self, before, after, pattern, work=WORK, first="", **options):
         """Rank 1 works between the steps `before` and `after`, and does `first` before; True when it had all it needed.
 
-        Otherwise it gets ncclSystemError with the pattern, and rank 0 an error that names rank 1.
+        Otherwise it gets ncclSystemError with the pattern, which goes to `told`, and rank 0 an error that names rank 1. Where rank 0
+        hears of it first, and so fails before, it may name rank 0: then its log has the pattern.
         """
         began = time.monotonic()
         ranks = self.launch(f"{first} {work} solo", f"solo fds {first} {before} {work} {after} solo destroy fds", expect_init=False, inject=True, **options)
@@ -36,8 +41,13 @@ class Limits(FaultCase):
                 pattern = "call different things"  # the test's program had no memory for its first call
             elif code == USAGE and "ended: std::bad_alloc" in ranks[1].log:
                 pattern = "wait for each other"  # the log tells the cause, the verdict only sees the waits
+            elif code == REMOTE:
+                self.assertTrue(any(each[1] != 0 for each in outcomes[0]), f"{message}\n{outcomes[0]}")
+                self.assertRegex(ranks[1].log, pattern)
+                pattern = r"rank 0\b"
             else:
-                self.assertIn(code, (SYSTEM, REMOTE), message)
+                self.assertEqual(code, SYSTEM, message)
+                self.told.append(message)
             self.assertRegex(message, pattern)
         for step, code, moment, message in outcomes[0]:
             if code != 0:
@@ -53,26 +63,27 @@ class Limits(FaultCase):
     def test_of_descriptors_at_every_step(self):
         succeeded = False
         for limit in range(3, 64, 1 if FULL else 2):
-            succeeded = self.starve(f"limit:nofile:{limit}", "limit:nofile:max", rf"{limit} \(ulimit -n\)|[Dd]escriptor|rank 0\b")
+            succeeded = self.starve(f"limit:nofile:{limit}", "limit:nofile:max", rf"needs one more file descriptor, but the limit of this process is {limit} \(ulimit -n\)")
             if succeeded:
                 break
         self.assertTrue(succeeded, "64 descriptors are not enough")
+        self.assertGreater(len(self.told), 2)
 
     def test_of_memory_in_files_at_every_step(self):
-        self.sweep("memfd", r"memfd_create|rank 0\b")
+        self.sweep("memfd", r"memfd_create .*: Operation not permitted")
 
     def test_of_room_in_files_at_every_step(self):
-        self.sweep("truncate", r"ftruncate|No space left|rank 0\b")
+        self.sweep("truncate", r"ftruncate .*: No space left")
 
     def test_of_mappings_at_every_step(self):
-        self.sweep("mmap", r"mmap|memory|thread|rank 0\b")
+        self.sweep("mmap", r"mmap .*: Cannot allocate memory|out of memory|start thread")
 
     def test_of_threads_at_every_step(self):
-        self.sweep("thread", r"thread|rank 0\b")
+        self.sweep("thread", r"start thread .*: Resource temporarily unavailable")
 
     def test_of_allocations_at_many_steps(self):
         """Once each: the test's own program needs memory too. memory_test.cc has them all."""
-        self.sweep("malloc", r"memory|allocat|rank 0\b|thread", step=1 if FULL else 41, persistent=[""])
+        self.sweep("malloc", NO_MEMORY, step=1 if FULL else 41, persistent=[""])
 
     def test_of_allocations_in_a_long_call_with_helpers(self):
         """Of some that fail nobody hears: there are fewer helpers then. So until many in a row did no harm."""
@@ -81,7 +92,7 @@ class Limits(FaultCase):
             is_good = self.starve(
                 f"inject:malloc:{nth}",
                 "inject:malloc:-1",
-                r"memory|allocat|rank 0\b|thread",
+                NO_MEMORY,
                 first="init allreduce:100",
                 work="allreduce:1200000 allreduce:1200000",
                 TUTTI_HELPER_THREADS="1",
@@ -89,14 +100,38 @@ class Limits(FaultCase):
             unharmed = unharmed + 1 if is_good else 0
             nth += 1
         self.assertGreater(nth, 40)
+        self.assertTrue(self.told)
 
     def sweep(self, kind, pattern, step=1, persistent=("", ":all")):
         """The first, second, ... call fails, and all later ones: until the work needs no more of them."""
         for manner in persistent:
             nth = 0
+            self.told = []
             while not self.starve(f"inject:{kind}:{nth}{manner}", f"inject:{kind}:-1", pattern) or nth < 2:
                 nth += step
                 self.assertLess(nth, 5000)
+            self.assertTrue(self.told, f"no error told of {kind}{manner}")
+
+
+class Lives(FaultCase):
+    """Of communicators of two processes, which come and go: in the end each process holds what it held after the first ten."""
+
+    TIMES = 10_000 if FULL else 300
+    whole_bound = 30 + TIMES / 25
+
+    def lead(self, **settings):
+        steps = f"lives:{self.TIMES} destroy"
+        ranks = self.launch(steps, steps, timeout_ms=5000, **settings)
+        for rank in ranks:
+            code, _, message = rank.result("lives", timeout=self.whole_bound * self.patience)
+            self.assertEqual(code, 0, message)
+        self.expect_success(ranks, "destroy")
+
+    def test_over_shared_memory_leave_nothing_behind(self):
+        self.lead()
+
+    def test_between_hosts_leave_nothing_behind(self):
+        self.lead(each=[{"NCCL_HOSTID": "one"}, {"NCCL_HOSTID": "other"}])
 
 
 class LimitsBetweenHosts(HostEach, Limits):
@@ -159,17 +194,29 @@ class Resources(FaultCase):
         if os.geteuid() != 0 or subprocess.run([*become, RANK], capture_output=True, check=False).returncode != 2:
             self.skipTest("cannot run what was built here as another user")
         ranks = self.launch("limit:nproc:1 init allreduce:1000 limit:nproc:max solo", "init allreduce:1000 solo", expect_init=False, prefixes=[become] * 2)
-        self.expect(ranks, "init", SYSTEM, r"rank 0 \(.*: start thread .*Resource temporarily unavailable", time.monotonic())
+        self.expect(ranks, "init", SYSTEM, r"rank 0 \(.*: start thread .*Resource temporarily unavailable; .* 1 threads and processes \(ulimit -u\)", time.monotonic())
         self.expect_success(ranks, "solo")
 
     def test_of_address_space_end_in_an_error(self):
         if IS_SANITIZED:
             self.skipTest("a sanitizer ends the program where it gets no address space")
-        for megabytes in (40, 80, 160, 400):
+        failed = []
+        for megabytes in (24, 40, 80, 160, 400):
             with self.subTest(megabytes):
                 steps = f"limit:as:{megabytes << 20} init allreduce:1000 limit:as:max solo"
                 ranks = self.launch(steps, "init allreduce:1000 solo", expect_init=False)
                 self.expect_success(ranks, "solo")
+                errors = [[each for each in rank.results if each[1] not in (0, SKIPPED)] for rank in ranks]
+                for _, code, _, message in errors[0]:
+                    failed.append(megabytes)
+                    self.assertEqual(code, SYSTEM, message)
+                    self.assertRegex(message, rf"out of memory|address space is limited to {megabytes << 10} KiB \(ulimit -v\)")
+                for _, code, _, message in errors[1]:
+                    self.assertIn(code, (SYSTEM, REMOTE), message)  # as rank 0 failed, or that it has
+                    self.assertRegex(message, r"rank 0 \(")
+                self.assertEqual(bool(errors[0]), bool(errors[1]), "rank 1 is told of what rank 0 lacks")
+        self.assertIn(24, failed)
+        self.assertNotIn(400, failed)
 
     def test_of_dev_shm_do_not_matter(self):
         ranks = self.launch("allreduce:100000 line", "allreduce:100000 line")

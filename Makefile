@@ -4,6 +4,8 @@ DESTDIR ?=
 JOBS ?= $(shell nproc)
 DEMO ?= perf all_reduce -n 4 -b 8 -e 16M -f 8
 CTEST_ARGS ?=
+# As CTEST_ARGS, for options that leave out no test.
+CTEST_FLAGS ?=
 PEERS_ARGS ?= --quick
 MINUTES ?= 10
 SECONDS_EACH ?= 100
@@ -61,8 +63,8 @@ test:
 	$(call configure,release,-DTUTTI_TESTS=ON -DTUTTI_BENCH=OFF)
 	@cmake --build build/release -j $(JOBS)
 	@rm -f build/release/faults-table.tsv build/release/ctest.xml
-	@ctest --preset release -j $(JOBS) --output-junit $(CURDIR)/build/release/ctest.xml $(CTEST_ARGS); result=$$?; \
-	  python3 tests/faults/table.py build/release/faults-table.tsv $(if $(CTEST_ARGS),,build/release/ctest.xml); exit $$result
+	@ctest --preset release -j $(JOBS) --output-junit $(CURDIR)/build/release/ctest.xml $(CTEST_FLAGS) $(CTEST_ARGS); result=$$?; \
+	  python3 tests/faults/table.py build/release/faults-table.tsv build/release/ctest.xml $(if $(CTEST_ARGS),,--whole) || result=1; exit $$result
 
 docs:
 	@scripts/install-deps.sh docs
@@ -134,7 +136,7 @@ asan tsan:
 	@scripts/install-deps.sh test
 	$(call configure,$@)
 	@cmake --build build/$@ -j $(JOBS)
-	@$(NO_ASLR) ctest --preset $@ -j $(JOBS) $(CTEST_ARGS)
+	@$(NO_ASLR) ctest --preset $@ -j $(JOBS) $(CTEST_FLAGS) $(CTEST_ARGS)
 
 lint:
 	@scripts/install-deps.sh lint

@@ -91,7 +91,7 @@ class Place:
         (home / "job.secret").write_text("a secret that the ranks of this test share")
         (home / "job.secret").chmod(0o600)
         # Without what a make around the tests was told: a line's own make would take that for its own.
-        foreign = ("NCCL_", "TUTTI_", "MULTIHOST_", "MAKE", "MFLAGS", "CTEST_ARGS")
+        foreign = ("NCCL_", "TUTTI_", "MULTIHOST_", "MAKE", "MFLAGS", "CTEST_ARGS", "CTEST_FLAGS")
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         self.environment |= {
             "PATH": f"{programs}:{HERE / 'doubles'}:{self.build / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "NO_COLOR": "1",

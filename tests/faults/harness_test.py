@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -97,13 +99,22 @@ class Rows(unittest.TestCase):
 
 
 class Elsewhere(unittest.TestCase):
-    PAGE = "| # | fault | tests |\n| --- | --- | --- |\n| 7 | never comes | Bootstrap.AMissing…, Bootstrap.TwoThreads*; death: at_once; Gone.* |\n"
+    PAGE = "| # | fault | tests |\n| --- | --- | --- |\n| 7 | never comes | Bootstrap.AMissing… (≤ 5 s), Bootstrap.TwoThreads*; death: at_once; Gone.* |\n"
     TIMES = {"bootstrap.Bootstrap.AMissingRank": 2.0, "conformance.Sizes/Bootstrap.TwoThreadsMeet/3": 40.0, "bootstrap.Other.AMissingRank": 9.0}
 
     def test_the_matrix_names_tests_whose_times_are_found(self):
         rows, unknown = table.elsewhere(self.PAGE, self.TIMES)
-        self.assertEqual(rows, {"row 7: Bootstrap.AMissing…": (2.0, table.BOUND), "row 7: Bootstrap.TwoThreads*": (40.0, table.BOUND)})
+        self.assertEqual(rows, {"row 7: Bootstrap.AMissing…": (2.0, 5.0), "row 7: Bootstrap.TwoThreads*": (40.0, table.BOUND)})
         self.assertEqual(unknown, ["row 7: Gone.*"])
+
+    def test_a_name_of_skipped_tests_is_known(self):
+        rows, unknown = table.elsewhere(self.PAGE, {}, ["x.Gone.Here", "bootstrap.Bootstrap.AMissingRank"])
+        self.assertEqual((rows, unknown), ({}, ["row 7: Bootstrap.TwoThreads*"]))
+
+    def test_names_of_python_tests_need_their_file(self):
+        page = "| 8 | x | death: of_a_rank_that_is_none; exit: Exit.*; of_the_partner_in_a_group |\n"
+        folder = os.path.dirname(os.path.abspath(__file__))
+        self.assertEqual(table.missing_python_tests(page, folder), ["row 8: death: of_a_rank_that_is_none", "row 8: of_the_partner_in_a_group of no file"])
 
     def test_each_name_of_the_page_is_of_a_test(self):
         """Python tests, whose names are in files; the others run elsewhere, and `make test` looks for them."""
@@ -111,6 +122,58 @@ class Elsewhere(unittest.TestCase):
         with open(os.path.join(folder, "README.md")) as page:
             missing = table.missing_python_tests(page.read(), folder)
         self.assertEqual(missing, [])
+
+
+class Report(unittest.TestCase):
+    """Of ctest, as `make test` has it printed at its end."""
+
+    CASES = """<testsuite>
+<testcase name="a.One" status="run" time="2.5"><system-out>well</system-out></testcase>
+<testcase name="a.Two" status="notrun" time="0"><skipped/><system-out>x.cc:7: Skipped\nno GPU here\n\n[  SKIPPED ] a.Two</system-out></testcase>
+<testcase name="a.Three" status="notrun" time="0"><skipped/><system-out>skipped: no GPU here\n</system-out></testcase>
+<testcase name="a.Four" status="disabled" time="0"><system-out>Disabled</system-out></testcase>
+</testsuite>"""
+
+    def show(self, *options):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as report:
+            report.write(self.CASES)
+            report.flush()
+            command = [sys.executable, table.__file__, "/nowhere.tsv", report.name, *options]
+            return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def test_names_what_was_skipped_and_why(self):
+        shown = self.show()
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertEqual(shown.stdout, "3 tests were skipped:\n     2  no GPU here: a.Two, a.Three\n     1  Disabled: a.Four\n")
+
+    def test_of_all_tests_fails_where_the_page_names_others(self):
+        shown = self.show("--whole")
+        self.assertEqual(shown.returncode, 1, shown.stdout)
+        self.assertRegex(shown.stdout, r"row \d+: .*: no such test ran\n")
+
+
+class Hosts(unittest.TestCase):
+    """Of the tests beside these, where nobody can make one."""
+
+    def enter(self, **settings):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        with open(f"{folder}/unshare", "w") as program:
+            program.write("#!/bin/sh\nexit 1\n")
+        os.chmod(program.name, 0o755)
+        here = os.path.dirname(os.path.abspath(__file__))
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("MULTIHOST_")}
+        return subprocess.run([sys.executable, "-c", "import bed; bed.enter()"], cwd=f"{here}/../multihost", capture_output=True, text=True,
+                              env=clean | {"PATH": f"{folder}:{os.environ['PATH']}"} | settings, check=False)  # fmt: skip
+
+    def test_are_skipped(self):
+        ended = self.enter()
+        self.assertEqual(ended.returncode, 77, ended.stderr)
+        self.assertRegex(ended.stdout, "^skipped: this system lets us make no network namespace")
+
+    def test_are_a_failure_where_they_are_required(self):
+        ended = self.enter(MULTIHOST_REQUIRED="1")
+        self.assertEqual(ended.returncode, 1, ended.stdout)
+        self.assertRegex(ended.stderr, "this system lets us make no network namespace")
 
 
 class Time(unittest.TestCase):

@@ -13,7 +13,10 @@ LIFETIME = "1300"  # seconds: a host ends by itself when its test was killed
 
 
 def enter():
-    """Goes on in a network namespace of its own, as root in there; ends with SKIPPED where that is not to be had."""
+    """Goes on in a network namespace of its own, as root in there; ends with SKIPPED where that is not to be had.
+
+    Or with 1 where the environment says that it must be: MULTIHOST_REQUIRED.
+    """
     if os.environ.get("MULTIHOST_INSIDE"):
         run("ip", "link", "set", "lo", "up")
         return
@@ -21,7 +24,10 @@ def enter():
         if subprocess.run(["unshare", *flags, "ip", "link", "add", "wires", "type", "bridge"], capture_output=True).returncode == 0:
             os.environ["MULTIHOST_INSIDE"] = "1"
             os.execvp("unshare", ["unshare", *flags, sys.executable, *sys.argv])
-    print("skipped: this system lets us make no network namespace with a bridge (needs root or user namespaces, and ip)")
+    why = "this system lets us make no network namespace with a bridge (needs root or user namespaces, and ip)"
+    if os.environ.get("MULTIHOST_REQUIRED"):
+        sys.exit(f"MULTIHOST_REQUIRED is set, but {why}")
+    print(f"skipped: {why}")
     sys.exit(SKIPPED)
 
 

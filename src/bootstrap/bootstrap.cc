@@ -108,6 +108,7 @@ Status openRoot(Directory& directory, const NetworkOptions& network, Reach reach
                    chooseInterfaces({.names = network.interfaces, .family = network.family}));
   TUTTI_TRY_ASSIGN(UniqueFd listener, listenOn(choice.interfaces.front().address));
   id.address = encodeAddress(localAddress(listener.get()));
+  id.maker = directory.maker();
   Root::Options options = rootOptions(id, network);
   options.key = deriveJobKey(id, fileSecret);
   TUTTI_TRY_ASSIGN(std::shared_ptr<Root> root, Root::open(std::move(listener), std::move(options)));
@@ -249,6 +250,7 @@ Result<Answer> Bootstrap::Impl::askForPeers(const SocketAddress& address, const 
                   .report = report,
                   .timeout = options.network.timeout,
                   .createdSeconds = options.id.createdSeconds,
+                  .maker = options.id.maker,
                   .isReusable = isFixed,
                   .abort = options.abort,
                   .clock = options.clock,
@@ -277,8 +279,17 @@ Status Bootstrap::Impl::learnAll() {
   std::vector<std::byte> all(count * kContactBytes);
   const std::vector<std::byte> own = encode(mine);
   std::copy(own.begin(), own.end(), all.begin() + index(options.rank) * ptrdiff_t{kContactBytes});
+  if (!root) doubt = doubtOf(options.id);
   TUTTI_TRY(allGather(all, kContactBytes, "the exchange of addresses"));
+  doubt.clear();
   return learn(all, 0);
+}
+
+// One that ends amid its answers leaves some ranks waiting for others that never heard of them.
+std::string Bootstrap::Impl::doubtOf(const UniqueId& id) const {
+  const std::string maker = isFixed ? "the process of rank 0" : describe(id.maker);
+  if (maker.empty()) return "";
+  return fmt::format("; {}, where the ranks met, may have ended before it had answered all", maker);
 }
 
 Status Bootstrap::Impl::learn(std::span<const std::byte> contacts, int32_t first) {
@@ -316,7 +327,7 @@ Status Bootstrap::Impl::allGatherAmong(const Members& members, std::span<std::by
     const Rank to = rankAt(self + count - distance);
     const Rank from = rankAt(self + distance);
     const uint64_t tag = sequence << 8 | round;
-    TUTTI_TRY(sendBlocks(to, tag, std::span(rotated).first(blocks * blockBytes)));
+    TUTTI_TRY(sendBlocks(to, tag, std::span(rotated).first(blocks * blockBytes), what));
     TUTTI_TRY(receiveBlocks(
         from, tag, std::span(rotated).subspan(distance * blockBytes, blocks * blockBytes), what));
   }
@@ -328,10 +339,13 @@ Status Bootstrap::Impl::allGatherAmong(const Members& members, std::span<std::by
 }
 
 // In pieces of kMaxMessageBytes; an empty one when there is nothing to say but "I am here".
-Status Bootstrap::Impl::sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks) {
+Status Bootstrap::Impl::sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks,
+                                   std::string_view what) {
   do {
     const size_t bytes = std::min(blocks.size(), kMaxMessageBytes);
-    TUTTI_TRY(endpoint->send({options.rank, to, FrameType::kCollective, tag}, blocks.first(bytes)));
+    const Status sent =
+        endpoint->send({options.rank, to, FrameType::kCollective, tag}, blocks.first(bytes));
+    if (!sent.ok()) return Status(sent.code(), fmt::format("{} in {}", sent.message(), what));
     blocks = blocks.subspan(bytes);
   } while (!blocks.empty());
   return {};
@@ -343,7 +357,7 @@ Status Bootstrap::Impl::receiveBlocks(Rank from, uint64_t tag, std::span<std::by
   do {
     const size_t bytes = std::min(blocks.size(), kMaxMessageBytes);
     TUTTI_TRY(endpoint->receive({options.rank, from, FrameType::kCollective, tag},
-                                {patience, options.abort, what}, message));
+                                {patience, options.abort, what, doubt}, message));
     if (message.size() != bytes) {
       return invalidUsage(
           "{} sent {} bytes in {}, rank {} wanted {}: the ranks disagree about the "
@@ -404,18 +418,19 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Directory& directory,
   return std::unique_ptr<Bootstrap>(new Bootstrap(std::move(impl)));
 }
 
-Status Bootstrap::allGather(std::span<std::byte> all, size_t blockBytes) {
+Status Bootstrap::allGather(std::span<std::byte> all, size_t blockBytes, std::string_view what) {
   const size_t wanted = static_cast<size_t>(rankCount()) * blockBytes;
   if (all.size() != wanted) {
     return invalidArgument("an all-gather of {} bytes, wanted {} ({} ranks of {} bytes)",
                            all.size(), wanted, rankCount(), blockBytes);
   }
-  return impl_->note(
-      impl_->allGather(all, blockBytes, fmt::format("all-gather {}", impl_->collectives)));
+  const std::string number = fmt::format("all-gather {}", impl_->collectives);
+  return impl_->note(impl_->allGather(all, blockBytes, what.empty() ? number : what));
 }
 
-Status Bootstrap::barrier() {
-  return impl_->note(impl_->allGather({}, 0, fmt::format("barrier {}", impl_->collectives)));
+Status Bootstrap::barrier(std::string_view what) {
+  const std::string number = fmt::format("barrier {}", impl_->collectives);
+  return impl_->note(impl_->allGather({}, 0, what.empty() ? number : what));
 }
 
 Status Bootstrap::send(Rank to, Tag tag, std::span<const std::byte> message) {

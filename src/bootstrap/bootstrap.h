@@ -97,9 +97,9 @@ class Bootstrap {
   static Result<std::unique_ptr<Bootstrap>> connect(Directory& directory, const Options& options);
 
   // all holds rankCount blocks; the caller has filled its own. ceil(log2(rankCount)) rounds. Ranks
-  // call it in the same order.
-  Status allGather(std::span<std::byte> all, size_t blockBytes);
-  Status barrier();
+  // call it in the same order. `what` is its name for messages: "the agreement on settings".
+  Status allGather(std::span<std::byte> all, size_t blockBytes, std::string_view what = {});
+  Status barrier(std::string_view what = {});
 
   // Hands the message to the service (copied); never waits for the receiver. At most
   // kMaxMessageBytes.

@@ -229,7 +229,8 @@ TEST(Bootstrap, AStaleIdNamesTheAddressAndTheLikelyCause) {
   Directory directory;
   const auto result = Bootstrap::connect(directory, options);
   EXPECT_EQ(result.status().code(), Code::kRemoteError);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("made the id (made 1"));
+  EXPECT_THAT(std::string(result.status().message()),
+              HasSubstr(describe(directory.maker()) + ", which made the id (made 1"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("reached nobody at 127.0.0.1:"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("the id is stale"));
 }
@@ -241,7 +242,9 @@ TEST(Bootstrap, ARankWithAnotherSecretIsTurnedAwayAndHarmsNobody) {
     options.id.secret[0] ^= 1;
     const auto result = Bootstrap::connect(elsewhere, options);
     EXPECT_EQ(result.status().code(), Code::kRemoteError);
-    EXPECT_THAT(std::string(result.status().message()), HasSubstr("turned rank 1 away"));
+    EXPECT_THAT(std::string(result.status().message()),
+                HasSubstr(describe(job.directoryOf(0).maker()) +
+                          ", which made the id, turned rank 1 away"));
   });
   expectAllOk(job.run(
       {0, 2, 1}, [&](Bootstrap& bootstrap) { return bootstrap.barrier(); },

@@ -25,15 +25,18 @@ void raiseDescriptorLimit() {
   }
 }
 
-std::string describeProcess() {
+std::string nameHost() {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return fmt::format("{:.64}:{}", host.data(), ::getpid());
+  return host.data();
 }
 
 }  // namespace
 
-Directory::Directory(Rng& rng) : who_(describeProcess()) {
+Directory::Directory(Rng& rng)
+    : hostName_(nameHost()),
+      who_(fmt::format("{:.64}:{}", hostName_, ::getpid())),
+      maker_(makerOn(hostName_)) {
   std::array<std::byte, sizeof processHash_> bytes;
   rng.fill(bytes);
   processHash_ = loadLittle<uint64_t>(bytes.data());

@@ -24,6 +24,7 @@ class Directory {
 
   uint64_t processHash() const { return processHash_; }
   const std::string& who() const { return who_; }  // "host:pid"
+  const Maker& maker() const { return maker_; }    // of the ids that this process makes
 
   void addRoot(const JobId& job, std::shared_ptr<Root> root);
   std::shared_ptr<Root> findRoot(const JobId& job);
@@ -45,7 +46,9 @@ class Directory {
 
   // Constant after construction.
   uint64_t processHash_ = 0;
+  std::string hostName_;
   std::string who_;
+  Maker maker_;
 
   std::mutex mutex_;  // guards all below
   // Shared with the Bootstraps of the ranks that meet there.

@@ -196,7 +196,7 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
     }
     if (const std::string* why = whyClosed(slot)) {
       return remoteError("{}; rank {} still waited for it in {}{}", *why, index(slot.self),
-                         wait.what, unreachedBy(slot.self));
+                         wait.what, unreachedBy(slot, *why));
     }
     if (isAborted(wait.abort)) {
       return remoteError("rank {} was aborted while it waited for {} in {}", index(slot.self),
@@ -213,9 +213,9 @@ Status Endpoint::receive(const Slot& slot, const Wait& wait, std::vector<std::by
     if (left.count() <= 0) {
       const auto waited =
           isLate ? std::chrono::floor<std::chrono::milliseconds>(now - began) : wait.timeout;
-      return remoteError("{} sent nothing to rank {} within {} ms in {}{}; {} changes this limit",
+      return remoteError("{} sent nothing to rank {} within {} ms in {}{}{}; {} changes this limit",
                          name(slot.peer), index(slot.self), waited.count(), wait.what,
-                         unreachedBy(slot.self),
+                         unreachedBy(slot), wait.doubt,
                          isLate ? "TUTTI_INIT_TIMEOUT_MS" : "TUTTI_TIMEOUT_MS");
     }
     if (!isLate && options_.patience > options_.timeout && now >= began + wait.timeout) {
@@ -399,16 +399,20 @@ bool Endpoint::mayStillHear(Rank self, Rank peer) const {
   });
 }
 
-// A peer that our messages do not reach may fail for want of them, and one whose connection we
-// cannot accept does not reach us. "; rank 1 (...) could not be reached at ...", or "".
-std::string Endpoint::unreachedBy(Rank self) const {
+// A peer that our messages do not reach, or another one not any more, may fail for want of them,
+// and one whose connection we cannot accept does not reach us. "; rank 1 (...) could not be reached
+// at ...", or "" where there is nothing beyond what is told.
+std::string Endpoint::unreachedBy(const Slot& slot, std::string_view told) const {
   if (acceptor_ && !acceptor_->obstacle().empty())
-    return fmt::format("; rank {} accepts no connection: it {}", index(self),
+    return fmt::format("; rank {} accepts no connection: it {}", index(slot.self),
                        acceptor_->obstacle());
   for (const auto& [pair, outgoing] : outgoing_) {
-    if (pair.first != self) continue;
-    if (const std::string why = outgoing->whyUnreached(); !why.empty())
-      return fmt::format("; {} {}", name(pair.second), why);
+    if (pair.first != slot.self) continue;
+    std::string why = outgoing->whyUnreached();
+    if (why.empty() && pair.second != slot.peer) why = outgoing->fault();
+    if (why.empty()) continue;
+    why = fmt::format("{} {}", name(pair.second), why);
+    if (told.find(why) == std::string_view::npos) return "; " + why;
   }
   return "";
 }

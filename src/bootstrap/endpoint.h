@@ -57,6 +57,7 @@ class Endpoint {
     std::chrono::milliseconds timeout{0};
     const std::atomic<bool>* abort = nullptr;  // may be null
     std::string_view what;                     // "all-gather 3", for messages
+    std::string_view doubt = {};               // why else the peer may be silent: "; the root ..."
   };
 
   explicit Endpoint(Options options);
@@ -139,7 +140,7 @@ class Endpoint {
   void hearFarewell(const Incoming& from, std::span<const std::byte> text);
   void closeFor(Mailbox& mailbox, Rank leaver, const std::string& cause);
   const std::string* whyClosed(const Slot& slot);
-  std::string unreachedBy(Rank self) const;
+  std::string unreachedBy(const Slot& slot, std::string_view told = {}) const;
   bool isFlushed(Rank rank) const;
   std::string name(Rank rank) const;
 

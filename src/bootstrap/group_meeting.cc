@@ -78,6 +78,7 @@ Result<Answer> Bootstrap::Impl::askAt(const Place& place,
                   .report = report,
                   .timeout = options.network.timeout,
                   .createdSeconds = id.createdSeconds,
+                  .maker = id.maker,
                   .abort = options.abort,
                   .failure = &firstFailure,
                   .clock = options.clock,
@@ -156,12 +157,14 @@ Status Bootstrap::Impl::learnInGroups() {
   const auto members = std::span(contacts).subspan(static_cast<size_t>(first) * kContactBytes,
                                                    static_cast<size_t>(size) * kContactBytes);
   patience = options.network.timeout + kRelay;
+  doubt = doubtOf(options.places[static_cast<size_t>(group)]);
   TUTTI_TRY(allGatherAmong({.first = first, .count = size}, members, kContactBytes, kWhat));
   TUTTI_TRY(learn(members, first));
   if (index(options.rank) == first) TUTTI_TRY(passAround(contacts));
   TUTTI_TRY(passDown(contacts));
   TUTTI_TRY(learn(contacts, 0));
   acquaintances.clear();
+  doubt.clear();
   patience = options.network.timeout;
   return {};
 }
@@ -178,7 +181,7 @@ Status Bootstrap::Impl::passAround(std::span<std::byte> contacts) {
   int32_t held = group;
   for (int32_t step = 1; step < groups.groupCount; ++step) {
     const uint64_t tag = kRingTag | static_cast<uint64_t>(step);
-    TUTTI_TRY(sendBlocks(to, tag, blocksOf(held)));
+    TUTTI_TRY(sendBlocks(to, tag, blocksOf(held), kWhat));
     held = groups.before(held);
     TUTTI_TRY(receiveBlocks(from, tag, blocksOf(held), kWhat));
   }
@@ -196,7 +199,7 @@ Status Bootstrap::Impl::passDown(std::span<std::byte> contacts) {
   if (place != 0) TUTTI_TRY(receiveBlocks(rankAt(place & (place - 1)), kTreeTag, contacts, kWhat));
   const uint32_t lowest = place == 0 ? std::bit_ceil(size) : place & (~place + 1);
   for (uint32_t bit = lowest / 2; bit > 0; bit /= 2) {
-    if (place + bit < size) TUTTI_TRY(sendBlocks(rankAt(place + bit), kTreeTag, contacts));
+    if (place + bit < size) TUTTI_TRY(sendBlocks(rankAt(place + bit), kTreeTag, contacts, kWhat));
   }
   return {};
 }

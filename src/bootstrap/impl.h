@@ -27,6 +27,7 @@ struct Bootstrap::Impl {
   Result<Answer> askForPeers(const SocketAddress& address, const Key& key);
   Status meet(const SocketAddress& address, const Key& key);
   Status learnAll();
+  std::string doubtOf(const UniqueId& id) const;
   Status learn(std::span<const std::byte> contacts, int32_t first);
 
   // Several places to meet at: group_meeting.cc.
@@ -46,7 +47,8 @@ struct Bootstrap::Impl {
   };
   Status allGatherAmong(const Members& members, std::span<std::byte> all, size_t blockBytes,
                         std::string_view what);
-  Status sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks);
+  Status sendBlocks(Rank to, uint64_t tag, std::span<const std::byte> blocks,
+                    std::string_view what);
   Status receiveBlocks(Rank from, uint64_t tag, std::span<std::byte> blocks, std::string_view what);
   Status checkPeer(Rank peer) const;
   // Remembers that this rank is in trouble: it tells its peers when it leaves, and hurries.
@@ -74,6 +76,7 @@ struct Bootstrap::Impl {
   std::string failure;  // guarded; the first trouble's text
   uint64_t collectives = 0;
   std::chrono::milliseconds patience{options.network.timeout};  // for each message of a collective
+  std::string doubt;                                            // Endpoint::Wait::doubt of those
 };
 
 }  // namespace tutti::bootstrap

@@ -72,6 +72,7 @@ class RootClient {
   bool mayRetry(Outcome outcome);
   Status explain(Outcome outcome) const;
   std::string age() const;
+  std::string keeper() const;
 
   const RootCall& call_;
   const std::chrono::milliseconds reaching_;  // who made an id runs its root before others have it
@@ -261,6 +262,15 @@ std::string RootClient::age() const {
   return fmt::format(" (made {} s ago)", seconds);
 }
 
+// Whose root it is, as the subject of a sentence.
+std::string RootClient::keeper() const {
+  if (call_.isReusable) return "the process of rank 0";
+  const std::string maker = describe(call_.maker);
+  if (maker.empty()) return "the process that made the id" + age();
+  const bool isOfUser = call_.createdSeconds != 0;  // and of no other communicator's ranks
+  return maker + (isOfUser ? ", which made the id" + age() : ", which opened the meeting") + ",";
+}
+
 Status RootClient::explain(Outcome outcome) const {
   const std::string where = call_.address.text();
   const int rank = index(call_.report.rank);
@@ -274,32 +284,34 @@ Status RootClient::explain(Outcome outcome) const {
             call_.job, reaching_.count(), connectTrouble(lastErrno_));
       }
       return remoteError(
-          "rank {} reached nobody at {}, where job {} should meet, within {} ms ({}): the process "
-          "that made the id{} has ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
-          rank, where, call_.job, reaching_.count(), connectTrouble(lastErrno_), age());
+          "rank {} reached nobody at {}, where job {} should meet, within {} ms ({}): {} has "
+          "ended, or the id is stale; TUTTI_TIMEOUT_MS changes this limit",
+          rank, where, call_.job, reaching_.count(), connectTrouble(lastErrno_), keeper());
     }
     case Outcome::kTurnedAway:
       return remoteError(
-          "the process at {}, where job {} should meet, turned rank {} away: do all ranks have the "
-          "same id, the same TUTTI_SECRET_FILE and the same library version?",
-          where, call_.job, rank);
+          "rank {0} came to {1}, where job {2} should meet, and {3} turned rank {0} away: it has "
+          "ended, or the ranks differ in their id, TUTTI_SECRET_FILE or library version",
+          rank, where, call_.job, keeper());
     case Outcome::kLeft:
       return remoteError(
-          "the root at {} closed rank {}'s connection before all ranks of job {} had come: its "
-          "process may have ended",
-          where, rank, call_.job);
+          "rank {} came to {}, where job {} should meet, and {} closed the connection without an "
+          "answer: it has ended",
+          rank, where, call_.job, keeper());
     case Outcome::kImpostor:
       return remoteError(
-          "the process at {} does not know the secret of job {}: the id{} is stale, and its port "
-          "now "
-          "belongs to somebody else",
-          where, call_.job, age());
+          "rank {} came to {}, where job {} should meet, but who listens there does not know the "
+          "secret of the job: {} has ended, so that the id is stale, and its port now belongs to "
+          "somebody else",
+          rank, where, call_.job, keeper());
     case Outcome::kGarbled:
-      return remoteError("the root at {} of job {} broke the protocol", where, call_.job);
+      return remoteError("rank {} came to {}, where job {} should meet, and {} broke the protocol",
+                         rank, where, call_.job, keeper());
     case Outcome::kTimeout:
       return remoteError(
-          "the root at {} of job {} did not answer rank {} within {} ms; {} changes this limit",
-          where, call_.job, rank, (isWaiting_ ? call_.report.timeout : reaching_).count(),
+          "rank {} came to {}, where job {} should meet, and {} did not answer within {} ms; {} "
+          "changes this limit",
+          rank, where, call_.job, keeper(), (isWaiting_ ? call_.report.timeout : reaching_).count(),
           isWaiting_ ? "TUTTI_INIT_TIMEOUT_MS" : "TUTTI_TIMEOUT_MS");
     case Outcome::kAborted:
       return remoteError("rank {} was aborted while it waited for the ranks of job {}", rank,

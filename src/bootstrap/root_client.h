@@ -12,6 +12,7 @@
 #include "bootstrap/key.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/socket_address.h"
+#include "bootstrap/unique_id.h"
 
 namespace tutti::bootstrap {
 
@@ -22,6 +23,7 @@ struct RootCall {
   Report report;                         // report.timeout: how long to wait for the others
   std::chrono::milliseconds timeout{0};  // to reach the root; with isReusable report.timeout is
   uint64_t createdSeconds = 0;           // when the id was made, by its maker's clock; 0: unknown
+  Maker maker = {};                      // whose root it is
   bool isReusable = false;  // NCCL_COMM_ID: a closed door may belong to the previous job, so try
                             // again
   const std::atomic<bool>* abort = nullptr;  // may be null

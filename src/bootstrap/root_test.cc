@@ -364,10 +364,13 @@ TEST_F(RootTest, AServerWithoutTheSecretIsFoundOut) {
   });
   RootCall call = callOf(0, 2);
   call.address = address;
+  call.maker = makerOn("node7");
   const Result<Answer> answer = askRoot(call);
   impostor.join();
   EXPECT_EQ(answer.status().code(), Code::kRemoteError);
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("does not know the secret"));
+  EXPECT_THAT(std::string(answer.status().message()),
+              HasSubstr(describe(call.maker) + ", which opened the meeting, has ended"));
 }
 
 TEST(Stagger, LetsLargeJobsComeOneAfterAnother) {

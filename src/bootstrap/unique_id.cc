@@ -2,11 +2,13 @@
 
 #include <fmt/core.h>
 #include <sodium.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <span>
 
+#include "base/char_field.h"
 #include "bootstrap/bytes.h"
 
 namespace tutti::bootstrap {
@@ -21,7 +23,10 @@ constexpr size_t kAddressAt = 4;
 constexpr size_t kJobAt = 32;
 constexpr size_t kSecretAt = 48;
 constexpr size_t kCreatedAt = 80;
+constexpr size_t kMakerAt = 88;
+constexpr size_t kMakerHostAt = kMakerAt + sizeof(Maker::processId);
 constexpr size_t kChecksumAt = 112;
+static_assert(kMakerHostAt + sizeof(Maker::hostName) == kChecksumAt);
 constexpr size_t kChecksumBytes = 16;
 static_assert(kChecksumAt + kChecksumBytes == kUniqueIdBytes);
 
@@ -41,6 +46,8 @@ std::array<std::byte, kUniqueIdBytes> encode(const UniqueId& id) {
   std::memcpy(&bytes[kJobAt], id.job.data(), id.job.size());
   std::memcpy(&bytes[kSecretAt], id.secret.data(), id.secret.size());
   storeLittle(&bytes[kCreatedAt], id.createdSeconds);
+  storeLittle(&bytes[kMakerAt], id.maker.processId);
+  std::memcpy(&bytes[kMakerHostAt], id.maker.hostName.data(), id.maker.hostName.size());
   const auto checksum = checksumOf(bytes);
   std::copy(checksum.begin(), checksum.end(), bytes.begin() + kChecksumAt);
   return bytes;
@@ -74,7 +81,22 @@ Result<UniqueId> decode(const std::array<std::byte, kUniqueIdBytes>& bytes) {
   std::memcpy(id.job.data(), &bytes[kJobAt], id.job.size());
   std::memcpy(id.secret.data(), &bytes[kSecretAt], id.secret.size());
   id.createdSeconds = loadLittle<uint64_t>(&bytes[kCreatedAt]);
+  id.maker.processId = loadLittle<int32_t>(&bytes[kMakerAt]);
+  std::memcpy(id.maker.hostName.data(), &bytes[kMakerHostAt], id.maker.hostName.size());
   return id;
+}
+
+Maker makerOn(std::string_view hostName) {
+  Maker maker{.processId = ::getpid()};
+  setText(maker.hostName, hostName.substr(0, hostName.find('.')));
+  return maker;
+}
+
+std::string describe(const Maker& maker) {
+  if (maker.processId <= 0) return "";
+  const std::string host = textOf(maker.hostName);
+  return fmt::format("process {} on {}", maker.processId,
+                     foreignText(std::as_bytes(std::span(host))));
 }
 
 std::string jobName(const JobId& job) {

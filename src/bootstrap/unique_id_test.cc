@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <span>
+
+#include "base/char_field.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -18,6 +21,7 @@ UniqueId someId() {
   rng.fill(std::as_writable_bytes(std::span(id.job)));
   rng.fill(std::as_writable_bytes(std::span(id.secret)));
   id.createdSeconds = 1234567890123;
+  id.maker = makerOn("node7.cluster.example");
   return id;
 }
 
@@ -36,6 +40,20 @@ TEST(UniqueId, SurvivesEncodingAndDecoding) {
   EXPECT_EQ(back.value().job, id.job);
   EXPECT_EQ(back.value().secret, id.secret);
   EXPECT_EQ(back.value().createdSeconds, id.createdSeconds);
+  EXPECT_EQ(describe(back.value().maker), fmt::format("process {} on node7", ::getpid()));
+}
+
+TEST(UniqueId, NamesNoMakerWhereNoneWasTold) {
+  UniqueId id = someId();
+  id.maker = {};
+  EXPECT_EQ(describe(decode(encode(id)).value().maker), "");
+}
+
+TEST(UniqueId, ShowsAnyHostOfAMaker) {
+  EXPECT_EQ(textOf(makerOn("a-host-with-a-name-of-many-letters").hostName), "a-host-with-a-name-");
+  Maker maker{.processId = 7};
+  maker.hostName.fill('\x1b');  // without an end
+  EXPECT_EQ(describe(maker), "process 7 on " + std::string(maker.hostName.size(), '?'));
 }
 
 TEST(UniqueId, RefusesZerosWithAHint) { expectRefused({}, "was ncclGetUniqueId called on rank 0"); }

@@ -27,6 +27,8 @@ std::span<std::byte> bytesOf(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
+constexpr std::string_view kWhat = "the sharing of GPU memory";
+
 }  // namespace
 
 PeerSegments::~PeerSegments() {
@@ -46,14 +48,14 @@ Result<PeerSegments::Shared> PeerSegments::connect(const Parts& parts) {
   } else {
     announcements[rank].code = static_cast<uint32_t>(made.status().code());
   }
-  TUTTI_TRY(parts.bootstrap.allGather(bytesOf(announcements), sizeof(Announcement)));
+  TUTTI_TRY(parts.bootstrap.allGather(bytesOf(announcements), sizeof(Announcement), kWhat));
   Status status = made.ok() ? segments->mapAll(announcements) : made.takeStatus();
 
   // Also a barrier: no kernel of a rank starts, and then waits, while another still maps memory.
   std::vector<Outcome> outcomes(rankCount);
   outcomes[rank] = {.code = static_cast<uint32_t>(status.code()),
                     .keepsLines = parts.keepsLines ? 1u : 0u};
-  TUTTI_TRY(parts.bootstrap.allGather(bytesOf(outcomes), sizeof(Outcome)));
+  TUTTI_TRY(parts.bootstrap.allGather(bytesOf(outcomes), sizeof(Outcome), kWhat));
   if (!status.ok()) return Shared{.segments = nullptr, .obstacle = std::string(status.message())};
   for (size_t peer = 0; peer < rankCount; ++peer) {
     if (outcomes[peer].code == 0) continue;

@@ -99,7 +99,8 @@ void noteReading(plan::Agreement& agreement, Reading reading) {
 Result<Reading> agreeOnReading(bootstrap::Bootstrap& bootstrap, Reading own) {
   std::vector<Reading> readings(static_cast<size_t>(bootstrap.rankCount()));
   readings[static_cast<size_t>(index(bootstrap.rank()))] = own;
-  TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading)));
+  TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(readings)), sizeof(Reading),
+                                "the agreement on reading memory"));
   return *std::ranges::min_element(readings);
 }
 
@@ -290,7 +291,8 @@ Status Communicator::agree() {
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
   own.reduction.nodeThreshold =
       static_cast<int32_t>(process_.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));
-  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord)));
+  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord),
+                                  "the agreement on settings"));
   if (!tuning.ok()) return tuning.takeStatus();
   TUTTI_TRY(checkPeers(records, own));
   if (own.gpuHash != 0) {

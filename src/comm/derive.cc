@@ -30,8 +30,9 @@ constexpr uint64_t kSecondGathering = 0x80;
 struct Invitation {
   decltype(bootstrap::UniqueId::address) address{};
   bootstrap::Salt salt{};
+  bootstrap::Maker maker{};
 };
-static_assert(sizeof(Invitation) == 28 + 32);
+static_assert(sizeof(Invitation) == 28 + 32 + 24);
 
 std::vector<Rank> allRanks(int32_t rankCount) {
   std::vector<Rank> ranks;
@@ -134,6 +135,7 @@ Status Communicator::meetChild(const std::vector<Rank>& members) {
     opened = bootstrap::openRoot(process_.directory(), process_.networkOptions(),
                                  parent.reachOf(members), id_);
     invitation.address = id_.address;
+    invitation.maker = id_.maker;
   }
   Status status =
       gather({.bootstrap = *parent.bootstrap_,
@@ -149,6 +151,7 @@ Status Communicator::meetChild(const std::vector<Rank>& members) {
   }
   id_ = bootstrap::deriveUniqueId(parent.id_, invitation.salt);
   id_.address = invitation.address;
+  id_.maker = invitation.maker;
   log::info(log::Subsystem::kInit, "comm {} rank {} of {} comes from comm {} rank {} by {}",
             static_cast<const void*>(this), self, members.size(), static_cast<const void*>(&parent),
             index(parent.rank()), callName(derivation.kind));

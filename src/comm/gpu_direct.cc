@@ -148,7 +148,8 @@ Result<GpuDirectAgreement> agreeOnGpuDirect(bootstrap::Bootstrap& bootstrap,
   mine.canFold = launch::DeviceFolder::canFold() ? 1 : 0;
   mine.fromBytes = fromBytes;
   setText(mine.obstacle, own.obstacle);
-  TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(offers)), sizeof(Offer)));
+  TUTTI_TRY(bootstrap.allGather(std::as_writable_bytes(std::span(offers)), sizeof(Offer),
+                                "the agreement on GPUDirect"));
   GpuDirectAgreement agreement{.isUsed = true, .foldsOnGpu = true};
   if (offers.size() > static_cast<size_t>(wire::kGpuFoldOperands)) {
     agreement.isUsed = false;

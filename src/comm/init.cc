@@ -359,7 +359,7 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
        .profiler = profiler_.get(),
        .teller = &process_.gpuTeller()});
   // Kernels of ranks that are through may wait for those that still load theirs.
-  TUTTI_TRY(bootstrap_->barrier());
+  TUTTI_TRY(bootstrap_->barrier("the loading of kernels"));
   if (!launcher.ok()) return launcher.takeStatus();
   gpuLauncher_ = launcher.value().get();
   streamRunner_ = std::move(launcher).value();

@@ -50,8 +50,8 @@ Status Communicator::joinVirtualWorld() {
                    .idsHash = idsHash_,
                    .place = device_.caps().index,
                    .version = kInterfaceVersionCode};
-  TUTTI_TRY(
-      bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(VirtualRecord)));
+  TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(VirtualRecord),
+                                  "the agreement on a virtual cluster"));
   TUTTI_TRY(checkAlike(records, self));
   VirtualCluster::Job job{.id = id_.job,
                           .name = name().empty() ? bootstrap::jobName(id_.job) : name(),

@@ -211,8 +211,8 @@ Result<channel::LinkSet::NetworkSeat> joinReduction(const ReductionParts& parts,
       setText(own.text, group.status().message());
     }
   }
-  TUTTI_TRY(
-      parts.bootstrap.allGather(std::as_writable_bytes(std::span(outcomes)), sizeof(Outcome)));
+  TUTTI_TRY(parts.bootstrap.allGather(std::as_writable_bytes(std::span(outcomes)), sizeof(Outcome),
+                                      "the agreement on the network that reduces"));
   const auto bad = std::ranges::find(outcomes, 0, &Outcome::isGood);
   if (bad == outcomes.end()) return seat;
   network.headCount = 0;

@@ -78,8 +78,8 @@ Result<Board> shareBoard(const BoardParts& parts, std::span<const Rank> others) 
 
 Result<Board> takeBoard(const BoardParts& parts, Rank from) {
   std::vector<std::byte> message;
-  TUTTI_TRY(
-      parts.bootstrap.receive(from, kBoardTag, {parts.timeout, &parts.abort, "start-up"}, message));
+  TUTTI_TRY(parts.bootstrap.receive(
+      from, kBoardTag, {parts.timeout, &parts.abort, "the sharing of the board"}, message));
   HandoffToken token;
   if (message.size() != token.size())
     return Status(Code::kRemoteError, fmt::format("rank {} has no board to share", index(from)));

@@ -12,6 +12,7 @@ Each test has a row in the table without doing anything for it: that of the faul
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +37,17 @@ SYSTEM, ARGUMENT, USAGE, REMOTE = 2, 4, 5, 6  # codes of nccl.h
 def last_call(name):
     """How an error tells of a rank's last call of that name, whether that has ended or not."""
     return rf"; (it is in|its last call was) {name} (#\d+ )?\("
+
+
+# What init is at, in the words of its errors.
+INIT_PHASES = r"should meet|did not come within|had come|exchange of addresses|agreement on|sharing of the board"
+
+
+def by_process(rank):
+    """How errors name that rank's process: as that of the rank, or as that which made the id."""
+    host = socket.gethostname()
+    short = re.escape(host.split(".")[0][:19])
+    return rf"rank {rank.rank} \({re.escape(host[:64])}(:|, pid ){rank.child.pid}\)|process {rank.child.pid} on {short}"
 
 
 class Witness(threading.Thread):

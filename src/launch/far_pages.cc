@@ -134,8 +134,9 @@ Verdict FarPages::toldBy(std::vector<RankView>& ranks, std::span<const int32_t> 
   return {};
 }
 
+// Of a rank that is gone, however long ago it told it.
 void FarPages::addTold(RankView& rank) const {
-  if (isFar(rank)) static_cast<void>(find(rank, board_.rankCount()));
+  if (isFar(rank) && find(rank, board_.rankCount()).isThere) rank.hasTold = true;
 }
 
 FarPages::Heard FarPages::add(RankView& rank, int32_t rankCount) {

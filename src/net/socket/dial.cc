@@ -1,6 +1,7 @@
 #include "net/socket/dial.h"
 
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "bootstrap/outgoing.h"
@@ -60,10 +61,13 @@ void Dialer::approach() {
       stage_ = Stage::kShakingHands;
       return;
     }
-    case Approach::State::kFailed:
-      return fail(approach_->failure().wasConnected
-                      ? "closed during the handshake"
-                      : bootstrap::connectTrouble(approach_->failure().errnoValue));
+    case Approach::State::kFailed: {
+      const Approach::Failure failure = approach_->failure();
+      fail(failure.wasConnected ? "closed during the handshake"
+                                : bootstrap::connectTrouble(failure.errnoValue));
+      errno_ = failure.errnoValue;
+      return;
+    }
   }
 }
 
@@ -91,6 +95,7 @@ void Dialer::shakeHands() {
 
 void Dialer::fail(std::string trouble) {
   trouble_ = std::move(trouble);
+  errno_ = 0;
   approach_.reset();
   handshake_.reset();
   fd_.reset();
@@ -100,6 +105,8 @@ void Dialer::fail(std::string trouble) {
 
 Status Dialer::failure() const {
   const int32_t target = index(options_.introduction.target);
+  if (errno_ == EMFILE || errno_ == ENFILE)  // this process's trouble, and no interface's
+    return systemError("connect to", fmt::format("rank {}", target), errno_);
   return remoteError(
       "rank {} cannot connect to rank {} at {}: {}{}; rank {} is to be reached where its "
       "NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY say",

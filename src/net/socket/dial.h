@@ -58,6 +58,7 @@ class Dialer {
   std::optional<bootstrap::Approach> approach_;
   std::optional<bootstrap::ClientHandshake> handshake_;
   std::string trouble_;
+  int errno_ = 0;  // of that, where the system refused something
   std::string way_;
   UniqueFd fd_;
   bootstrap::SessionKeys keys_;

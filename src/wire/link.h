@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "base/cache_lines.h"
 #include "base/copy_memory.h"
@@ -309,8 +310,8 @@ inline bool hasFreeLongSlot(LinkPort& port) {
 }
 
 inline void lookAtHead(LinkPort& port) {
-  port.known = port.view.control->head.load(std::memory_order_acquire);
-  if (!port.isReceiverHere) hearOtherProcesses();
+  const uint64_t seen = port.view.control->head.load(std::memory_order_acquire);
+  if (seen != std::exchange(port.known, seen) && !port.isReceiverHere) hearOtherProcesses();
 }
 
 // For a message with so many bytes of payload.

@@ -177,7 +177,10 @@ def measure_bed(where, ranks, options, work, library):
                     keys = list(jobs)[number % len(jobs) :] + list(jobs)[: number % len(jobs)]
                     round_ = {}
                     for key in keys:
-                        timing = jobs[key].measure(collective, size, iterations.get(key, 0), options.seconds, PATIENCE_SECONDS)
+                        try:
+                            timing = jobs[key].measure(collective, size, iterations.get(key, 0), options.seconds, PATIENCE_SECONDS)
+                        except Failed as reason:
+                            raise Failed(f"{peers[key].title}, {collective} of {size_text(size)}, 2 x {ranks}: {reason}") from reason
                         iterations[key] = timing.iterations
                         cell["wrong"] += timing.wrong
                         round_[key] = timing.us

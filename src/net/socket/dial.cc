@@ -63,10 +63,9 @@ void Dialer::approach() {
     }
     case Approach::State::kFailed: {
       const Approach::Failure failure = approach_->failure();
-      fail(failure.wasConnected ? "closed during the handshake"
-                                : bootstrap::connectTrouble(failure.errnoValue));
-      errno_ = failure.errnoValue;
-      return;
+      return fail(failure.wasConnected ? "closed during the handshake"
+                                       : bootstrap::connectTrouble(failure.errnoValue),
+                  failure.errnoValue);
     }
   }
 }
@@ -93,9 +92,9 @@ void Dialer::shakeHands() {
   stage_ = Stage::kDone;
 }
 
-void Dialer::fail(std::string trouble) {
+void Dialer::fail(std::string trouble, int errnoValue) {
   trouble_ = std::move(trouble);
-  errno_ = 0;
+  errno_ = errnoValue;
   approach_.reset();
   handshake_.reset();
   fd_.reset();

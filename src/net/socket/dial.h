@@ -46,7 +46,7 @@ class Dialer {
   void begin();
   void approach();
   void shakeHands();
-  void fail(std::string trouble);
+  void fail(std::string trouble, int errnoValue = 0);
   Status failure() const;
   bool isTooLate() const { return options_.clock->now() >= deadline_; }
 

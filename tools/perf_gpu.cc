@@ -36,6 +36,7 @@ Pointer asPointer(const void* memory) { return reinterpret_cast<Pointer>(memory)
   X(captureBegin, cuStreamBeginCapture_v2, (void*, int))                                \
   X(captureEnd, cuStreamEndCapture, (void*, void**))                                    \
   X(graphInstantiate, cuGraphInstantiateWithFlags, (void**, void*, unsigned long long)) \
+  X(graphUpload, cuGraphUpload, (void*, void*))                                         \
   X(graphLaunch, cuGraphLaunch, (void*, void*))                                         \
   X(graphDestroy, cuGraphDestroy, (void*))                                              \
   X(graphExecDestroy, cuGraphExecDestroy, (void*))
@@ -143,7 +144,8 @@ Status RankGpu::capture(const std::function<Status()>& work) {
   TUTTI_TRY(std::move(ended));
   ended = check(driver_->graphInstantiate(&graph_, graph, 0), "cuGraphInstantiate");
   driver_->graphDestroy(graph);
-  return ended;
+  TUTTI_TRY(std::move(ended));
+  return check(driver_->graphUpload(graph_, stream_), "cuGraphUpload");
 }
 
 Status RankGpu::replay() { return check(driver_->graphLaunch(graph_, stream_), "cuGraphLaunch"); }

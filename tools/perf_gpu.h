@@ -33,7 +33,9 @@ class RankGpu {
   // Whether memory that the library gave is of a GPU: whether its ranks run there.
   bool isDeviceMemory(const void* memory);
 
-  // What `work` puts on the stream becomes a graph instead of running; replaces the one before.
+  // What `work` puts on the stream becomes a graph instead of running; replaces the one before. It
+  // is uploaded: a first launch that has to do so may wait for a kernel of another rank that shares
+  // the GPU, and waits for this one.
   Status capture(const std::function<Status()>& work);
   Status replay();
   // The graph goes. REQUIRES: no replay of it runs.

@@ -87,6 +87,10 @@ FAKE_CUDA cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned l
   *executable = new Graph(*static_cast<Graph*>(graph));
   return kSuccess;
 }
+FAKE_CUDA cuGraphUpload(void*, void*) {
+  FAKE_CUDA_ENTER;
+  return kSuccess;
+}
 FAKE_CUDA cuGraphLaunch(void* executable, void* stream) {
   FAKE_CUDA_ENTER;
   const Graph& graph = *static_cast<Graph*>(executable);

@@ -121,12 +121,14 @@ bool Execution::isJoint(const BoundStep& step) const {
          (message.kind != wire::MessageKind::kShared || segmentOfOutput().serial != 0);
 }
 
-// Of a program that does nothing else the next pieces' messages, as far as they are there.
+// Of a program that does nothing else the next pieces' messages, as far as they are there. None of
+// mapped memory where the sender could not write: isJoint().
 void Execution::openAhead(const BoundStep& step) {
   const BoundProgram& program = *binding_.program;
+  if (program.steps().size() != 1) return;
   const wire::SharedSegment segment = segmentOfOutput();
-  if (program.steps().size() != 1 || segment.serial == 0) return;
   const wire::LinkPort& port = *program.sources(step)[0].port;
+  const wire::MessageKind kind = port.view.message(port.next).kind;
   const size_t pieceElements = program.pieceElements();
   const size_t mine = turn_ - step.lag;
   for (uint64_t piece = mine + joint_.ahead() + 1; piece < program.pieceCount(); ++piece) {
@@ -137,8 +139,8 @@ void Execution::openAhead(const BoundStep& step) {
     if (number - port.next > port.view.mask) return;
     const wire::MessageHead& message = port.view.message(number);
     if (message.mark.load(std::memory_order_acquire) != number + 1) return;
-    if (message.kind != wire::MessageKind::kShared || message.bytes != bytes ||
-        message.signature != binding_.signature || !wire::isJoint(port.view, message))
+    if (message.kind != kind || message.bytes != bytes || message.signature != binding_.signature ||
+        !wire::isJoint(port.view, message))
       return;
     joint_.openAhead(static_cast<std::byte*>(binding_.scratch->destinations[0]) +
                          (piece - mine) * pieceElements * program.elementBytes(),

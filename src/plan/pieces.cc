@@ -51,8 +51,8 @@ size_t processPieceBytes(size_t chunkBytes, const Piecing& piecing) {
                           piecing.slotBytes);
 }
 
-size_t directPieceBytes(size_t chunkBytes, size_t least) {
-  return std::clamp(wantedPieceBytes(chunkBytes), least, kDirectMaxPieceBytes);
+size_t directPieceBytes(size_t chunkBytes) {
+  return std::clamp(wantedPieceBytes(chunkBytes), kDirectMinBytes, kDirectMaxPieceBytes);
 }
 
 // Many hosts' parts are shorter, so that a head's memory for them is bounded.

@@ -20,15 +20,17 @@ inline constexpr size_t kKernelMinBytes = 12 * 1024;
 inline constexpr size_t kKernelCrowdedMinBytes = 512 * 1024;
 inline constexpr int32_t kLargeExchangeRanks = 5;
 
-// And from this on it does, of broadcasts, scatters and gathers that take one hop and whose ranks
-// have a CPU each: broadcasts of 128 KiB to 16 MiB take 0.73 to 0.87 of the time with pieces of 64
-// KiB, which are tried against copies (2 ranks, 2026-11-22).
+// And from this on it does, of sends, broadcasts, scatters and gathers that take one hop and whose
+// ranks have a CPU each: broadcasts of 128 KiB to 16 MiB take 0.73 to 0.87 of the time with pieces
+// of 64 KiB, which are tried against copies (2 ranks, 2026-11-22); round trips of 128 KiB to 1 MiB
+// 0.8 to 0.9 (2026-11-29).
 inline constexpr size_t kKernelLongMinBytes = 128 * 1024;
 // Up to so long vectors: what no cache holds goes faster as copies that are stored past the caches
 // (64 MiB: references 1.3 to 1.7).
 inline constexpr size_t kKernelLongMaxBytes = 16 * 1024 * 1024;
 
-// A piece of what is read by the kernel and copied nowhere else.
+// A piece of what is read by the kernel and copied nowhere else: of the time of 128 KiB, broadcasts
+// of 256 KiB and 1 MiB take 0.83 and 0.76 (2 ranks, 2026-11-29).
 inline constexpr size_t kLongReadBytes = 512 * 1024;
 
 struct Piecing {
@@ -38,8 +40,8 @@ struct Piecing {
 };
 size_t pieceBytesFor(size_t chunkBytes, const Piecing& piecing);
 
-// Of messages that are references, none shorter than `least` but a chunk's last.
-size_t directPieceBytes(size_t chunkBytes, size_t least = kDirectMinBytes);
+// Of messages that are references between threads.
+size_t directPieceBytes(size_t chunkBytes);
 
 // Between processes of one host.
 size_t processPieceBytes(size_t chunkBytes, const Piecing& piecing);

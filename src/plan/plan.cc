@@ -26,13 +26,14 @@ int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
 }
 
 // Where the kernel copies what one rank moves to or from others, over one hop, by ranks with a CPU
-// each, messages need not fit a slot, since copies would not be the better form. Of exchanges, and
-// of sends, whose callers often receive as well, it depends on the machine, and trials tell:
-// references of 64 KiB to 8 MiB take 0.8 of the time of copies on an Intel Xeon VM
-// (2026-11-22), 1.25 to 2.2 on an AMD EPYC VM (2026-11-25).
+// each, messages need not fit a slot, since copies would not be the better form. Of exchanges it
+// depends on the machine, and trials tell: references of 64 KiB to 8 MiB take 0.8 of the time of
+// copies on an Intel Xeon VM (2026-11-22), 1.25 to 2.2 on an AMD EPYC VM (2026-11-25), where reads
+// are not fast.
 bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
                 size_t chunkBytes) {
-  const bool isOneSided = shape.collective == Collective::kBroadcast ||
+  const bool isOneSided = isPointToPoint(shape.collective) ||
+                          shape.collective == Collective::kBroadcast ||
                           shape.collective == Collective::kScatter ||
                           shape.collective == Collective::kGather;
   return agreement.readsFastByKernel && !agreement.isCrowded() && isOneSided &&
@@ -314,9 +315,7 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, Way w
                   chunkBytes >= readFromBytes(shape, agreement_) &&
                   !isRelayedByCrowd(shape, algorithm, agreement_);
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
-  if (plan.isDirect)
-    pieceBytes = directPieceBytes(chunkBytes, isLong ? kKernelLongMinBytes : kDirectMinBytes);
-  if (readsLong) pieceBytes = kLongReadBytes;
+  if (plan.isDirect) pieceBytes = isLong || readsLong ? kLongReadBytes : directPieceBytes(chunkBytes);
   const bool mayCopy = agreement_.isOneHost && !agreement_.readsPeers && !plan.isDirect;
   if (mayCopy || isOther) pieceBytes = processPieceBytes(chunkBytes, piecing);
   const std::vector<int32_t>& hosts = agreement_.inNetwork.hostStarts;

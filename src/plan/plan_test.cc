@@ -329,6 +329,30 @@ TEST(Planner, BesideARingOfRanksThatShareCpusTriesWhatFoldsAlike) {
   EXPECT_EQ(otherOf(shape, 2), "");
 }
 
+// What goes one way, where the kernel reads fast: both ends of a send, of whatever types.
+TEST(Planner, WhatOneRankMovesIsReadInPiecesLongerThanASlot) {
+  Agreement agreement = agreementOf(2);
+  agreement.readsByKernel = true;
+  agreement.readsFastByKernel = true;
+  const auto pieceOf = [&agreement](Collective collective, size_t bytes, DataType type) {
+    Planner planner(agreement);
+    const Plan plan =
+        planner.make({.collective = collective, .type = type, .count = bytes / sizeOf(type)})
+            .value();
+    return plan.isDirect ? plan.layout.pieceElements * sizeOf(type) : 0;
+  };
+  for (const Collective collective : {Collective::kBroadcast, Collective::kScatter,
+                                      Collective::kGather, Collective::kSend, Collective::kRecv}) {
+    SCOPED_TRACE(nameOf(collective));
+    EXPECT_EQ(pieceOf(collective, 4_MiB, DataType::kInt8), kLongReadBytes);
+    EXPECT_EQ(pieceOf(collective, 4_MiB, DataType::kFloat64), kLongReadBytes);
+    EXPECT_EQ(pieceOf(collective, kKernelLongMinBytes / 2, DataType::kInt8), 0u);
+    EXPECT_EQ(pieceOf(collective, 64_MiB, DataType::kInt8), 0u);  // fits no cache
+  }
+  agreement.readsFastByKernel = false;  // trials tell
+  EXPECT_EQ(pieceOf(Collective::kSend, 4_MiB, DataType::kInt8), 0u);
+}
+
 TEST(Planner, BesideReadsOfASlotTwoRanksTryLongerOnes) {
   const auto longestOf = [](Collective collective, size_t bytes, const Agreement& agreement) {
     const CallShape shape{.collective = collective, .type = DataType::kInt8, .count = bytes};

@@ -46,11 +46,12 @@ constexpr bool isJointLength(size_t bytes, size_t slotBytes) {
   return bytes >= kJointMinBytes && slotBytes >= sizeof(JointCopy);
 }
 
-// The blocks of a message. At least two; of a length at which a system call's 0.4 us do not show.
+// The blocks of a message. At least two; of a length at which a system call's 0.4 us do not show,
+// nor a hand-over to the other end.
 class JointBlocks {
  public:
   explicit constexpr JointBlocks(size_t bytes)
-      : bytes_(bytes), blockBytes_(std::clamp(roundUp(bytes / 2, 4_KiB), 16_KiB, 64_KiB)) {}
+      : bytes_(bytes), blockBytes_(std::clamp(roundUp(bytes / 2, 4_KiB), 16_KiB, 256_KiB)) {}
   constexpr uint64_t count() const { return divideUp(bytes_, blockBytes_); }
   constexpr size_t offset(uint64_t block) const { return block * blockBytes_; }
   constexpr size_t length(uint64_t block) const {

@@ -79,7 +79,10 @@ bool Execution::isReady(const BoundStep& step, size_t elements) {
 }
 
 Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elements) {
-  if (joint_.isOpen()) return receiveJointly(step);
+  if (joint_.isOpen()) {
+    if (const BoundOperand* lost = beginReading(step)) return endWith(*lost);
+    return receiveJointly(step);
+  }
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
   data.refers = refers_ && data.bytes > wire::kInlineBytes;
   if (binding_.gpu != nullptr) return runOnGpu(step, data);
@@ -156,6 +159,9 @@ Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
   const BoundOperand& source = binding_.program->sources(step)[0];
   Result<Progress> progress = joint_.poll(binding_.crew);
   if (progress.ok() && *progress == Progress::kIdle) {
+    // A sender that fails waits for who reads, also where this thread is the one that has to let it
+    // go on.
+    endReading(step);
     blockage_ = {.what = For::kBlocks, .peer = source.peer, .port = source.port};
     return Attempt::kBlocked;
   }

@@ -307,6 +307,31 @@ TEST(Execution, ReadsNothingThatAFailedSenderNames) {
   }
 }
 
+// A sender that fails waits for who reads; a receiver that waits for the sender's part of a message
+// that both copy may be the same thread's to go on with.
+TEST(Execution, ReadsNothingWhileItWaitsForTheSendersPart) {
+  const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
+  Cluster cluster({&broadcast, 2, 0, 20'000, 2, true}, 256_KiB);
+  wire::LinkPort& sender = *cluster.rank(0).outgoing[0];
+  wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
+  sender.isReceiverHere = receiver.isSenderHere = true;
+  for (int32_t rank = 0; rank < 2; ++rank)
+    cluster.startRank(rank, 1, nullptr, {.refers = true, .isJoint = true});
+  ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
+  ASSERT_TRUE(wire::isJoint(receiver.view, receiver.view.message(0)));
+  wire::jointOf(sender.view, 0).taken.fetch_add(1);  // a block, which it does not write
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_TRUE(cluster.rank(1).execution.poll().ok());
+    EXPECT_FALSE(cluster.rank(1).isDone);
+    EXPECT_NE(wire::jointOf(sender.view, 0).target.load(), 0u) << "it has come to the message";
+    EXPECT_FALSE(wire::isBeingRead(sender));
+  }
+  sender.view.control->senderFault.store(1);
+  EXPECT_EQ(cluster.rank(1).execution.poll().value(), Progress::kIdle);
+  EXPECT_EQ(cluster.rank(1).execution.awaitedFault(), wire::LinkFault::kAborted);
+  EXPECT_FALSE(wire::isBeingRead(sender));
+}
+
 // With others' buffers each time, beginning as calls that are run at once do: what does not end
 // there goes on by polls.
 TEST(Execution, RunsAgainWithOtherBuffers) {

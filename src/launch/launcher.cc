@@ -11,7 +11,7 @@
 #include "base/fnv.h"
 #include "base/futex.h"
 #include "base/log.h"
-#include "launch/late_writers.h"
+#include "launch/late_peers.h"
 #include "wire/placed_result.h"
 
 namespace tutti::launch {
@@ -19,16 +19,6 @@ namespace {
 
 // Where the kernel cannot fence other threads, a wake-up may be missed (base/futex.h).
 constexpr Nanoseconds kUnfencedSleep = std::chrono::milliseconds(1);
-
-// Whether what others do with a failed call's memory is over by then.
-template <typename GoesOn>
-bool endsBy(Instant deadline, Clock& clock, const GoesOn& goesOn) {
-  while (goesOn()) {
-    if (clock.now() >= deadline) return false;
-    ::sched_yield();
-  }
-  return true;
-}
 
 // What there is no memory for goes out with the next call, or as the link ends.
 void settle(channel::LinkSet& links) noexcept {
@@ -242,21 +232,18 @@ bool Launcher::waitIdle(Nanoseconds bound, Clock& clock) {
 }
 
 // Threads of this process that read this rank's buffers, which are the caller's again once the call
-// has failed: until each is through with the message that it reads. None begins another, since the
-// links are marked by now; those of other processes look at the mark when they have read.
+// has failed: until each is through with the message that it reads, however long it gets no CPU:
+// it would crash on memory that is gone. None begins another, since the links are marked by now,
+// and none waits for this rank with one half read. Those of other processes look at the mark when
+// they have read.
 void Launcher::awaitReaders(const Operation& operation) {
-  // A message's time is some milliseconds; an abort returns within a second.
-  constexpr Nanoseconds kMost = std::chrono::milliseconds(500);
-  const Instant deadline = parts_.clock.now() + kMost;
+  LatePeers late(*parts_.recorder, parts_.clock, parts_.timeout);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Operation::Run& run : operation.runs_) {
     if (run.stage != Operation::Stage::kRunning || !run.variant->program) continue;
     for (const kernels::BoundOperand& link : run.variant->program->outgoing()) {
-      const auto isRead = [&] { return wire::isBeingRead(*link.port); };
-      if (endsBy(deadline, parts_.clock, isRead)) continue;
-      log::warn("rank {} still reads a buffer of a call that failed {} ms ago", link.peer,
-                std::chrono::duration_cast<std::chrono::milliseconds>(kMost).count());
-      return;
+      while (wire::isBeingRead(*link.port) && late.mayWait({.rank = link.peer, .isHere = true})) {
+      }
     }
   }
 }
@@ -264,7 +251,7 @@ void Launcher::awaitReaders(const Operation& operation) {
 // Ranks that write to this one's output, which is the caller's again: until each is through with
 // its message. None begins another, since the links are marked by now.
 void Launcher::awaitWriters(Operation& operation) {
-  LateWriters late(*parts_.recorder, parts_.clock, parts_.timeout);
+  LatePeers late(*parts_.recorder, parts_.clock, parts_.timeout);
   const auto mayWait = [&late](const kernels::BoundOperand& writer) {
     return late.mayWait({.rank = writer.peer, .isHere = writer.port->isSenderHere});
   };
@@ -288,7 +275,7 @@ void Launcher::awaitWriters(Operation& operation) {
 void Launcher::awaitFolder() {
   if (parts_.folder == nullptr) return;
   const Instant deadline = parts_.clock.now() + std::chrono::milliseconds(200);
-  endsBy(deadline, parts_.clock, [this] { return !parts_.folder->isIdle(); });
+  while (!parts_.folder->isIdle() && parts_.clock.now() < deadline) ::sched_yield();
 }
 
 void Launcher::finish(Operation& operation, Status status) {

@@ -1,8 +1,10 @@
 // Abort from another thread in each phase of a communicator's life: it returns within a second, the
 // call that hung returns with an error, and the peers learn of it.
 #include <nccl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <tutti/host.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -191,6 +193,94 @@ TEST(Abort, LeavesNoReaderInItsBuffers) {
     if (comesAfter) peerCalls();
     EXPECT_NCCL(ncclCommAbort(comms[1]));
   }
+}
+
+// The last page of some memory, at which whoever reads it stands still until it is opened.
+class ClosedPage {
+ public:
+  explicit ClosedPage(std::byte* page) {
+    page_ = page;
+    visitor_ = 0;
+    mayRead_ = false;
+    struct sigaction action {};
+    action.sa_sigaction = stand;
+    action.sa_flags = SA_SIGINFO;
+    EXPECT_EQ(::sigaction(SIGSEGV, &action, &before_), 0);
+    EXPECT_EQ(::mprotect(page, kBytes, PROT_NONE), 0);
+  }
+  ClosedPage(const ClosedPage&) = delete;
+  ClosedPage& operator=(const ClosedPage&) = delete;
+  ~ClosedPage() {
+    open();
+    EXPECT_EQ(::sigaction(SIGSEGV, &before_, nullptr), 0);
+  }
+
+  // The thread that stands there; 0: none.
+  static pid_t visitor() { return visitor_; }
+  static void open() {
+    ::mprotect(page_, kBytes, PROT_READ | PROT_WRITE);
+    mayRead_ = true;
+  }
+
+  static constexpr size_t kBytes = 4096;
+
+ private:
+  static void stand(int signal, siginfo_t* info, void*) {
+    const auto* at = static_cast<const std::byte*>(info->si_addr);
+    if (at < page_ || at >= page_ + kBytes) {
+      ::sigaction(signal, &before_, nullptr);  // comes again, and is no part of the test
+      return;
+    }
+    visitor_ = ::gettid();
+    while (!mayRead_) {
+      const timespec moment{.tv_sec = 0, .tv_nsec = 1'000'000};
+      ::nanosleep(&moment, nullptr);
+    }
+  }
+
+  static inline std::byte* page_ = nullptr;
+  static inline struct sigaction before_ {};
+  static inline std::atomic<pid_t> visitor_{0};
+  static inline std::atomic<bool> mayRead_{false};
+};
+
+// A thread that gets no CPU while it reads what a call sent that has failed since. However long
+// that is, the call does not give the memory back to its caller; the abort returns all the same.
+TEST(Abort, WaitsForASlowReaderAndReturnsBeforeTheCall) {
+  constexpr size_t kBytes = 1 << 20;
+  static constexpr std::chrono::milliseconds kLong{2000};
+  inThreeTries([](int) {
+    const auto comms = makeComms(2);
+    Guarded sent(kBytes);
+    std::vector<std::byte> received(kBytes);
+    std::atomic<ncclResult_t> sending{ncclInProgress};
+    std::atomic<ncclResult_t> receiving{ncclInProgress};
+    std::atomic<pid_t> receiver{0};
+    ClosedPage page(static_cast<std::byte*>(sent.get()) + kBytes - ClosedPage::kBytes);
+    std::thread second([&] {
+      receiver = ::gettid();
+      receiving = ncclRecv(received.data(), kBytes, ncclInt8, 0, comms[1], nullptr);
+    });
+    std::thread first([&] {
+      sending = ncclSend(sent.get(), kBytes, ncclInt8, 1, comms[0], nullptr);
+      if (sending != ncclSuccess) sent.forbid();
+    });
+    while (ClosedPage::visitor() == 0) std::this_thread::yield();
+    // Both ends copy: should the sender have come first, there is no reader to wait for.
+    EXPECT_EQ(ClosedPage::visitor(), receiver);
+    const auto start = Clock::now();
+    EXPECT_NCCL(ncclCommAbort(comms[0]));
+    keepTime("Abort: returns beside a thread that reads slowly", Clock::now() - start, kBound);
+    std::this_thread::sleep_until(start + kLong);
+    EXPECT_EQ(sending, ncclInProgress) << "its memory is still read";
+    EXPECT_EQ(receiving, ncclInProgress);
+    ClosedPage::open();
+    first.join();
+    second.join();
+    EXPECT_EQ(sending, ncclInternalError);
+    EXPECT_EQ(receiving, ncclRemoteError) << ncclGetLastError(comms[1]);
+    EXPECT_NCCL(ncclCommAbort(comms[1]));
+  });
 }
 
 TEST(Abort, OfAGroupOverTwoCommunicatorsEndsItsPart) {

@@ -1,4 +1,4 @@
-#include "launch/late_writers.h"
+#include "launch/late_peers.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@ using std::chrono::milliseconds;
 constexpr Nanoseconds kTimeout = std::chrono::seconds(2);
 constexpr Nanoseconds kStep = milliseconds(10);
 
-// Rank 1, which writes, is the child.
-class LateWritersTest : public testing::Test {
+// Rank 1, which is late, is the child.
+class LatePeersTest : public testing::Test {
  protected:
-  LateWritersTest() {
+  LatePeersTest() {
     observe::Page& page = board_.page(1);
     page.processId = child_.identity().processId;
     page.processStart = child_.identity().start;
@@ -29,10 +29,10 @@ class LateWritersTest : public testing::Test {
 
   Board open() { return Board::open(UniqueFd(::fcntl(board_.fd(), F_DUPFD_CLOEXEC, 0))).value(); }
   // Up to `most`, of the clock's time.
-  Nanoseconds waitsFor(const LateWriters::Writer& writer, Nanoseconds most) {
-    LateWriters late(recorder_, clock_, kTimeout);
+  Nanoseconds waitsFor(const LatePeers::Peer& peer, Nanoseconds most) {
+    LatePeers late(recorder_, clock_, kTimeout);
     const Instant begin = clock_.now();
-    while (clock_.now() - begin < most && late.mayWait(writer)) clock_.advance(kStep);
+    while (clock_.now() - begin < most && late.mayWait(peer)) clock_.advance(kStep);
     return clock_.now() - begin;
   }
 
@@ -44,21 +44,21 @@ class LateWritersTest : public testing::Test {
   observe::Recorder peer_{open(), 1, "node1", siblings_};
 };
 
-TEST_F(LateWritersTest, AreWaitedForWhileTheyRunForTAtMost) {
+TEST_F(LatePeersTest, AreWaitedForWhileTheyRunForTAtMost) {
   EXPECT_EQ(waitsFor({.rank = 1}, std::chrono::seconds(5)), kTimeout);
 }
 
-TEST_F(LateWritersTest, ThatAreStoppedAreWaitedForForAMoment) {
+TEST_F(LatePeersTest, ThatAreStoppedAreWaitedForForAMoment) {
   child_.stop();
   EXPECT_EQ(waitsFor({.rank = 1}, std::chrono::seconds(5)), Nanoseconds(milliseconds(300)));
 }
 
-TEST_F(LateWritersTest, ThatAreDeadAreNotWaitedFor) {
+TEST_F(LatePeersTest, ThatAreDeadAreNotWaitedFor) {
   child_.end();
   EXPECT_LE(waitsFor({.rank = 1}, std::chrono::seconds(5)), 2 * kStep);
 }
 
-TEST_F(LateWritersTest, OfThisProcessAreWaitedForUntilTheyAreThrough) {
+TEST_F(LatePeersTest, OfThisProcessAreWaitedForUntilTheyAreThrough) {
   child_.stop();
   EXPECT_GE(waitsFor({.rank = 1, .isHere = true}, 3 * kTimeout), 3 * kTimeout);
 }

@@ -1,4 +1,4 @@
-#include "launch/late_writers.h"
+#include "launch/late_peers.h"
 
 #include <sched.h>
 
@@ -13,6 +13,8 @@ namespace {
 
 // An abort returns within a second, also beside a rank that is stopped.
 constexpr Nanoseconds kMostOfStopped = std::chrono::milliseconds(300);
+// A message's time is some milliseconds.
+constexpr Nanoseconds kLong = std::chrono::milliseconds(500);
 // A look at a process costs some 10 us.
 constexpr Nanoseconds kBetweenLooks = std::chrono::milliseconds(5);
 // Most are through in microseconds.
@@ -21,7 +23,7 @@ constexpr Nanoseconds kNap = std::chrono::microseconds(100);
 
 }  // namespace
 
-LateWriters::LateWriters(observe::Recorder& recorder, Clock& clock, Nanoseconds timeout)
+LatePeers::LatePeers(observe::Recorder& recorder, Clock& clock, Nanoseconds timeout)
     : recorder_(recorder),
       clock_(clock),
       begin_(clock.now()),
@@ -29,12 +31,13 @@ LateWriters::LateWriters(observe::Recorder& recorder, Clock& clock, Nanoseconds 
       stoppedDeadline_(begin_ + kMostOfStopped),
       nextLook_(begin_ + kBetweenLooks) {}
 
-bool LateWriters::mayWait(const Writer& writer) {
+bool LatePeers::mayWait(const Peer& peer) {
   const Instant now = clock_.now();
-  if (!writer.isHere && now >= nextLook_) {
+  if (!peer.isHere && now >= nextLook_) {
     nextLook_ = now + kBetweenLooks;
-    if (!mayBeWriting(writer, now)) return false;
+    if (!mayBeWriting(peer, now)) return false;
   }
+  if (peer.isHere) warnOfThread(peer, now);
   if (pauses_++ < kYields) {
     ::sched_yield();
   } else {
@@ -43,22 +46,31 @@ bool LateWriters::mayWait(const Writer& writer) {
   return true;
 }
 
-bool LateWriters::mayBeWriting(const Writer& writer, Instant now) {
-  const observe::RankView view = observe::readRank(recorder_.board(), writer.rank);
+bool LatePeers::mayBeWriting(const Peer& peer, Instant now) {
+  const observe::RankView view = observe::readRank(recorder_.board(), peer.rank);
   switch (observe::stateOf(view.process, recorder_.pidNamespace())) {
     case observe::ProcessState::kDead: return false;
-    case observe::ProcessState::kAlive: return now < deadline_ || giveUp(writer, now);
+    case observe::ProcessState::kAlive: return now < deadline_ || giveUp(peer, now);
     case observe::ProcessState::kStopped:
     case observe::ProcessState::kUnknown: break;
   }
-  return now < stoppedDeadline_ || giveUp(writer, now);
+  return now < stoppedDeadline_ || giveUp(peer, now);
 }
 
-bool LateWriters::giveUp(const Writer& writer, Instant now) {
+void LatePeers::warnOfThread(const Peer& peer, Instant now) {
+  if (hasWarned_ || now - begin_ < kLong) return;
+  hasWarned_ = true;
+  log::warn(
+      "rank {} still reads or writes a buffer of a call that failed {} ms ago: the call returns "
+      "when that thread of the same process is through, which gets no CPU",
+      peer.rank, std::chrono::duration_cast<std::chrono::milliseconds>(now - begin_).count());
+}
+
+bool LatePeers::giveUp(const Peer& peer, Instant now) {
   log::warn(
       "rank {} still writes to the output of a call that failed {} ms ago: it is stopped, or "
       "gets no CPU, and writes the rest when it goes on",
-      writer.rank, std::chrono::duration_cast<std::chrono::milliseconds>(now - begin_).count());
+      peer.rank, std::chrono::duration_cast<std::chrono::milliseconds>(now - begin_).count());
   return false;
 }
 

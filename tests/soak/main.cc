@@ -25,6 +25,10 @@
 #include "plan.h"
 #include "rank.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+extern "C" size_t __sanitizer_get_current_allocated_bytes();  // GCC 12 lacks the header
+#endif
+
 namespace tutti::soak {
 namespace {
 
@@ -70,7 +74,7 @@ struct Holdings {
   size_t descriptors = 0;
   size_t threads = 0;
   size_t sharedMaps = 0;
-  size_t residentKib = 0;
+  size_t memoryKib = 0;
 
   bool isWithin(const Holdings& other) const {
     return descriptors <= other.descriptors && threads <= other.threads &&
@@ -86,16 +90,29 @@ size_t entriesOf(const char* directory) {
   return count;
 }
 
+// What is resident; under a sanitizer what is allocated, since it keeps notes of its own about each
+// thread and address that there ever was: 2 MiB a round of 6 ranks under ThreadSanitizer, where the
+// same rounds grow by nothing without it (seed 5001).
+size_t memoryKib() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return __sanitizer_get_current_allocated_bytes() >> 10;
+#else
+  std::string line;
+  std::ifstream status("/proc/self/status");
+  while (std::getline(status, line)) {
+    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6));
+  }
+  return 0;
+#endif
+}
+
 Holdings holdings() {
   Holdings result{.descriptors = entriesOf("/proc/self/fd"),
                   .threads = entriesOf("/proc/self/task")};
   std::string line;
   std::ifstream maps("/proc/self/maps");
   while (std::getline(maps, line)) result.sharedMaps += line.find("/memfd:") != std::string::npos;
-  std::ifstream status("/proc/self/status");
-  while (std::getline(status, line)) {
-    if (line.starts_with("VmRSS:")) result.residentKib = std::stoul(line.substr(6));
-  }
+  result.memoryKib = memoryKib();
   return result;
 }
 
@@ -118,11 +135,11 @@ void report(const Plan& plan, size_t roundNumber, Holdings& baseline) {
   }
   // What is free is the allocator's to keep, more of it in one round than in the next.
   ::malloc_trim(0);
-  now.residentKib = holdings().residentKib;
+  now.memoryKib = memoryKib();
   char text[200];
   std::snprintf(text, sizeof text,
-                "{\"descriptors\": %zu, \"threads\": %zu, \"maps\": %zu, \"rss_kib\": %zu}",
-                now.descriptors, now.threads, now.sharedMaps, now.residentKib);
+                "{\"descriptors\": %zu, \"threads\": %zu, \"maps\": %zu, \"memory_kib\": %zu}",
+                now.descriptors, now.threads, now.sharedMaps, now.memoryKib);
   if (!now.isWithin(baseline)) {
     fail(plan, "round " + std::to_string(roundNumber) + " LEAK: " + text + ", after round 0 were " +
                    std::to_string(baseline.descriptors) + " descriptors, " +

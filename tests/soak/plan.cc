@@ -296,11 +296,19 @@ std::string describe(const Action& action) {
   return text;
 }
 
+// What it takes is then the tool's time.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
 std::string toJson(const Plan& plan) {
   nlohmann::json json = {{"seed", plan.seed},
                          {"processes", plan.processCount},
                          {"ranks", plan.rankCount()},
                          {"repeats", plan.repeats},
+                         {"sanitized", kIsSanitized},
                          {"environment", nlohmann::json::object()},
                          {"rounds", nlohmann::json::array()}};
   for (const auto& [name, value] : plan.environment) json["environment"][name] = value;

@@ -1,10 +1,20 @@
 #include "device/host/cpu_nodes.h"
 
+#include <errno.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "base/mapping.h"
+#include "device/host/shared_allocations.h"
 
 namespace tutti::device::host {
 namespace {
@@ -24,6 +34,66 @@ class CpuNodesTest : public testing::Test {
  private:
   std::string root_ = testing::TempDir() + "tutti_nodes_XXXXXX";
 };
+
+constexpr size_t kBytes = 64 << 10;
+constexpr unsigned long kFirstNode = 1;
+constexpr unsigned long kBits = 65;
+
+// Of a mapping that begins there, as the kernel shows it: "default", "prefer:0".
+std::string policyOf(const void* memory) {
+  std::ostringstream start;
+  start << std::hex << reinterpret_cast<uintptr_t>(memory) << ' ';
+  std::ifstream maps("/proc/self/numa_maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    if (!line.starts_with(start.str())) continue;
+    const size_t from = start.str().size();
+    return line.substr(from, line.find(' ', from) - from);
+  }
+  return "none";
+}
+
+// This thread is bound to the first of two nodes.
+class MemoryOfNodesTest : public CpuNodesTest {
+ protected:
+  void SetUp() override {
+    CpuNodesTest::SetUp();
+    const UniqueMapping probe = mapPrivate(kBytes, "of a test").value();
+    if (::syscall(SYS_mbind, probe.get(), kBytes, MPOL_PREFERRED, &kFirstNode, kBits, 0U) != 0)
+      GTEST_SKIP() << "mbind: " << std::strerror(errno);
+    ASSERT_EQ(policyOf(probe.get()), "prefer:0");
+    write("online", "0-1\n");
+    write("node0/cpulist", "0-4095\n");
+    write("node1/cpulist", "4096\n");
+  }
+};
+
+// Also where a peer is the first that writes there.
+TEST_F(MemoryOfNodesTest, LiesOnTheNodeOfWhoAllocatesIt) {
+  const CpuNodes nodes = this->nodes();
+  SharedAllocations allocations(nodes);
+  void* memory = allocations.allocate(kBytes).value();
+  ASSERT_NE(allocations.find(memory, kBytes).serial, 0u);
+  EXPECT_EQ(policyOf(memory), "prefer:0");
+  EXPECT_EQ(policyOf(allocations.allocateOwn(kBytes).start), "prefer:0");
+  EXPECT_TRUE(allocations.free(memory).ok());
+}
+
+TEST_F(MemoryOfNodesTest, LiesWhereItIsTouchedFirstWithoutANode) {
+  write("node0/cpulist", "4095\n");  // not this thread's
+  const CpuNodes nodes = this->nodes();
+  SharedAllocations allocations(nodes);
+  EXPECT_EQ(policyOf(allocations.allocate(kBytes).value()), "default");
+}
+
+TEST_F(MemoryOfNodesTest, LiesWhereThePolicyOfItsThreadSays) {
+  const CpuNodes nodes = this->nodes();
+  SharedAllocations allocations(nodes);
+  std::thread([&] {
+    ASSERT_EQ(::syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &kFirstNode, kBits), 0);
+    EXPECT_EQ(policyOf(allocations.allocate(kBytes).value()), "default");
+  }).join();
+}
 
 TEST_F(CpuNodesTest, NamesTheNodeThatHoldsAllCpusOfAThread) {
   write("online", "0-1\n");

@@ -62,7 +62,7 @@ class HostDevice final : public Device, public HostStreams {
   const CpuNodes cpuNodes_;
   Waiting waiting_;
 
-  SharedAllocations allocations_;
+  SharedAllocations allocations_{cpuNodes_};
 
   std::mutex mutex_;                       // guards the one below
   std::map<int32_t, int32_t> rankCounts_;  // ranks on this host -> communicators that said so

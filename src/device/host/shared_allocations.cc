@@ -77,6 +77,7 @@ Result<void*> SharedAllocations::allocate(size_t bytes) {
   if (!tryShare(allocation, mapped)) {
     TUTTI_TRY_ASSIGN(allocation.memory, mapPrivate(mapped, fmt::format("of {} bytes", mapped)));
   }
+  nodes_.keepNear(allocation.memory.get(), mapped);
   void* start = allocation.memory.get();
   allocations_.emplace(start, std::move(allocation));
   generation_.fetch_add(1, std::memory_order_release);
@@ -114,6 +115,7 @@ wire::SharedSegment SharedAllocations::allocateOwn(size_t bytes) {
   std::lock_guard lock(mutex_);
   Allocation allocation;
   if (!tryShare(allocation, roundUp(bytes, page))) return {};
+  nodes_.keepNear(allocation.memory.get(), allocation.segment.bytes);
   allocation.isOwn = true;
   const wire::SharedSegment segment = allocation.segment;
   allocations_.emplace(allocation.memory.get(), std::move(allocation));

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "base/status.h"
+#include "device/host/cpu_nodes.h"
 #include "device/shared_memory.h"
 
 namespace tutti::device::host {
@@ -18,6 +19,10 @@ namespace tutti::device::host {
 // but is copied.
 class SharedAllocations final : public SharedMemory {
  public:
+  // Memory comes to lie on the node that the allocating thread is bound to: a peer may well be the
+  // first that writes there, as results in place are.
+  explicit SharedAllocations(const CpuNodes& nodes) : nodes_(nodes) {}
+
   // Page-aligned and zeroed. kInvalidArgument for 0 bytes or more than there are addresses.
   Result<void*> allocate(size_t bytes);
   // The pages are given back at once, also while peers have them mapped or somebody holds them.
@@ -45,6 +50,8 @@ class SharedAllocations final : public SharedMemory {
   bool tryShare(Allocation& allocation, size_t bytes);
   Allocation take(Allocations::iterator found);
   static void giveBackPages(const Allocation& allocation);
+
+  const CpuNodes& nodes_;
 
   // Changed under mutex_ with release, after the table.
   std::atomic<uint64_t> generation_{0};

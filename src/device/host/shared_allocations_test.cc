@@ -14,8 +14,10 @@
 namespace tutti::device::host {
 namespace {
 
+const CpuNodes kNodes("/none/");  // of a machine without nodes
+
 TEST(SharedAllocations, FindTheSegmentOfABufferInside) {
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   EXPECT_EQ(allocations.generation(), 0u);
   auto* start = static_cast<std::byte*>(allocations.allocate(10'000).value());
   const wire::SharedSegment segment = allocations.find(start + 100, 9'000);
@@ -32,7 +34,7 @@ TEST(SharedAllocations, FindTheSegmentOfABufferInside) {
 }
 
 TEST(SharedAllocations, NeverUseASerialOrTokenAgain) {
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   std::vector<wire::SegmentToken> tokens;
   for (uint64_t serial = 1; serial <= 20; ++serial) {
     const uint64_t before = allocations.generation();
@@ -47,7 +49,7 @@ TEST(SharedAllocations, NeverUseASerialOrTokenAgain) {
 }
 
 TEST(SharedAllocations, KeepTheLibrarysOwnToThemselves) {
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   const wire::SharedSegment own = allocations.allocateOwn(5000);
   ASSERT_EQ(own.serial, 1u);
   EXPECT_EQ(own.bytes, 8192u);
@@ -64,7 +66,7 @@ TEST(SharedAllocations, KeepTheLibrarysOwnToThemselves) {
 
 // An adapter that was told of it may still look there.
 TEST(SharedAllocations, KeepTheAddressesOfWhatIsHeld) {
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   EXPECT_EQ(allocations.hold(&allocations, 1).serial, 0u);
   auto* first = static_cast<std::byte*>(allocations.allocate(100'000).value());
   std::fill_n(first, 100'000, std::byte{7});
@@ -86,7 +88,7 @@ TEST(SharedAllocations, KeepTheAddressesOfWhatIsHeld) {
 }
 
 TEST(SharedAllocations, OpenOnlyForTheToken) {
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   void* memory = allocations.allocate(5000).value();
   wire::SegmentToken token = allocations.find(memory, 1).token;
   const UniqueFd fd = allocations.open(token);
@@ -101,7 +103,7 @@ TEST(SharedAllocations, OpenOnlyForTheToken) {
 }
 
 TEST(SharedAllocations, GiveTheirPagesBackWhilePeersStillMapThem) {
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   void* memory = allocations.allocate(1 << 20).value();
   std::fill_n(static_cast<char*>(memory), 1 << 20, 'x');
   const UniqueFd fd = allocations.open(allocations.find(memory, 1).token);
@@ -119,7 +121,7 @@ TEST(SharedAllocations, LeaveTheProgramMostOfItsDescriptors) {
   const rlimit small{.rlim_cur = 40, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &small), 0);
   const size_t open = openDescriptors();
-  SharedAllocations allocations;
+  SharedAllocations allocations{kNodes};
   std::vector<void*> all;
   size_t shared = 0;
   for (int i = 0; i < 100; ++i) {

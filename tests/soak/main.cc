@@ -3,6 +3,8 @@
 //   soak_rank SEED                       prints the plan as JSON
 //   soak_rank SEED PROCESS               plays; the runner (soak.py) relays lines between
 //   processes:
+//     out: ready         it has started
+//     in:  go            all have: what the machine takes to start them counts for nothing
 //     out: id N HEX      an id that this process made for the round
 //     in:  ids HEX...    all ids of the round
 //     out: freeze US     this process stops itself now; let it go on after so many microseconds
@@ -152,6 +154,10 @@ void report(const Plan& plan, size_t roundNumber, Holdings& baseline) {
 
 int play(const Plan& plan, int process) {
   Holdings baseline;
+  std::printf("ready\n");
+  std::fflush(stdout);
+  std::string go;
+  std::getline(std::cin, go);
   for (size_t number = 0; number < plan.rounds.size(); ++number) {
     const std::vector<ncclUniqueId> ids = exchangeIds(plan, plan.rounds[number], process);
     std::vector<std::thread> threads;

@@ -47,11 +47,11 @@ class Process:
     def read(self):
         for line in self.child.stdout:
             self.lines.append(line)
-            word = line.split(" ", 1)[0]
+            word = line.split(" ", 1)[0].strip()
             if word == "freeze":
                 # By a thread: what comes meanwhile is of other processes.
                 self.thaw(int(line.split()[1]))
-            elif word in ("id", "round", "FAIL"):
+            elif word in ("ready", "id", "round", "FAIL"):
                 self.run.hear(self, line)
 
     def state(self):
@@ -85,6 +85,7 @@ class Run:
         self.verbose = verbose
         self.plan = json.loads(subprocess.run([program, str(seed)], capture_output=True, check=True, text=True).stdout)
         self.changed = threading.Condition()
+        self.ready = 0
         self.ids = {}
         self.rounds = collections.defaultdict(list)  # what each process held after each round
         self.failure = None
@@ -94,6 +95,8 @@ class Run:
         with self.changed:
             if line.startswith("FAIL"):
                 self.failure = self.failure or line.strip()
+            elif line.startswith("ready"):
+                self.ready += 1
             elif line.startswith("id "):
                 _, number, text = line.split()
                 self.ids[int(number)] = text
@@ -148,6 +151,8 @@ class Run:
         try:
             for number in range(self.plan["processes"]):
                 self.processes.append(Process(self, number, environment))
+            if self.wait("start", lambda: self.ready == len(self.processes)):
+                self.tell_all("go")
             for number, entry in enumerate(self.plan["rounds"]):
                 if not self.play_round(number, entry):
                     break
@@ -160,14 +165,17 @@ class Run:
             self.check_growth()
         return self.failure is None
 
+    def tell_all(self, line):
+        for process in self.processes:
+            process.child.stdin.write(line + "\n")
+            process.child.stdin.flush()
+
     def play_round(self, number, entry):
         if not self.wait(f"ids of round {number}", lambda: len(self.ids) == entry["ids"]):
             return False
-        line = "ids " + " ".join(self.ids[i] for i in range(entry["ids"])) + "\n"
+        line = "ids " + " ".join(self.ids[i] for i in range(entry["ids"]))
         self.ids = {}
-        for process in self.processes:
-            process.child.stdin.write(line)
-            process.child.stdin.flush()
+        self.tell_all(line)
         rest = [p.number for p in self.processes if p.number != entry.get("victim", -1)]
         return self.wait(f"round {number}", lambda: all(len(self.rounds[p]) > number for p in rest))
 

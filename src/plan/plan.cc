@@ -32,10 +32,9 @@ int32_t hopsOf(const Algorithm& algorithm, const Agreement& agreement) {
 // are not fast.
 bool isReadLong(const CallShape& shape, const Algorithm& algorithm, const Agreement& agreement,
                 size_t chunkBytes) {
-  const bool isOneSided = isPointToPoint(shape.collective) ||
-                          shape.collective == Collective::kBroadcast ||
-                          shape.collective == Collective::kScatter ||
-                          shape.collective == Collective::kGather;
+  const bool isOneSided =
+      isPointToPoint(shape.collective) || shape.collective == Collective::kBroadcast ||
+      shape.collective == Collective::kScatter || shape.collective == Collective::kGather;
   return agreement.readsFastByKernel && !agreement.isCrowded() && isOneSided &&
          chunkBytes >= kKernelLongMinBytes &&
          vectorBytes(shape, agreement.rankCount) <= kKernelLongMaxBytes &&
@@ -315,7 +314,8 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, Way w
                   chunkBytes >= readFromBytes(shape, agreement_) &&
                   !isRelayedByCrowd(shape, algorithm, agreement_);
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);
-  if (plan.isDirect) pieceBytes = isLong || readsLong ? kLongReadBytes : directPieceBytes(chunkBytes);
+  if (plan.isDirect)
+    pieceBytes = isLong || readsLong ? kLongReadBytes : directPieceBytes(chunkBytes);
   const bool mayCopy = agreement_.isOneHost && !agreement_.readsPeers && !plan.isDirect;
   if (mayCopy || isOther) pieceBytes = processPieceBytes(chunkBytes, piecing);
   const std::vector<int32_t>& hosts = agreement_.inNetwork.hostStarts;

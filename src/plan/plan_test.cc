@@ -343,7 +343,7 @@ TEST(Planner, WhatOneRankMovesIsReadInPiecesLongerThanASlot) {
   };
   for (const Collective collective : {Collective::kBroadcast, Collective::kScatter,
                                       Collective::kGather, Collective::kSend, Collective::kRecv}) {
-    SCOPED_TRACE(nameOf(collective));
+    SCOPED_TRACE(static_cast<int>(collective));
     EXPECT_EQ(pieceOf(collective, 4_MiB, DataType::kInt8), kLongReadBytes);
     EXPECT_EQ(pieceOf(collective, 4_MiB, DataType::kFloat64), kLongReadBytes);
     EXPECT_EQ(pieceOf(collective, kKernelLongMinBytes / 2, DataType::kInt8), 0u);

@@ -36,6 +36,7 @@ struct Way {
   uint64_t bytesPerSecond = 0;  // by its interfaces, or supposed where they do not tell
   bool isSupposed = false;
   uint64_t interfaceBytes = 0;     // that they have sent so far, everybody's; 0: not known
+  uint64_t interfaceArrived = 0;   // and received
   uint64_t measuredPerSecond = 0;  // bytes that arrived at the other side, lately
   Nanoseconds roundTrip{0};        // the shortest seen
   Nanoseconds receiverLimited{0};  // how long the other side has had no room for more

@@ -218,7 +218,9 @@ std::optional<Way> SocketConnection::way() const {
     const size_t mbit = linkSpeed(own.interface);
     way.isSupposed |= mbit == 0;
     way.bytesPerSecond += (mbit > 0 ? mbit : kSupposedMbit) * kBytesPerMbit;
-    way.interfaceBytes += sentBytesOf(own.interface);
+    const InterfaceBytes moved = bytesOf(own.interface);
+    way.interfaceBytes += moved.sent;
+    way.interfaceArrived += moved.received;
     way.text += (way.text.empty() ? "" : ", ") + own.text;
   }
   way.text += " to " + peer_;

@@ -23,9 +23,9 @@ OwnEnd ownEnd(int fd) {
   return {.interface = {}, .text = own.hostText()};
 }
 
-// A line is the name, a colon, eight counters of what came, and the bytes sent. Short names are
-// padded, long ones are not.
-uint64_t sentBytesIn(const std::string& table, std::string_view interface) {
+// A line is the name, a colon, eight counters of what came, the bytes first, and the bytes sent.
+// Short names are padded, long ones are not.
+InterfaceBytes bytesIn(const std::string& table, std::string_view interface) {
   constexpr int kPlace = 8;
   std::istringstream lines(table);
   for (std::string line; std::getline(lines, line);) {
@@ -36,16 +36,17 @@ uint64_t sentBytesIn(const std::string& table, std::string_view interface) {
     std::string name;
     fields >> name;
     if (name != interface) continue;
-    uint64_t value = 0;
-    for (int place = 0; place <= kPlace; ++place) fields >> value;
-    return fields ? value : 0;
+    InterfaceBytes bytes;
+    fields >> bytes.received;
+    for (int place = 1; place <= kPlace; ++place) fields >> bytes.sent;
+    return fields ? bytes : InterfaceBytes{};
   }
-  return 0;
+  return {};
 }
 
 // The table in /proc is that of the thread's own network namespace, which /sys is not.
-uint64_t sentBytesOf(const std::string& interface) {
-  return sentBytesIn(readFile("/proc/net/dev"), interface);
+InterfaceBytes bytesOf(const std::string& interface) {
+  return bytesIn(readFile("/proc/net/dev"), interface);
 }
 
 }  // namespace tutti::net::socket

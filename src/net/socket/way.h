@@ -14,9 +14,14 @@ struct OwnEnd {
 };
 OwnEnd ownEnd(int fd);
 
-// Bytes that an interface has sent since it came up, everybody's; 0 where the system does not tell.
-uint64_t sentBytesOf(const std::string& interface);
+// Bytes that an interface has moved since it came up, everybody's; 0 where the system does not
+// tell.
+struct InterfaceBytes {
+  uint64_t sent = 0;
+  uint64_t received = 0;
+};
+InterfaceBytes bytesOf(const std::string& interface);
 // The same of a table such as /proc/net/dev.
-uint64_t sentBytesIn(const std::string& table, std::string_view interface);
+InterfaceBytes bytesIn(const std::string& table, std::string_view interface);
 
 }  // namespace tutti::net::socket

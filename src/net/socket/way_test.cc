@@ -5,7 +5,7 @@
 namespace tutti::net::socket {
 namespace {
 
-TEST(Way, FindsWhatAnInterfaceHasSent) {
+TEST(Way, FindsWhatAnInterfaceHasMoved) {
   const std::string table =
       "Inter-|   Receive                                                |  Transmit\n"
       " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n"
@@ -13,12 +13,15 @@ TEST(Way, FindsWhatAnInterfaceHasSent) {
       "enp0s31f6: 1234567890123 22 23 24 25 26 27 28 4242424242424 30 31\n"
       "  eth0:21 22 23 24 25 26 27 28 29 30 31\n"
       "  eth1: 21 22 23\n";
-  EXPECT_EQ(sentBytesIn(table, "lo"), 19u);
-  EXPECT_EQ(sentBytesIn(table, "enp0s31f6"), 4'242'424'242'424u);
-  EXPECT_EQ(sentBytesIn(table, "eth0"), 29u);
-  EXPECT_EQ(sentBytesIn(table, "eth1"), 0u) << "cut off";
-  EXPECT_EQ(sentBytesIn(table, "eth"), 0u);
-  EXPECT_EQ(sentBytesIn("", "eth0"), 0u);
+  EXPECT_EQ(bytesIn(table, "lo").sent, 19u);
+  EXPECT_EQ(bytesIn(table, "enp0s31f6").sent, 4'242'424'242'424u);
+  EXPECT_EQ(bytesIn(table, "eth0").sent, 29u);
+  EXPECT_EQ(bytesIn(table, "enp0s31f6").received, 1'234'567'890'123u);
+  EXPECT_EQ(bytesIn(table, "eth0").received, 21u);
+  EXPECT_EQ(bytesIn(table, "eth1").sent, 0u) << "cut off";
+  EXPECT_EQ(bytesIn(table, "eth1").received, 0u) << "cut off";
+  EXPECT_EQ(bytesIn(table, "eth").sent, 0u);
+  EXPECT_EQ(bytesIn("", "eth0").sent, 0u);
 }
 
 }  // namespace

@@ -131,6 +131,7 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,
   options_.rng->fill(std::as_writable_bytes(std::span(&layout.number, 1)));
   wire::LinkView view = wire::viewLink(memory.pages.get(), geometry);
   Pump::Options ofPump = pumpOptions(view);
+  ofPump.hostCount = options.hostCount;
   if (memory.gpu) {
     ofPump.adapters = options.gpu->receiveAdapters;
     ofPump.ring.gpuSlots = static_cast<std::byte*>(memory.gpu->address());

@@ -301,19 +301,25 @@ void SendPump::listen() {
     end(wire::LinkFault::kLost, {.text = std::string(status.message())});
 }
 
-// The receiver sends nothing but that it leaves.
+// The receiver sends nothing but that it leaves, or that it has little to do (slow_way.h), in a
+// label without a payload.
 Status SendPump::hear() {
   if (!hasLabel_) {
     TUTTI_TRY_ASSIGN(const Progress progress, connection().receiveLabel(label_));
     if (progress == Progress::kIdle) return {};
-    if ((label_.bytes & kNotice) == 0) {
+    if ((label_.bytes & kNotice) == 0 && label_.bytes != 0) {
       return Status(Code::kRemoteError,
                     fmt::format("the receiver of a link sends {} bytes", label_.bytes));
     }
     hasLabel_ = true;
     releaseSent();  // it may tell of more that has arrived
   }
-  return receiveNotice(label_).takeStatus();
+  if ((label_.bytes & kNotice) != 0) return receiveNotice(label_).takeStatus();
+  TUTTI_TRY_ASSIGN(const Progress progress, connection().receivePayload({}));
+  if (progress == Progress::kIdle) return {};
+  hasLabel_ = false;
+  slowWay_.receiverIsQuiet(label_.signature, clock().now());
+  return {};
 }
 
 // ---- receiving ----------------------------------------------------------------------------------
@@ -357,12 +363,21 @@ Result<Progress> ReceivePump::receiveOne() {
   goal_ = Goal::kUndecided;
   if (progress == Progress::kAdvanced) return progress;  // it never comes, but a notice
   count(label_.bytes);
+  tellWhereQuiet();
   if (log() != nullptr) log()->moved(port_.next);
   const bool isOnGpu = !lands && usesGpuSlots() && port_.view.isLong(label_.bytes);
   wire::publish(port_, label_.bytes, label_.signature,
                 lands ? wire::MessageKind::kLanded : wire::MessageKind::kPayload,
                 isOnGpu ? wire::kOnGpu : 0);
   return Progress::kDone;
+}
+
+// What does not go out at once is not worth waiting for.
+void ReceivePump::tellWhereQuiet() {
+  const uint32_t mbit = quiet_.received(carried(), clock(), connection());
+  if (mbit == 0 || connection().send({.bytes = 0, .signature = mbit}, {}) == Progress::kIdle)
+    return;
+  [[maybe_unused]] const Result<Progress> flushed = connection().flush();
 }
 
 // Where the payload of the next message goes.

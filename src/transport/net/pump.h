@@ -49,6 +49,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   virtual ~Pump() = default;
 
   const wire::LinkView& ring() const { return port_.view; }
+  int32_t hostCount() const { return options_.hostCount; }
 
   bool run() override;
   void attend() override;
@@ -157,8 +158,8 @@ class SendPump final : public Pump {
 
   uint64_t taken_ = 0;  // messages that the connection has been given
   uint32_t idleRuns_ = 0;
-  SlowWay slowWay_{options().hostCount};
-  tutti::net::Label label_;  // of the receiver's notice
+  SlowWay slowWay_{hostCount()};
+  tutti::net::Label label_;  // of what the receiver says
   bool hasLabel_ = false;
 };
 
@@ -183,6 +184,7 @@ class ReceivePump final : public Pump {
   std::atomic<uint32_t>& ownFault() override { return port_.view.control->receiverFault; }
   std::atomic<uint32_t>& peerFault() override { return port_.view.control->senderFault; }
   Result<Progress> receiveOne();
+  void tellWhereQuiet();
   std::byte* slot(size_t bytes);
 
   tutti::net::Label label_;
@@ -190,6 +192,7 @@ class ReceivePump final : public Pump {
   Goal goal_ = Goal::kUndecided;
   bool hasLetGo_ = false;
   wire::Landing landing_;
+  QuietReceiver quiet_{hostCount()};
 };
 
 }  // namespace tutti::transport::net

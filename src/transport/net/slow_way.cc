@@ -29,11 +29,21 @@ constexpr double kPart = 1.0 / 16;
 // Of so few hosts all others together leave each sender a quarter of a receiver's wire, and twice
 // less than that is no sharing, however uneven. What is only supposed may itself be much too much.
 constexpr double kPartOfFew = 1.0 / 8;
-constexpr int32_t kFewHosts = 5;
+// How long it holds that a receiver is quiet, who says so once a second.
+constexpr Nanoseconds kQuietFor = std::chrono::milliseconds(2500);
+// An interface that receives more of its speed than this may be what several senders share.
+constexpr double kQuietPart = 1.0 / 4;
+constexpr double kBytesPerMbit = 1e6 / 8;
 
-double leastPart(const Way& way, int32_t hostCount) {
-  const bool isFew = hostCount > 0 && hostCount <= kFewHosts;
-  return isFew && !way.isSupposed ? kPartOfFew : kPart;
+double leastPart(const Way& way, const SlowWay::Sent& sent) {
+  const bool isFew = sent.hostCount > 0 && sent.hostCount <= kFewHosts;
+  return (isFew || sent.quietMbit > 0) && !way.isSupposed ? kPartOfFew : kPart;
+}
+
+// What both sides' interfaces could.
+double speedOf(const Way& way, const SlowWay::Sent& sent) {
+  const auto own = static_cast<double>(way.bytesPerSecond);
+  return sent.quietMbit == 0 ? own : std::min(own, sent.quietMbit * kBytesPerMbit);
 }
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -41,24 +51,23 @@ double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).co
 }  // namespace
 
 std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent) {
-  const auto speed = static_cast<double>(after.bytesPerSecond);
+  const double speed = speedOf(after, sent);
   const auto rate = static_cast<double>(after.measuredPerSecond);
   const double all =
       static_cast<double>(after.interfaceBytes - before.interfaceBytes) / seconds(sent.time);
   const bool isReceivers = after.receiverLimited - before.receiverLimited > sent.time / 4;
-  const double least = speed * leastPart(after, sent.hostCount);
+  const double least = speed * leastPart(after, sent);
   const bool isUsed = rate >= least || all >= least;
   if (rate == 0 || isUsed || isReceivers || after.roundTrip > kLongestWay) return {};
   constexpr double kMegabyte = 1e6;
-  constexpr double kMbit = 1e6 / 8;
   // TCP's figure is that of its best moments, bursts of a queue among them.
   const double carried = std::min(rate, static_cast<double>(sent.bytes) / seconds(sent.time));
   return fmt::format(
       "a slow link: {} carries {:.2f} MB/s ({:.1f} Mbit/s; TCP measures {:.1f} at best), of an "
       "interface that {} {:.0f} Mbit/s; the cable, a switch or the route is slower than that, "
       "loses packets, or is full of others'",
-      after.text, carried / kMegabyte, carried / kMbit, rate / kMbit,
-      after.isSupposed ? "tells no speed and is supposed to have" : "has", speed / kMbit);
+      after.text, carried / kMegabyte, carried / kBytesPerMbit, rate / kBytesPerMbit,
+      after.isSupposed ? "tells no speed and is supposed to have" : "has", speed / kBytesPerMbit);
 }
 
 void SlowWay::look(const Motor::Carried& carried, Instant now,
@@ -74,15 +83,36 @@ void SlowWay::look(const Motor::Carried& carried, Instant now,
     way = connection.way();
     isOver_ = !way;
   }
-  const std::string found =
-      way && before_
-          ? judge(*before_, *way, {.bytes = bytes, .time = passed, .hostCount = hostCount_})
-          : "";
+  const Sent sent{.bytes = bytes,
+                  .time = passed,
+                  .hostCount = hostCount_,
+                  .quietMbit = now - quietAt_ <= kQuietFor ? quietMbit_ : 0};
+  const std::string found = way && before_ ? judge(*before_, *way, sent) : "";
   slowLooks_ = found.empty() ? 0 : slowLooks_ + 1;
   before_ = std::move(way);
   if (slowLooks_ < kLooks) return;
   log::warn("{}", found);
   isOver_ = true;
+}
+
+uint32_t QuietReceiver::look(const Motor::Carried& carried, Instant now,
+                             const tutti::net::Connection& connection) {
+  const Nanoseconds passed = now - lookedAt_;
+  if (passed < kBetweenLooksAtFew) return 0;
+  const auto rate = static_cast<double>(carried.bytes - seen_.bytes) / seconds(passed);
+  const bool isLong =
+      carried.bytes - seen_.bytes >= (carried.messages - seen_.messages) * kLongBytes;
+  seen_ = carried;
+  lookedAt_ = now;
+  std::optional<Way> way = isLong ? connection.way() : std::nullopt;
+  if (isLong) isOver_ = !way || way->isSupposed;
+  const std::optional<Way> before = std::exchange(before_, way);
+  if (isOver_ || !way || !before) return 0;
+  const auto speed = static_cast<double>(way->bytesPerSecond);
+  const double all =
+      static_cast<double>(way->interfaceArrived - before->interfaceArrived) / seconds(passed);
+  const bool isQuiet = rate < speed * kPartOfFew && all < speed * kQuietPart;
+  return isQuiet ? static_cast<uint32_t>(speed / kBytesPerMbit) : 0;
 }
 
 }  // namespace tutti::transport::net

@@ -62,6 +62,18 @@ TEST(SlowWay, OfATenthIsNamedWhereFewHostsCannotShareAWireSo) {
   EXPECT_EQ(judge(2), "") << "an eighth";
 }
 
+TEST(SlowWay, OfATenthIsNamedInALargeJobWhereTheReceiverHasLittleToDo) {
+  const Way way = tenGigabit(125 * kMegabyte, 125 * kMegabyte);
+  const auto judge = [&](uint32_t quietMbit) {
+    return SlowWay::judge(
+        tenGigabit(125 * kMegabyte, 0), way,
+        {.bytes = 120 * kMegabyte, .time = seconds(1), .hostCount = 512, .quietMbit = quietMbit});
+  };
+  EXPECT_EQ(judge(0), "");
+  EXPECT_THAT(judge(10'000), HasSubstr("carries 120.00 MB/s"));
+  EXPECT_EQ(judge(1'000), "") << "all that the receiver's interface has";
+}
+
 TEST(SlowWay, IsNotAReceiverThatDoesNotReadNorALongWay) {
   Way way = tenGigabit(6 * kMegabyte, 6 * kMegabyte);
   way.receiverLimited = milliseconds(300);

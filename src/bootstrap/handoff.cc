@@ -345,57 +345,69 @@ std::string Handoff::name() {
   return impl_->socketName;
 }
 
-namespace {
+Handoff::Taking::Taking(std::string name, const HandoffToken& token,
+                        std::chrono::milliseconds timeout)
+    : name_(std::move(name)), token_(token), deadline_(steadyClock().now() + timeout) {}
 
-// Waits for the descriptor on a connected socket.
-Result<UniqueFd> fetch(int socket, const std::string& name, const HandoffToken& token,
-                       Instant deadline) {
-  Clock& clock = steadyClock();
-  const Request request = makeRequest(token);
-  if (writeSome(socket, request).count != request.size()) {
-    return remoteError("the owner of {} closed its socket", name);
+Result<UniqueFd> Handoff::Taking::poll() {
+  if (!hasAsked_) {
+    TUTTI_TRY_ASSIGN(const bool isReached, reach());
+    if (!isReached) return UniqueFd();
+    const Request request = makeRequest(token_);
+    if (writeSome(socket_.get(), request).count != request.size())
+      return remoteError("the owner of {} closed its socket", name_);
+    hasAsked_ = true;
   }
-  for (;;) {
-    UniqueFd fd = receiveDescriptor(socket);
-    if (fd) return fd;
-    if (errno == EMFILE) return systemError("receive memory from", name, EMFILE);
-    if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      return remoteError(
-          "the owner of {} did not hand the memory over: it withdrew the offer, or it has been "
-          "taken as often as offered",
-          name);
-    }
-    const int left = millisecondsUntil(clock, deadline);
-    if (left == 0) return remoteError("the owner of {} did not answer in time", name);
-    pollfd entry{socket, POLLIN, 0};
-    [[maybe_unused]] int ignored = ::poll(&entry, 1, left);
+  UniqueFd fd = receiveDescriptor(socket_.get());
+  if (fd) return fd;
+  if (errno == EMFILE) return systemError("receive memory from", name_, EMFILE);
+  if (errno != EAGAIN && errno != EWOULDBLOCK) {
+    return remoteError(
+        "the owner of {} did not hand the memory over: it withdrew the offer, or it has been "
+        "taken as often as offered",
+        name_);
   }
+  if (steadyClock().now() < deadline_) return UniqueFd();
+  return remoteError("the owner of {} did not answer in time", name_);
 }
 
-}  // namespace
+// False: the owner's queue is full.
+Result<bool> Handoff::Taking::reach() {
+  if (name_.empty()) return remoteError("the peer hands no memory over: it has no socket for it");
+  if (!socket_) {
+    socket_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket_) return systemError("socket", "for taking memory", errno);
+  }
+  const UnixAddress address = abstractAddress(name_);
+  if (::connect(socket_.get(), generic(address), address.size) != 0) {
+    const bool mayRetry = errno == EINTR || errno == EAGAIN;
+    if (mayRetry && steadyClock().now() < deadline_) return false;
+    return remoteError(
+        "cannot reach the owner of {} ({}): it has ended, or is in another network namespace",
+        name_, errno == EAGAIN ? "its queue is full" : "no such socket");
+  }
+  if (!isSameUser(socket_.get())) return remoteError("the owner of {} is another user", name_);
+  return true;
+}
 
 Result<UniqueFd> Handoff::take(const std::string& name, const HandoffToken& token,
-                               std::chrono::milliseconds timeout) {
-  Clock& clock = steadyClock();
-  const Instant deadline = clock.now() + timeout;
-  if (name.empty()) return remoteError("the peer hands no memory over: it has no socket for it");
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return systemError("socket", "for taking memory", errno);
-  const UnixAddress address = abstractAddress(name);
-  while (::connect(socket.get(), generic(address), address.size) != 0) {
-    // EAGAIN: the owner's queue is full.
-    const bool mayRetry = errno == EINTR || errno == EAGAIN;
-    if (!mayRetry || clock.now() >= deadline) {
-      return remoteError(
-          "cannot reach the owner of {} ({}): it has ended, or is in another network namespace",
-          name, errno == EAGAIN ? "its queue is full" : "no such socket");
+                               std::chrono::milliseconds timeout, const std::atomic<bool>* abort) {
+  constexpr int kBetweenLooksMs = 50;  // for an abort
+  Taking taking(name, token, timeout);
+  for (;;) {
+    TUTTI_TRY_ASSIGN(UniqueFd fd, taking.poll());
+    if (fd) return fd;
+    if (abort != nullptr && abort->load(std::memory_order_acquire))
+      return Status(Code::kInternalError, "aborted while a peer was to hand over memory");
+    if (!taking.hasAsked_) {
+      pauseFor(std::chrono::milliseconds(1));
+      continue;
     }
-    pauseFor(std::chrono::milliseconds(1));
+    pollfd entry{taking.socket_.get(), POLLIN, 0};
+    const int left = millisecondsUntil(steadyClock(), taking.deadline_);
+    [[maybe_unused]] const int ready =
+        ::poll(&entry, 1, abort == nullptr ? left : std::min(left, kBetweenLooksMs));
   }
-  if (!isSameUser(socket.get())) {
-    return remoteError("the owner of {} is another user", name);
-  }
-  return fetch(socket.get(), name, token, deadline);
 }
 
 }  // namespace tutti::bootstrap

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -53,9 +54,29 @@ class Handoff {
   std::string name();
 
   // Fetches a descriptor (close-on-exec) from the process that owns `name`. kRemoteError when the
-  // owner is gone, belongs to another user, does not know the token, or does not answer in time.
+  // owner is gone, belongs to another user, does not know the token, or does not answer in time:
+  // one that is stopped does not. One thread at a time; nothing blocks.
+  class Taking {
+   public:
+    Taking(std::string name, const HandoffToken& token, std::chrono::milliseconds timeout);
+    // Empty: not there yet. Any other answer is the last one.
+    Result<UniqueFd> poll();
+
+   private:
+    friend class Handoff;
+    Result<bool> reach();
+
+    std::string name_;
+    HandoffToken token_;
+    Instant deadline_;
+    UniqueFd socket_;
+    bool hasAsked_ = false;
+  };
+
+  // Waits for it, or until somebody sets `abort`, where that is given.
   static Result<UniqueFd> take(const std::string& name, const HandoffToken& token,
-                               std::chrono::milliseconds timeout);
+                               std::chrono::milliseconds timeout,
+                               const std::atomic<bool>* abort = nullptr);
 
  private:
   struct Impl;

@@ -9,12 +9,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/process_counts_testing.h"
+#include "bootstrap/poller.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -165,6 +168,54 @@ TEST(Handoff, AnOwnerThatIsGoneIsAnError) {
   }
   EXPECT_EQ(Handoff::take(name, token, kPatience).status().code(), Code::kRemoteError);
   EXPECT_EQ(Handoff::take("", token, kPatience).status().code(), Code::kRemoteError);
+}
+
+// As that of a process that is stopped: the system takes connections for it, and nothing answers.
+struct SilentOwner {
+  SilentOwner() {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket.get(), 1), 0);
+  }
+  std::string name = "tutti-silent-" + std::to_string(::getpid());
+  UniqueFd socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+};
+
+TEST(Handoff, TakingInStepsWaitsForNobody) {
+  const SilentOwner owner;
+  Handoff::Taking taking(owner.name, HandoffToken{}, std::chrono::milliseconds(300));
+  std::vector<UniqueFd> fill;  // its queue
+  for (int i = 0; i < 2; ++i) fill.push_back(connectTo(owner.name));
+  const Instant begin = steadyClock().now();
+  Instant last = begin;
+  Nanoseconds longest{0};
+  for (;;) {
+    Result<UniqueFd> fd = taking.poll();
+    const Instant now = steadyClock().now();
+    longest = std::max(longest, now - last);
+    last = now;
+    if (!fd.ok()) break;
+    ASSERT_FALSE(*fd);
+    ASSERT_LT(now - begin, std::chrono::seconds(10));
+  }
+  EXPECT_GE(last - begin, std::chrono::milliseconds(300));
+  EXPECT_LT(longest, std::chrono::milliseconds(250));
+}
+
+TEST(Handoff, AnAbortEndsTaking) {
+  const SilentOwner owner;
+  std::atomic<bool> abort{false};
+  std::thread aborter([&abort] {
+    pauseFor(std::chrono::milliseconds(100));
+    abort = true;
+  });
+  const Instant begin = steadyClock().now();
+  EXPECT_FALSE(Handoff::take(owner.name, HandoffToken{}, std::chrono::seconds(20), &abort).ok());
+  EXPECT_LT(steadyClock().now() - begin, std::chrono::seconds(1));
+  aborter.join();
 }
 
 TEST(Handoff, GarbageAndSilenceDoNotKeepOthersOut) {

@@ -223,6 +223,12 @@ Result<transport::Transport*> LinkSet::pick(Rank sender, Rank receiver) {
   return transport::pick(parts_.transports, from, to);
 }
 
+Result<Progress> LinkSet::prepare(Rank peer) {
+  if (isNetwork(peer)) return Progress::kDone;
+  TUTTI_TRY_ASSIGN(transport::Transport * transport, pick(peer, parts_.bootstrap.rank()));
+  return transport->prepare();
+}
+
 Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   Link& link = find(from, lane, false);
   if (link.isConnected()) return &link;
@@ -278,7 +284,7 @@ Result<std::unique_ptr<transport::PendingEnd>> LinkSet::connect(const Link& link
   const bootstrap::PeerInfo* carrier = findCarrier(link);
   if (carrier == nullptr) return transport.connect(self, peer, options, link.offer_);
   return transport.connectOver({.carrier = *carrier, .isForced = parts_.isDetourForced}, self, peer,
-                               options.geometry, link.offer_);
+                               options, link.offer_);
 }
 
 std::optional<Rank> LinkSet::carrier(Rank peer, Lane lane, bool isOutgoing) {
@@ -315,6 +321,8 @@ Result<Progress> LinkSet::pollConnect(Link& link) {
   }
   if (link.pending_ == nullptr) {
     if (connectingCount_ == kMostConnecting) return Progress::kIdle;
+    TUTTI_TRY_ASSIGN(const Progress isPrepared, link.transport_->prepare());
+    if (isPrepared == Progress::kIdle) return Progress::kIdle;
     TUTTI_TRY_ASSIGN(link.pending_, connect(link));
     link.offer_ = {};  // a secret
     ++connectingCount_;

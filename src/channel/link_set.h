@@ -124,6 +124,9 @@ class LinkSet {
   // A member has failed: what it said. Its links are elsewhere, and the network may not tell.
   std::optional<transport::Parting> networkParting();
 
+  // kDone: neither incoming() nor pollConnect() waits for it to be known over what a link with the
+  // peer goes.
+  Result<Progress> prepare(Rank peer);
   // The incoming link from a peer, with its memory made and the peer told, if it is new.
   Result<Link*> incoming(Rank from, Lane lane);
   // The same if it is there; null if not.

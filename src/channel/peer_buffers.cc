@@ -344,7 +344,7 @@ Result<std::byte*> PeerBuffers::tryMap(int32_t peer, const Message& message) {
     TUTTI_TRY_ASSIGN(memory, accelerator.importLegacy(message.legacy, message.bytes));
   } else {
     TUTTI_TRY_ASSIGN(UniqueFd fd, bootstrap::Handoff::take(other.handoffName.data(), message.token,
-                                                           parts_.timeout));
+                                                           parts_.timeout, parts_.abort));
     TUTTI_TRY_ASSIGN(memory, accelerator.importMemory(std::move(fd), message.bytes));
   }
   auto* address = static_cast<std::byte*>(memory->address());

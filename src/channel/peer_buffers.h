@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <list>
@@ -40,6 +41,7 @@ class PeerBuffers {
     Clock& clock;
     std::chrono::milliseconds timeout;  // of handing over a descriptor
     uint32_t* alive;                    // device memory: kGpuMaxAlive words of this rank's, zero
+    const std::atomic<bool>* abort = nullptr;  // ends waiting for one; may be null
   };
   explicit PeerBuffers(const Parts& parts) : parts_(parts) {}
   ~PeerBuffers();

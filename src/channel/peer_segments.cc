@@ -118,8 +118,9 @@ Status PeerSegments::writeTable() {
 }
 
 Status PeerSegments::mapOne(size_t peer, const Announcement& announcement) {
-  TUTTI_TRY_ASSIGN(UniqueFd handle, bootstrap::Handoff::take(parts_.peers[peer].handoffName.data(),
-                                                             announcement.token, parts_.timeout));
+  TUTTI_TRY_ASSIGN(UniqueFd handle,
+                   bootstrap::Handoff::take(parts_.peers[peer].handoffName.data(),
+                                            announcement.token, parts_.timeout, parts_.abort));
   TUTTI_TRY_ASSIGN(mapped_[peer],
                    parts_.accelerator.importMemory(std::move(handle), announcement.bytes));
   addresses_[peer] = static_cast<std::byte*>(mapped_[peer]->address());

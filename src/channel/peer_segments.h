@@ -32,8 +32,9 @@ class PeerSegments {
     const std::vector<bootstrap::PeerInfo>& peers;  // by rank
     device::Accelerator& accelerator;
     std::chrono::milliseconds timeout;
-    bool hasPrograms = false;  // wire::gpuSegmentBytes(); the same on all ranks
-    bool keepsLines = false;   // Accelerator::keepsLinesTo() all peers
+    const std::atomic<bool>* abort = nullptr;  // may be null; outlives the connecting
+    bool hasPrograms = false;                  // wire::gpuSegmentBytes(); the same on all ranks
+    bool keepsLines = false;                   // Accelerator::keepsLinesTo() all peers
     Rng& rng = systemRng();
   };
 

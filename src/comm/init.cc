@@ -5,6 +5,7 @@
 
 #include "base/affinity.h"
 #include "base/char_field.h"
+#include "base/futex.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "base/version.h"
@@ -253,6 +254,7 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
                                                    .peers = peers_,
                                                    .accelerator = *device_.accelerator(),
                                                    .timeout = process_.networkOptions().timeout,
+                                                   .abort = &abort_,
                                                    .hasPrograms = gpuLimits_.hasPrograms,
                                                    .keepsLines = gpuLimits_.keepsLines}));
   noPeersReason_ = std::move(shared.obstacle);
@@ -263,8 +265,13 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
 // The adapters of the network between hosts.
 Result<std::vector<net::Adapter>> Communicator::findAdapters() {
   for (const auto& transport : process_.transports(config_.network)) {
-    if (!transport->caps().needsOneHost && !transport->caps().needsOneProcess)
-      return transport->adapters();
+    if (transport->caps().needsOneHost || transport->caps().needsOneProcess) continue;
+    for (;;) {
+      TUTTI_TRY_ASSIGN(const Progress progress, transport->prepare());
+      if (progress == Progress::kDone) return transport->adapters();
+      TUTTI_TRY(checkNotAborted());
+      sleepFor(std::chrono::milliseconds(1));
+    }
   }
   return std::vector<net::Adapter>();
 }
@@ -275,6 +282,7 @@ Status Communicator::prepareGpuDirect() {
   const Settings& settings = process_.settings();
   device::Accelerator& accelerator = *device_.accelerator();
   Result<std::vector<net::Adapter>> adapters = findAdapters();
+  TUTTI_TRY(checkNotAborted());
   if (!adapters.ok()) {
     gpuDirectView_.obstacle = adapters.status().message();  // the first link's error says it again
   } else {
@@ -339,7 +347,8 @@ Status Communicator::prepareGpu(std::unique_ptr<channel::PeerSegments> segments,
                                   .accelerator = *device_.accelerator(),
                                   .clock = process_.clock(),
                                   .timeout = timeout,
-                                  .alive = segments->aliveWords()});
+                                  .alive = segments->aliveWords(),
+                                  .abort = &abort_});
   openProfiler();
   auto launcher = launch::GpuLauncher::open(
       {.accelerator = *device_.accelerator(),

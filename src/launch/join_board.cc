@@ -85,8 +85,8 @@ Result<Board> takeBoard(const BoardParts& parts, Rank from) {
     return Status(Code::kRemoteError, fmt::format("rank {} has no board to share", index(from)));
   std::memcpy(token.data(), message.data(), token.size());
   const PeerInfo& owner = parts.peers[static_cast<size_t>(index(from))];
-  TUTTI_TRY_ASSIGN(UniqueFd fd,
-                   bootstrap::Handoff::take(owner.handoffName.data(), token, parts.timeout));
+  TUTTI_TRY_ASSIGN(UniqueFd fd, bootstrap::Handoff::take(owner.handoffName.data(), token,
+                                                         parts.timeout, &parts.abort));
   TUTTI_TRY_ASSIGN(Board board, Board::open(std::move(fd)));
   if (board.rankCount() != parts.bootstrap.rankCount()) {
     return remoteError("rank {} shares a board for {} ranks, wanted {}", index(from),

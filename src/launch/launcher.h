@@ -61,7 +61,7 @@ class Operation final : public device::Task {
 
  private:
   friend class Launcher;
-  enum class Stage : uint8_t { kQueued, kConnecting, kRunning, kDone };
+  enum class Stage : uint8_t { kQueued, kOpening, kConnecting, kRunning, kDone };
   struct Run {
     Call call;
     BoundPlan* plan = nullptr;
@@ -102,7 +102,8 @@ class Operation final : public device::Task {
   Result<Progress> pollRun(Run& run);
   Progress finishRun(Run& run);
   void chooseVariant(Run& run);
-  Status openLinks(Run& run);
+  Result<Progress> openLinks(Run& run);
+  Result<Progress> prepareLinks(const Run& run, const kernels::UsedLinks& used);
   Result<Progress> connectLinks(BoundVariant& variant);
   void begin(Run& run);
   bool isExchange() const;

@@ -136,7 +136,13 @@ Result<Progress> Operation::pollRun(Run& run) {
     // find the link that it was offered withdrawn.
     if (run.plan->own.plan.layout.pieceCount == 0) return finishRun(run);
     chooseVariant(run);
-    if (!run.variant->isConnected) TUTTI_TRY(openLinks(run));
+    run.stage = Stage::kOpening;
+  }
+  if (run.stage == Stage::kOpening) {
+    if (!run.variant->isConnected) {
+      TUTTI_TRY_ASSIGN(const Progress opened, openLinks(run));
+      if (opened != Progress::kDone) return Progress::kIdle;
+    }
     run.stage = Stage::kConnecting;
   }
   if (run.stage == Stage::kConnecting) {
@@ -169,7 +175,8 @@ Progress Operation::finishRun(Run& run) {
 // Links are opened, and memory mapped, without the peers: an error there is none of theirs.
 Status Operation::explain(const Run& run, Status error) {
   std::vector<int32_t> peers;
-  const bool isOurs = run.stage == Stage::kQueued || error.code() == Code::kSystemError;
+  const bool isOurs = run.stage == Stage::kQueued || run.stage == Stage::kOpening ||
+                      error.code() == Code::kSystemError;
   if (isOurs) return launcher_.watch_.explain(std::move(error), run.number, peers);
   const schedule::Program& program = *run.variant->plan.program;
   const channel::LinkSet& links = launcher_.parts_.links;
@@ -181,15 +188,29 @@ Status Operation::explain(const Run& run, Status error) {
   return launcher_.watch_.explain(std::move(error), run.number, peers);
 }
 
+// kDone: links from all these peers can be made at once.
+Result<Progress> Operation::prepareLinks(const Run& run, const kernels::UsedLinks& used) {
+  const schedule::Program& program = *run.variant->plan.program;
+  for (size_t i = 0; i < program.receivesFrom.size(); ++i) {
+    if (!used.incoming[i]) continue;
+    TUTTI_TRY_ASSIGN(const Progress progress,
+                     launcher_.parts_.links.prepare(program.receivesFrom[i]));
+    if (progress != Progress::kDone) return Progress::kIdle;
+  }
+  return Progress::kDone;
+}
+
 // Makes the links of a new plan, and with them the program that its calls run.
-Status Operation::openLinks(Run& run) {
+Result<Progress> Operation::openLinks(Run& run) {
   BoundVariant& plan = *run.variant;
-  if (plan.program) return {};
+  if (plan.program) return Progress::kDone;
   channel::LinkSet& links = launcher_.parts_.links;
   const schedule::Program& program = *plan.plan.program;
   std::vector<wire::LinkPort*> incoming;
   std::vector<wire::LinkPort*> outgoing;
   const kernels::UsedLinks used = kernels::usedLinks(program, plan.plan.layout);
+  TUTTI_TRY_ASSIGN(const Progress prepared, prepareLinks(run, used));
+  if (prepared != Progress::kDone) return Progress::kIdle;
   for (size_t i = 0; i < program.receivesFrom.size(); ++i) {
     incoming.push_back(nullptr);
     if (!used.incoming[i]) continue;
@@ -215,7 +236,7 @@ Status Operation::openLinks(Run& run) {
       .isDirect = plan.plan.isDirect,
       .mayRefer = plan.plan.mayRefer});
   launcher_.scratch_.reserve(plan.program->operandLimit());
-  return {};
+  return Progress::kDone;
 }
 
 // Not what a group must pair first, nor what takes many turns, nor what is profiled: its operation
@@ -251,8 +272,8 @@ void Operation::addWaits(device::WaitSet& waits) {
   if (launcher_.parts_.links.isReducing()) waits.overflowed = true;  // the network wakes nobody
   for (const Run& run : runs_) {
     if (run.stage == Stage::kRunning) run.execution.addWaits(waits);
-    if (run.stage == Stage::kConnecting)
-      waits.overflowed = true;  // an offer arrives by message, not in a word
+    // An offer arrives by message, not in a word.
+    if (run.stage == Stage::kOpening || run.stage == Stage::kConnecting) waits.overflowed = true;
   }
 }
 

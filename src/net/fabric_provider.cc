@@ -52,17 +52,33 @@ FabricProvider::~FabricProvider() {
   options_.sockets.reset();  // whose thread may still bring arrivals, to be turned away
 }
 
+Result<Progress> FabricProvider::prepare() {
+  std::lock_guard lock(mutex_);
+  return tryOpen();
+}
+
+// For who has not prepared.
+Status FabricProvider::open(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    TUTTI_TRY_ASSIGN(const Progress progress, tryOpen());
+    if (progress == Progress::kDone) return {};
+    wake_.wait_for(lock, kShortestPause);
+  }
+}
+
 // Under mutex_. An error is told to everyone who asks: a fabric may come up later.
-Status FabricProvider::open() {
-  if (isOpen_) return {};
-  TUTTI_TRY_ASSIGN(found_, find());
+Result<Progress> FabricProvider::tryOpen() {
+  if (isOpen_) return Progress::kDone;
+  TUTTI_TRY_ASSIGN(std::optional<Found> found, find());
+  if (!found) return Progress::kIdle;
+  found_ = std::move(*found);
   isOpen_ = true;
   if (found_.fabric == nullptr) {
     calls_.reset();
     capsInUse_.store(&options_.sockets->caps(), std::memory_order_release);
     if (!found_.obstacle.empty())
       log::info(log::Subsystem::kNet, "links to other hosts over sockets: {}", found_.obstacle);
-    return {};
+    return Progress::kDone;
   }
   const Fabric::Caps& caps = found_.fabric->caps();
   if (!caps.registersMemory) {
@@ -72,23 +88,30 @@ Status FabricProvider::open() {
   }
   capsInUse_.store(&fabricCaps_, std::memory_order_release);
   log::info(log::Subsystem::kNet, "links to other hosts over {}: {}", caps.name, caps.description);
-  return {};
+  return Progress::kDone;
 }
 
-// Under mutex_. A search that does not end is not begun anew: it would end no better.
-Result<FabricProvider::Found> FabricProvider::find() {
+// Under mutex_; nothing: it is under way. A search that does not end is not begun anew: it would
+// end no better.
+Result<std::optional<FabricProvider::Found>> FabricProvider::find() {
   if (hang_.empty()) {
     if (calls_ == nullptr) {
       TUTTI_TRY_ASSIGN(calls_, CallThread::start());
     }
-    Awaited<Found> search;
-    search.start(calls_.get(), options_.find);
-    calls_->waitUntilIdle(options_.timeout);
-    if (std::optional<Result<Found>> found = search.take()) return std::move(*found);
+    if (!search_.isUnderWay()) {
+      searchEnd_ = options_.clock->now() + options_.timeout;
+      search_.start(calls_.get(), options_.find);
+    }
+    if (std::optional<Result<Found>> found = search_.take()) {
+      if (!found->ok()) return found->takeStatus();
+      return std::optional(std::move(*found).value());
+    }
+    if (options_.clock->now() < searchEnd_) return std::optional<Found>();
+    search_.drop();
     std::string hang = calls_->complaint(options_.timeout);
     if (!options_.isForced) {
       log::warn("{}: links to other hosts go over sockets", hang);
-      return Found{.fabric = nullptr, .obstacle = std::move(hang)};
+      return std::optional(Found{.fabric = nullptr, .obstacle = std::move(hang)});
     }
     hang_ = std::move(hang);
     calls_.reset();
@@ -106,8 +129,8 @@ Status FabricProvider::startService() {
 
 Result<Provider::Contact> FabricProvider::contact() {
   {
-    std::lock_guard lock(mutex_);
-    TUTTI_TRY(open());
+    std::unique_lock lock(mutex_);
+    TUTTI_TRY(open(lock));
   }
   TUTTI_TRY_ASSIGN(Contact contact, options_.sockets->contact());
   std::lock_guard lock(mutex_);
@@ -116,8 +139,8 @@ Result<Provider::Contact> FabricProvider::contact() {
 }
 
 Result<std::vector<Adapter>> FabricProvider::adapters() {
-  std::lock_guard lock(mutex_);
-  TUTTI_TRY(open());
+  std::unique_lock lock(mutex_);
+  TUTTI_TRY(open(lock));
   return found_.fabric != nullptr ? found_.fabric->caps().adapters : std::vector<Adapter>();
 }
 
@@ -213,8 +236,8 @@ Result<std::unique_ptr<PendingConnection>> FabricProvider::connect(
   Contact sockets = contact;
   const bool meets = std::exchange(meetsAt(sockets), std::byte{0}) != std::byte{0};
   {
-    std::lock_guard lock(mutex_);
-    TUTTI_TRY(open());
+    std::unique_lock lock(mutex_);
+    TUTTI_TRY(open(lock));
   }
   if (!meets && options_.isForced) {
     return remoteError("rank {} links by sockets, but {} is set here: set it alike on all",

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,6 +52,7 @@ class FabricProvider final : public Provider {
   // The sockets' where there is no fabric; known once the contact is.
   const Caps& caps() const override { return *capsInUse_.load(std::memory_order_acquire); }
   void noteRanks(const RanksHere& ranks) override { options_.sockets->noteRanks(ranks); }
+  Result<Progress> prepare() override;
   Result<Contact> contact() override;
   Result<std::vector<Adapter>> adapters() override;
   void expect(uint64_t number, std::shared_ptr<Worker> worker) override;
@@ -71,8 +73,9 @@ class FabricProvider final : public Provider {
     bool isOver = false;             // under mutex_
   };
 
-  Status open();
-  Result<Found> find();
+  Result<Progress> tryOpen();
+  Status open(std::unique_lock<std::mutex>& lock);
+  Result<std::optional<Found>> find();
   Status startService();
   void receive(uint64_t number, std::unique_ptr<Connection> control,
                std::shared_ptr<Worker> worker);
@@ -97,7 +100,9 @@ class FabricProvider final : public Provider {
   bool isOpen_ = false;
   std::string hang_;  // of a search that did not end, where nothing takes the fabric's place
   Found found_;
-  std::unique_ptr<CallThread> calls_;  // while there is a fabric
+  std::unique_ptr<CallThread> calls_;  // while there is a fabric, or may be
+  Awaited<Found> search_;
+  Instant searchEnd_{};  // when it has taken too long
   // Shared by the thread that steps it and, a sender's, the pending connection.
   std::vector<std::shared_ptr<Appointment>> appointments_;
   struct Watched {

@@ -96,12 +96,13 @@ class FabricProviders : public testing::Test {
  protected:
   void TearDown() override { ::unsetenv("FAKE_NET"); }
 
-  static std::unique_ptr<Provider> open(const std::string& network = "", bool hasPlugin = true) {
+  static std::unique_ptr<Provider> open(const std::string& network = "", bool hasPlugin = true,
+                                        milliseconds timeout = milliseconds(20'000)) {
     return openNetwork({.interfaces = "lo",
                         .family = AF_INET,
                         .network = network,
                         .plugins = hasPlugin ? TUTTI_FAKE_NETS "/libnccl-net-fake11.so" : "none",
-                        .timeout = milliseconds(20'000)});
+                        .timeout = timeout});
   }
 
   static Result<std::unique_ptr<Connection>> connect(Provider& from, Provider& to,
@@ -176,6 +177,21 @@ TEST_F(FabricProviders, GoOverSocketsWhereTheFabricHangs) {
   const Instant begin = steadyClock().now();
   expectAll(*here, *there);  // which does not wait for it again
   EXPECT_LT(steadyClock().now() - begin, milliseconds(1000));
+}
+
+TEST_F(FabricProviders, ArePreparedWithoutWaitingForTheFabric) {
+  ::setenv("FAKE_NET", "hang-init", 1);
+  const auto hanging = open("", true, milliseconds(500));
+  const Instant begin = steadyClock().now();
+  EXPECT_EQ(hanging->prepare().value(), Progress::kIdle);
+  EXPECT_EQ(hanging->prepare().value(), Progress::kIdle);
+  hanging->forget(kNumber);  // nor does anything else wait for it
+  EXPECT_LT(steadyClock().now() - begin, milliseconds(400));
+  while (hanging->prepare().value() == Progress::kIdle) std::this_thread::yield();
+  EXPECT_GE(steadyClock().now() - begin, milliseconds(500));
+  ::unsetenv("FAKE_NET");
+  const auto other = open("", false);
+  expectAll(*hanging, *other);
 }
 
 TEST_F(FabricProviders, MakeNoLinkWithoutTheFabricThatIsAskedFor) {

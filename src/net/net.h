@@ -146,6 +146,9 @@ class Provider {
 
   // What threads a provider begins goes by that. Before any other call; later it changes nothing.
   virtual void noteRanks(const RanksHere& /*ranks*/) {}
+  // kDone: no other call has to wait until it is known which network there is: that may take a
+  // library its time, and who does not ask this before waits for it. Does not block.
+  virtual Result<Progress> prepare() { return Progress::kDone; }
   // Listens from the first call on.
   virtual Result<Contact> contact() = 0;
   // Those that connections go over, where they could reach memory of GPUs; empty: none could.

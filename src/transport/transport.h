@@ -144,6 +144,8 @@ class Transport {
   };
 
   virtual const Caps& caps() const = 0;
+  // As tutti::net::Provider::prepare().
+  virtual Result<Progress> prepare() { return Progress::kDone; }
   // Why it cannot connect them, in a few words for a message; empty when it can.
   virtual std::string obstacle(const bootstrap::PeerInfo& sender,
                                const bootstrap::PeerInfo& receiver) const = 0;
@@ -152,8 +154,8 @@ class Transport {
   virtual Result<Listening> listen(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver,
                                    const LinkOptions& options) = 0;
-  // The sender's half, which never waits for the receiver's user. May itself wait for a process of
-  // this host to hand over memory, at most the set-up timeout. Let go of before the transport.
+  // The sender's half, which never waits for the receiver's user. Does not block. Let go of before
+  // the transport.
   virtual Result<std::unique_ptr<PendingEnd>> connect(const bootstrap::PeerInfo& sender,
                                                       const bootstrap::PeerInfo& receiver,
                                                       const LinkOptions& options,
@@ -163,9 +165,9 @@ class Transport {
   virtual Result<std::unique_ptr<PendingEnd>> connectOver(const Detour& /*detour*/,
                                                           const bootstrap::PeerInfo& sender,
                                                           const bootstrap::PeerInfo& receiver,
-                                                          const wire::LinkGeometry& geometry,
+                                                          const LinkOptions& options,
                                                           const Offer& offer) {
-    return connect(sender, receiver, geometry, offer);
+    return connect(sender, receiver, options, offer);
   }
   // The process ends: others' links that it carries may end first, for so long at most.
   virtual void awaitOwners(Nanoseconds /*bound*/) {}

@@ -121,6 +121,19 @@ class Aborts(FaultCase):
                 told = [] if call.startswith("recv") else [(0, call)]
                 self.abort_amid(f"{before} {call}" if told else before, f"{before} {self.AMID} {call}", f"{before} line", told)
 
+    def test_amid_a_call_whose_peer_is_stopped_before_it_hands_its_memory_over(self):
+        ranks = self.launch(f"line {self.AMID} send:1:1000", "recv:0:1000", timeout_ms=20000)
+        self.pause(0.3)  # rank 1 has offered its link
+        ranks[1].child.send_signal(signal.SIGSTOP)
+        ranks[0].say("go")
+        code, aborted, message = ranks[0].result("aborted")
+        self.assertEqual(code, 0, message)
+        self.keep_time(int(message) / 1000, 1.0)
+        code, moment, _ = ranks[0].result("send")
+        self.assertNotEqual(code, 0, "of the call that was under way")
+        self.keep_time(self.taken(aborted - int(message) / 1000, moment), 1.0)
+        ranks[1].child.kill()
+
     def test_amid_a_split_that_waits(self):
         # All of its ranks must come within T: the one that is late may be named as well.
         self.abort_amid("init split:0:0", f"init {self.AMID} split:0:0", "init line", [(0, "split:0:0")], text=r"rank [12]\b")

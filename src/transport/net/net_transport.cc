@@ -216,7 +216,7 @@ class NetTransport::PendingOver final : public PendingEnd {
   struct Parts {
     bootstrap::PeerInfo sender;
     bootstrap::PeerInfo receiver;
-    wire::LinkGeometry geometry;
+    LinkOptions options;
     Offer offer;
     std::unique_ptr<CarrierRequest> request;
   };
@@ -232,7 +232,7 @@ class NetTransport::PendingOver final : public PendingEnd {
       return std::unique_ptr<LinkEnd>(std::move(end));
     }
     TUTTI_TRY_ASSIGN(
-        direct_, transport_.connect(parts_.sender, parts_.receiver, parts_.geometry, parts_.offer));
+        direct_, transport_.connect(parts_.sender, parts_.receiver, parts_.options, parts_.offer));
     return direct_->poll();
   }
 
@@ -252,22 +252,21 @@ bool NetTransport::isNeeded(const Detour& detour) {
 Result<std::unique_ptr<PendingEnd>> NetTransport::connectOver(const Detour& detour,
                                                               const bootstrap::PeerInfo& sender,
                                                               const bootstrap::PeerInfo& receiver,
-                                                              const wire::LinkGeometry& geometry,
+                                                              const LinkOptions& options,
                                                               const Offer& offer) {
-  if (!isNeeded(detour)) return connect(sender, receiver, geometry, offer);
-  TUTTI_TRY(checkGeometry(geometry));
-  TUTTI_TRY_ASSIGN(auto request, CarrierRequest::send({.handoff = options_.handoff,
-                                                       .carrier = detour.carrier,
-                                                       .sender = sender,
-                                                       .receiver = receiver,
-                                                       .timeout = options_.timeout,
-                                                       .clock = *options_.clock},
-                                                      geometry, offer));
-  if (request == nullptr) return connect(sender, receiver, geometry, offer);
+  if (!isNeeded(detour)) return connect(sender, receiver, options, offer);
+  TUTTI_TRY(checkGeometry(options.geometry));
+  const RelayOptions ofRelay{.handoff = options_.handoff,
+                             .carrier = detour.carrier,
+                             .sender = sender,
+                             .receiver = receiver,
+                             .timeout = options_.timeout,
+                             .clock = *options_.clock};
+  auto request = std::make_unique<CarrierRequest>(ofRelay, options, offer);
   return std::unique_ptr<PendingEnd>(
       std::make_unique<PendingOver>(*this, PendingOver::Parts{.sender = sender,
                                                               .receiver = receiver,
-                                                              .geometry = geometry,
+                                                              .options = options,
                                                               .offer = offer,
                                                               .request = std::move(request)}));
 }

@@ -35,6 +35,7 @@ class NetTransport final : public Transport {
   explicit NetTransport(NetTransportOptions options);
 
   const Caps& caps() const override { return caps_; }
+  Result<Progress> prepare() override { return options_.provider->prepare(); }
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,
@@ -46,7 +47,7 @@ class NetTransport final : public Transport {
   Result<std::unique_ptr<PendingEnd>> connectOver(const Detour& detour,
                                                   const bootstrap::PeerInfo& sender,
                                                   const bootstrap::PeerInfo& receiver,
-                                                  const wire::LinkGeometry& geometry,
+                                                  const LinkOptions& options,
                                                   const Offer& offer) override;
   void awaitOwners(Nanoseconds bound) override;
   void noteRanks(const tutti::net::RanksHere& ranks) override {

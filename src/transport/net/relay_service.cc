@@ -47,6 +47,7 @@ class CarriedLink {
     wire::LinkGeometry geometry;
     UniqueFd channel;
     int32_t sender = -1;
+    int32_t hostCount = 0;  // LinkOptions's
   };
   CarriedLink(Parts parts, const RelayService::Options& options)
       : parts_(std::move(parts)),
@@ -57,6 +58,7 @@ class CarriedLink {
             .clock = options.clock,
             .patience = options.timeout,
             .isForOther = true,
+            .hostCount = parts_.hostCount,
             .onEnd = [this](const Parting& parting) { write(page().ofCarrier, parting); },
             .onTaken = [this](uint64_t number, uint64_t bytes) { note(number, bytes); }})) {}
   ~CarriedLink() { pump_->close(); }
@@ -232,7 +234,8 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
     auto link = std::make_unique<CarriedLink>(CarriedLink::Parts{.memory = std::move(memory),
                                                                  .geometry = asked.geometry,
                                                                  .channel = std::move(channel),
-                                                                 .sender = request.sender},
+                                                                 .sender = request.sender,
+                                                                 .hostCount = request.hostCount},
                                               options_);
     link->pump().arrived(std::move(connection));
     return link;

@@ -29,7 +29,7 @@ bool read(PartingWords& words, Parting& parting) {
 
 Result<AskedLink> readRequest(const RelayRequest& request) {
   const wire::LinkGeometry geometry{.slotCount = request.slotCount, .slotBytes = request.slotBytes};
-  if (request.magic != RelayRequest::kMagic || !wire::isValid(geometry)) {
+  if (request.magic != RelayRequest::kMagic || request.zero != 0 || !wire::isValid(geometry)) {
     return remoteError("rank {} asks to carry a link of {} slots of {} bytes: no such link",
                        request.sender, request.slotCount, request.slotBytes);
   }

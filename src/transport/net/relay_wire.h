@@ -80,13 +80,15 @@ struct RelayRequest {
   int32_t receiver = -1;
   uint32_t slotCount = 0;
   uint32_t slotBytes = 0;
+  int32_t hostCount = 0;  // LinkOptions's
+  int32_t zero = 0;
   Offer offer{};                           // the receiver's
   std::array<char, 64> senderHandoff{};    // where the ring is to be had, zero-terminated
   bootstrap::HandoffToken segmentToken{};  // for it
 
   static constexpr uint64_t kMagic = 0x7475747469726c79;
 };
-static_assert(sizeof(RelayRequest) == 24 + sizeof(Offer) + 64 + 16);
+static_assert(sizeof(RelayRequest) == 32 + sizeof(Offer) + 64 + 16);
 
 // The link that it asks for. kRemoteError for what is no request for a link.
 struct AskedLink {

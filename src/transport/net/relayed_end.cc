@@ -98,45 +98,47 @@ Motor::Carried RelayedEnd::carried() const {
           .bytes = page().bytes.load(std::memory_order_relaxed)};
 }
 
-CarrierRequest::CarrierRequest(const RelayOptions& options, const wire::LinkGeometry& geometry,
-                               UniqueFd channel, UniqueMapping memory,
-                               const bootstrap::HandoffToken& token)
+CarrierRequest::CarrierRequest(const RelayOptions& options, const LinkOptions& ofLink,
+                               const Offer& offer)
     : options_(options),
-      geometry_(geometry),
-      channel_(std::move(channel)),
-      memory_(std::move(memory)),
-      token_(token),
-      deadline_(options.clock.now() + options.timeout * 2) {}
+      ofLink_(ofLink),
+      offer_(offer),
+      taking_(textOf(options.carrier.handoffName), options.carrier.relayToken, options.timeout) {}
 
-Result<std::unique_ptr<CarrierRequest>> CarrierRequest::send(const RelayOptions& options,
-                                                             const wire::LinkGeometry& geometry,
-                                                             const Offer& offer) {
-  Result<UniqueFd> channel = bootstrap::Handoff::take(textOf(options.carrier.handoffName),
-                                                      options.carrier.relayToken, options.timeout);
-  if (!channel.ok()) {
-    tellDeclined(options, channel.status().message());
-    return std::unique_ptr<CarrierRequest>();
-  }
+// Over the channel. False: that process has closed it.
+Result<bool> CarrierRequest::ask() {
+  const wire::LinkGeometry& geometry = ofLink_.geometry;
   TUTTI_TRY_ASSIGN(Segment segment, createSegment(relaySegmentBytes(geometry), kPurpose));
-  RelayRequest words{.sender = options.sender.rank,
-                     .receiver = options.receiver.rank,
-                     .slotCount = geometry.slotCount,
-                     .slotBytes = geometry.slotBytes,
-                     .offer = offer};
-  TUTTI_TRY_ASSIGN(words.segmentToken, options.handoff->offer(segment.fd.get(), 1));
-  words.senderHandoff = options.sender.handoffName;
-  std::unique_ptr<CarrierRequest> request(
-      new CarrierRequest(options, geometry, std::move(channel).value(), std::move(segment.memory),
-                         words.segmentToken));
-  if (::send(request->channel_.get(), &words, sizeof words, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof words)) {
-    tellDeclined(options, "its process has closed the channel");
-    return std::unique_ptr<CarrierRequest>();
-  }
-  return request;
+  TUTTI_TRY_ASSIGN(token_, options_.handoff->offer(segment.fd.get(), 1));
+  memory_ = std::move(segment.memory);
+  deadline_ = options_.clock.now() + options_.timeout * 2;
+  const RelayRequest words{.sender = options_.sender.rank,
+                           .receiver = options_.receiver.rank,
+                           .slotCount = geometry.slotCount,
+                           .slotBytes = geometry.slotBytes,
+                           .hostCount = ofLink_.hostCount,
+                           .offer = offer_,
+                           .senderHandoff = options_.sender.handoffName,
+                           .segmentToken = token_};
+  return ::send(channel_.get(), &words, sizeof words, MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(sizeof words);
 }
 
 Result<Progress> CarrierRequest::poll() {
+  if (!channel_) {
+    Result<UniqueFd> channel = taking_.poll();
+    if (channel.ok() && !*channel) return Progress::kIdle;
+    if (!channel.ok()) {
+      tellDeclined(options_, channel.status().message());
+      return Progress::kDone;
+    }
+    channel_ = std::move(channel).value();
+    TUTTI_TRY_ASSIGN(const bool isAsked, ask());
+    if (!isAsked) {
+      tellDeclined(options_, "its process has closed the channel");
+      return Progress::kDone;
+    }
+  }
   RelayAnswer answer;
   Result<Progress> heard = tryReceiveRecord(channel_.get(), answer);
   if (heard.ok() && *heard == Progress::kIdle) {
@@ -163,7 +165,7 @@ void CarrierRequest::carry() {
             options_.sender.rank, options_.receiver.rank, options_.carrier.rank);
   end_ = std::make_unique<RelayedEnd>(
       RelayedEnd::Parts{.memory = std::move(memory_),
-                        .geometry = geometry_,
+                        .geometry = ofLink_.geometry,
                         .channel = std::make_shared<UniqueFd>(std::move(channel_)),
                         .carrier = options_.carrier,
                         .sender = options_.sender.rank,

@@ -72,35 +72,33 @@ struct RelayOptions {
   Clock& clock;
 };
 
-// Asks the carrier's process; to let go of it takes the request back.
+// Asks the carrier's process, which first hands over a channel; to let go of it takes the request
+// back.
 class CarrierRequest {
  public:
-  // Null, with a warning: that process carries nothing for this one. May wait for it to hand over
-  // the channel.
-  static Result<std::unique_ptr<CarrierRequest>> send(const RelayOptions& options,
-                                                      const wire::LinkGeometry& geometry,
-                                                      const Offer& offer);
+  CarrierRequest(const RelayOptions& options, const LinkOptions& ofLink, const Offer& offer);
   ~CarrierRequest() { options_.handoff->withdraw(token_); }
   CarrierRequest(const CarrierRequest&) = delete;
   CarrierRequest& operator=(const CarrierRequest&) = delete;
 
-  // kDone: there is an answer, at the latest after twice the timeout: that process waits for this
-  // one and for the receiver's. kRemoteError: it cannot reach the receiver. Does not block.
+  // kDone: there is an answer, at the latest after three times the timeout: that process waits for
+  // this one and for the receiver's. kRemoteError: it cannot reach the receiver. Does not block.
   Result<Progress> poll();
   // Once. Null, with a warning: it carries nothing for this one. REQUIRES: poll() was kDone.
   std::unique_ptr<RelayedEnd> take() { return std::move(end_); }
 
  private:
-  CarrierRequest(const RelayOptions& options, const wire::LinkGeometry& geometry, UniqueFd channel,
-                 UniqueMapping memory, const bootstrap::HandoffToken& token);
+  Result<bool> ask();
   void carry();
 
   const RelayOptions options_;
-  const wire::LinkGeometry geometry_;
+  const LinkOptions ofLink_;
+  const Offer offer_;
+  bootstrap::Handoff::Taking taking_;  // of the channel
   UniqueFd channel_;
   UniqueMapping memory_;
-  const bootstrap::HandoffToken token_;  // of the ring
-  const Instant deadline_;
+  bootstrap::HandoffToken token_{};  // of the ring, once it was asked
+  Instant deadline_{};
   std::unique_ptr<RelayedEnd> end_;
 };
 

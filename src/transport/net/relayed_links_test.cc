@@ -80,6 +80,18 @@ void publishHello(LinkEnd& end) {
   wire::publish(port, 5, 42);
 }
 
+LinkOptions ofTwoHosts() {
+  LinkOptions options(kGeometry);
+  options.hostCount = 2;
+  return options;
+}
+
+// By which its pump judges how slow its way is.
+int32_t knownHosts(LinkEnd& end) {
+  const auto* pump = dynamic_cast<const Pump*>(end.motor());
+  return pump == nullptr ? -1 : pump->hostCount();
+}
+
 class RelayedLinks : public testing::Test {
  protected:
   Listening listen(Process& receiver, const Process& sender) {
@@ -190,10 +202,11 @@ TEST_F(RelayedLinks, AreNotCarriedForWhoDoesNotKnowTheToken) {
   PeerInfo stranger = carrier_.info();
   stranger.relayToken[0] ^= std::byte{1};
   auto out = awaitEnd(sender_.transport().connectOver({.carrier = stranger, .isForced = true},
-                                                      sender_.info(), receiver_.info(), kGeometry,
-                                                      listening_.offer));
+                                                      sender_.info(), receiver_.info(),
+                                                      ofTwoHosts(), listening_.offer));
   ASSERT_TRUE(out.ok()) << out.status().message();
   EXPECT_EQ((*out)->carrier(), -1);
+  EXPECT_EQ(knownHosts(**out), 2);
 }
 
 // Who knows the token may still ask for anything: numbers are looked at before they are used.
@@ -263,16 +276,20 @@ TEST_F(RelayedLinks, GoDirectlyWhereTheAnswerIsNone) {
   setText(liar.handoffName, handoff.name());
   const auto ask = [&] {
     return awaitEnd(sender_.transport().connectOver({.carrier = liar, .isForced = true},
-                                                    sender_.info(), receiver_.info(), kGeometry,
+                                                    sender_.info(), receiver_.info(), ofTwoHosts(),
                                                     listening_.offer))
-        .value()
-        ->carrier();
+        .value();
   };
-  EXPECT_EQ(ask(), 1) << "as far as it can tell";
+  EXPECT_EQ(ask()->carrier(), 1) << "as far as it can tell";
+  RelayRequest asked;
+  ASSERT_TRUE(tryReceiveRecord(channels.front().get(), asked).ok());
+  EXPECT_EQ(asked.hostCount, 2);
   answer.outcome = RelayAnswer::Outcome{3};
-  EXPECT_EQ(ask(), -1) << "no such outcome";
+  const auto out = ask();
+  EXPECT_EQ(out->carrier(), -1) << "no such outcome";
+  EXPECT_EQ(knownHosts(*out), 2);
   answer = {.outcome = RelayAnswer::Outcome::kUnreachable, .bytes = 1017, .why = {}};
-  EXPECT_EQ(ask(), -1) << "more words than there is room for";
+  EXPECT_EQ(ask()->carrier(), -1) << "more words than there is room for";
 }
 
 TEST_F(RelayedLinks, NameWhomTheCarrierCannotReach) {

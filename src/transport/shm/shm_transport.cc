@@ -125,32 +125,72 @@ Result<Listening> ShmTransport::listen(const bootstrap::PeerInfo& sender,
       .offer = encodeOffer(OfferKind::kShm, geometry, offered)};
 }
 
-// Its own texts name a socket.
-Result<UniqueFd> ShmTransport::take(const bootstrap::PeerInfo& receiver, const Token& token) const {
-  Result<UniqueFd> fd =
-      bootstrap::Handoff::take(textOf(receiver.handoffName), token, options_.timeout);
-  if (fd.status().code() == Code::kRemoteError)
-    return remoteError("rank {} did not link up: {}", receiver.rank, fd.status().message());
-  return fd;
-}
+// First the link's memory comes from the receiver's process, then its slots on a GPU, if it has
+// any.
+class ShmTransport::Pending final : public PendingEnd {
+ public:
+  struct Parts {
+    bootstrap::PeerInfo sender;
+    bootstrap::PeerInfo receiver;
+    LinkOptions options;
+    OfferedMemory offered;
+    std::chrono::milliseconds timeout;
+  };
+  explicit Pending(Parts parts)
+      : parts_(std::move(parts)), taking_(takingOf(parts_.offered.token)) {}
+
+  Result<std::unique_ptr<LinkEnd>> poll() override {
+    const wire::LinkGeometry& geometry = parts_.options.geometry;
+    TUTTI_TRY_ASSIGN(UniqueFd fd, take());
+    if (!fd) return std::unique_ptr<LinkEnd>();
+    GpuSlotOffer slots{
+        .handle = {}, .token = parts_.offered.gpuToken, .bytes = parts_.offered.gpuBytes};
+    if (!memory_.get()) {
+      TUTTI_TRY_ASSIGN(memory_,
+                       mapSegment(fd, wire::linkBytes(geometry), SegmentAccess::kReadWrite));
+      if (slots.bytes != 0) {
+        taking_ = takingOf(slots.token);
+        return poll();
+      }
+    } else {
+      slots.handle = std::move(fd);
+    }
+    auto gpuSlots = mapGpuSlots(parts_.sender, parts_.receiver, parts_.options, std::move(slots));
+    return std::unique_ptr<LinkEnd>(std::make_unique<ShmEnd>(
+        std::move(memory_), std::move(gpuSlots), geometry, parts_.receiver));
+  }
+
+ private:
+  bootstrap::Handoff::Taking takingOf(const Token& token) const {
+    return {textOf(parts_.receiver.handoffName), token, parts_.timeout};
+  }
+  // Its own texts name a socket.
+  Result<UniqueFd> take() {
+    Result<UniqueFd> fd = taking_.poll();
+    if (fd.status().code() == Code::kRemoteError)
+      return remoteError("rank {} did not link up: {}", parts_.receiver.rank,
+                         fd.status().message());
+    return fd;
+  }
+
+  const Parts parts_;
+  bootstrap::Handoff::Taking taking_;
+  UniqueMapping memory_;
+};
 
 Result<std::unique_ptr<PendingEnd>> ShmTransport::connect(const bootstrap::PeerInfo& sender,
                                                           const bootstrap::PeerInfo& receiver,
                                                           const LinkOptions& options,
                                                           const Offer& offer) {
-  const wire::LinkGeometry& geometry = options.geometry;
-  TUTTI_TRY(checkGeometry(geometry));
-  TUTTI_TRY_ASSIGN(const OfferedMemory offered, decodeOffer(offer, OfferKind::kShm, geometry));
-  TUTTI_TRY_ASSIGN(const UniqueFd fd, take(receiver, offered.token));
-  TUTTI_TRY_ASSIGN(UniqueMapping memory,
-                   mapSegment(fd, wire::linkBytes(geometry), SegmentAccess::kReadWrite));
-  GpuSlotOffer slots{.handle = {}, .token = offered.gpuToken, .bytes = offered.gpuBytes};
-  if (slots.bytes != 0) {
-    TUTTI_TRY_ASSIGN(slots.handle, take(receiver, slots.token));
-  }
-  auto gpuSlots = mapGpuSlots(sender, receiver, options, std::move(slots));
-  return makeReady(
-      std::make_unique<ShmEnd>(std::move(memory), std::move(gpuSlots), geometry, receiver));
+  TUTTI_TRY(checkGeometry(options.geometry));
+  TUTTI_TRY_ASSIGN(const OfferedMemory offered,
+                   decodeOffer(offer, OfferKind::kShm, options.geometry));
+  return std::unique_ptr<PendingEnd>(
+      std::make_unique<Pending>(Pending::Parts{.sender = sender,
+                                               .receiver = receiver,
+                                               .options = options,
+                                               .offered = offered,
+                                               .timeout = options_.timeout}));
 }
 
 }  // namespace tutti::transport::shm

@@ -31,8 +31,7 @@ class ShmTransport final : public Transport {
                                               const Offer& offer) override;
 
  private:
-  Result<UniqueFd> take(const bootstrap::PeerInfo& receiver,
-                        const bootstrap::HandoffToken& token) const;
+  class Pending;
   const Caps caps_{.name = "shm",
                    .mapped = true,
                    .mapsSegments = true,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <unordered_map>
 
 #include "base/log.h"
 #include "transport/parting.h"
@@ -47,9 +47,32 @@ uint64_t linkKey(Rank peer, Lane lane, bool isOutgoing) {
 }  // namespace
 
 LinkSet::LinkSet(const Parts& parts) : parts_(parts) {
-  std::set<uint64_t> hosts;
-  for (const bootstrap::PeerInfo& peer : parts_.peers) hosts.insert(peer.hostHash);
+  std::unordered_map<uint64_t, uint32_t> hosts, processRanks;
+  std::vector<uint32_t> ranksOn;
+  places_.reserve(parts_.peers.size());
+  for (const bootstrap::PeerInfo& peer : parts_.peers) {
+    const auto [host, isNew] =
+        hosts.try_emplace(peer.hostHash, static_cast<uint32_t>(hosts.size()));
+    if (isNew) ranksOn.push_back(0);
+    places_.push_back({.host = host->second,
+                       .onHost = ranksOn[host->second]++,
+                       .inProcess = processRanks[peer.processHash]++});
+  }
   hostCount_ = static_cast<int32_t>(hosts.size());
+  const size_t self = static_cast<size_t>(index(parts_.bootstrap.rank()));
+  if (self < places_.size()) ranksOnHost_ = ranksOn[places_[self].host];
+}
+
+// Counts the ranks here first, then the hosts and seats that they hear of: whether each hears of
+// its own seat on other hosts or of all, adapters have as many links each.
+uint32_t LinkSet::turnOf(Rank from) const {
+  const Place& own = places_[static_cast<size_t>(index(parts_.bootstrap.rank()))];
+  const Place& other = places_[static_cast<size_t>(index(from))];
+  const auto hosts = static_cast<uint32_t>(hostCount_);
+  const uint32_t hostsAway = (other.host + hosts - own.host) % hosts;
+  const uint32_t seatsAway =
+      (other.onHost % ranksOnHost_ + ranksOnHost_ - own.onHost) % ranksOnHost_;
+  return own.inProcess + ranksOnHost_ * (hostsAway + seatsAway);
 }
 
 LinkSet::~LinkSet() { markFault(wire::LinkFault::kDestroyed); }
@@ -238,9 +261,11 @@ Result<Link*> LinkSet::incoming(Rank from, Lane lane) {
   }
   const Rank self = parts_.bootstrap.rank();
   TUTTI_TRY_ASSIGN(transport::Transport * transport, pick(from, self));
-  TUTTI_TRY_ASSIGN(auto listening, transport->listen(parts_.peers[static_cast<size_t>(index(from))],
-                                                     parts_.peers[static_cast<size_t>(index(self))],
-                                                     optionsFor(*transport, lane)));
+  transport::LinkOptions options = optionsFor(*transport, lane);
+  options.turn = turnOf(from);
+  TUTTI_TRY_ASSIGN(auto listening,
+                   transport->listen(parts_.peers[static_cast<size_t>(index(from))],
+                                     parts_.peers[static_cast<size_t>(index(self))], options));
   OfferMessage message;
   for (size_t i = 0; i < parts_.transports.size(); ++i) {
     if (parts_.transports[i].get() == transport) message.transportIndex = static_cast<uint32_t>(i);

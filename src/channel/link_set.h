@@ -193,10 +193,18 @@ class LinkSet {
   Status finish(Link& link, std::unique_ptr<transport::LinkEnd> end);
   const bootstrap::PeerInfo* findCarrier(const Link& link) const;
   transport::LinkOptions optionsFor(const transport::Transport& transport, Lane lane) const;
+  uint32_t turnOf(Rank from) const;
   Result<transport::Transport*> pick(Rank sender, Rank receiver);
 
   Parts parts_;
+  struct Place {
+    uint32_t host = 0;
+    uint32_t onHost = 0;
+    uint32_t inProcess = 0;
+  };
+  std::vector<Place> places_;  // by rank
   int32_t hostCount_ = 0;
+  uint32_t ranksOnHost_ = 1;  // this one's
   NetworkSeat seat_;
   transport::Reducer* reducer_ = nullptr;  // of a link of links_, once it is there
   bool hasToldMembers_ = false;

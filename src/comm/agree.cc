@@ -376,10 +376,15 @@ void Communicator::settleOnHost(const std::vector<RankCpus>& cpus) {
   ranksOnCpus_ = (machine.ranks * own.usable + machine.cpus - 1) / machine.cpus;
   const uint64_t process = peers_[static_cast<size_t>(index(rank()))].processHash;
   const auto inProcess = std::ranges::count(peers_, process, &bootstrap::PeerInfo::processHash);
+  const auto first = std::ranges::find(peers_, process, &bootstrap::PeerInfo::processHash);
+  const auto place = std::count_if(peers_.begin(), first, [&](const bootstrap::PeerInfo& peer) {
+    return peer.hostHash == first->hostHash;
+  });
   for (const auto& transport : process_.transports(config_.network)) {
     transport->noteRanks(
         {.onCpus = ranksOnCpus_,
          .inProcess = static_cast<int32_t>(inProcess),
+         .place = static_cast<int32_t>(place),
          .met = ranksOnHost_ < rankCount() ? bootstrap_->address() : bootstrap::SocketAddress{}});
   }
   helpers_ = helpersOf(process_.settings(), machine.each());

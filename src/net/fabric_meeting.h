@@ -104,7 +104,7 @@ class Meeting {
 
 std::unique_ptr<Meeting> meetAsSender(std::unique_ptr<Connection> control,
                                       Meeting::Options options);
-// `firstDevice`: the adapter of the first lane.
+// `firstDevice`: the adapter of the first lane, counted round those that there are.
 std::unique_ptr<Meeting> meetAsReceiver(std::unique_ptr<Connection> control,
                                         Meeting::Options options, size_t firstDevice);
 

@@ -183,10 +183,9 @@ void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> contro
   std::lock_guard lock(mutex_);
   if (isStopping_ || !startService().ok()) return;  // told; the sender finds the connection closed
   auto appointment = std::make_shared<Appointment>();
-  appointment->meeting =
-      meetAsReceiver(std::move(control),
-                     meetingOptions("the sender of a link", options_.timeout, worker->adapters()),
-                     nextDevice_++ % found_.fabric->caps().deviceCount);
+  appointment->meeting = meetAsReceiver(
+      std::move(control),
+      meetingOptions("the sender of a link", options_.timeout, worker->adapters()), turnOf(number));
   appointment->number = number;
   appointment->worker = std::move(worker);
   appointments_.push_back(std::move(appointment));

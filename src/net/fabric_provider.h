@@ -113,7 +113,6 @@ class FabricProvider final : public Provider {
   uint64_t nextWatch_ = 0;
   bool hasMoved_ = false;
   bool hasWarned_ = false;
-  size_t nextDevice_ = 0;
   bool isStopping_ = false;
   std::thread thread_;
 };

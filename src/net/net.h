@@ -101,20 +101,30 @@ struct Readiness {
   bool toSend = false;
 };
 
+// A link's number is chance, but for its highest byte: the link begins with so manieth of the
+// adapters or interfaces, counted round. Labels and short messages go there alone.
+inline constexpr int kTurnShift = 56;
+constexpr uint64_t withTurn(uint64_t number, uint64_t turn) {
+  return (number & ((uint64_t{1} << kTurnShift) - 1)) | turn << kTurnShift;
+}
+constexpr size_t turnOf(uint64_t number) { return number >> kTurnShift; }
+
 // Who opens a connection, and for what.
 struct Caller {
-  uint64_t number = 0;  // the one under which the other side expects it
+  uint64_t number = 0;  // the one under which the other side expects it; withTurn()
   Rank self{0};
   Rank peer{0};
   bool isControl = false;              // carries words, no data
   std::span<const size_t> adapters{};  // as Worker::adapters()
 };
 
-// How many ranks share the CPUs that this process may use, and how many it has itself; and where
-// those of other hosts have reached it already, so that links may go there, too.
+// How many ranks share the CPUs that this process may use, and how many it has itself; its place
+// among the processes of its host; and where those of other hosts have reached it already, so that
+// links may go there, too.
 struct RanksHere {
   int32_t onCpus = 1;
   int32_t inProcess = 1;
+  int32_t place = 0;               // ranks of the host before its own first one
   bootstrap::SocketAddress met{};  // empty: not known
 };
 

@@ -130,6 +130,9 @@ struct LinkOptions {
   wire::LinkGeometry geometry;
   const GpuSlots* gpu = nullptr;  // null: host memory
   int32_t hostCount = 0;          // of the communicator; 0: not known
+  // Of a link from another host: its number among those of this process, by which links take turns
+  // in what they begin with (tutti::net::withTurn()).
+  uint32_t turn = 0;
 };
 
 // Thread-safe. Lives as long as the process's communicators.

@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../../src/base/process_counts_testing.h"
@@ -20,12 +20,6 @@
 
 namespace tutti::conformance {
 namespace {
-
-std::string pluginOf(int version) {
-  return std::string("NCCL_NET_PLUGIN=" TUTTI_FAKE_NETS "/libnccl-net-fake")
-      .append(std::to_string(version))
-      .append(".so");
-}
 
 // Short payloads, and long ones that go over all adapters.
 ncclResult_t allReduceOften(ncclComm_t comm, int rankCount, int rank) {
@@ -102,6 +96,25 @@ TEST(NetworkRanks, DISABLED_Exchange) {
     for (const int64_t value : got) ASSERT_EQ(value, partner);
   }
   EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
+// From another thread, while the plug-in is being asked what it has.
+TEST(NetworkRanks, DISABLED_AbortAmidTheSearch) {
+  using Clock = std::chrono::steady_clock;
+  const ProcessRank self = thisProcess();
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, self.count, self.id, self.rank), ncclSuccess);
+  Clock::time_point aborted{}, ended{};
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    aborted = Clock::now();
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+    EXPECT_LT(Clock::now() - aborted, std::chrono::seconds(1));
+  });
+  EXPECT_NE(allReduceOften(comm, self.count, self.rank), ncclSuccess);
+  ended = Clock::now();
+  aborter.join();
+  EXPECT_LT(ended - aborted, std::chrono::seconds(1));
 }
 
 void failAtAllReduce() {
@@ -204,21 +217,6 @@ TEST(NetPlugin, ThatTakesNothingAtOnceIsAskedAgain) {
   EXPECT_EQ(outcome.count("goes over sockets"), 0u) << outcome.log;
 }
 
-TEST(NetPlugin, KeepsAllAdaptersBusyAlike) {
-  const std::string report = temporary("report");
-  const Outcome outcome =
-      run(kAllReduce, "01", {pluginOf(11), "FAKE_NET_DEVICES=4", "FAKE_NET_REPORT=" + report});
-  EXPECT_TRUE(outcome.isGood()) << outcome.log;
-  std::map<int, double> bytes;
-  std::ifstream file(report);
-  int device = 0;
-  double count = 0;
-  while (file >> device >> count) bytes[device] += count;
-  std::filesystem::remove(report);
-  ASSERT_EQ(bytes.size(), 4u);
-  for (const auto& [each, sent] : bytes) EXPECT_NEAR(sent / bytes[0], 1, 0.05) << each;
-}
-
 TEST(NetPlugin, IsChosenByNameFromAList) {
   const Outcome outcome = run(
       kAllReduce, "01",
@@ -281,6 +279,13 @@ TEST(NetPlugin, ThatHangsOnOneRankGivesWayToSockets) {
     EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
     EXPECT_GE(outcome.count("Fake has not returned from " + call + " within "), 1u) << outcome.log;
   }
+}
+
+TEST(NetPlugin, ThatHangsKeepsNoAbortWaiting) {
+  const Outcome outcome = run("NetworkRanks.DISABLED_AbortAmidTheSearch", "01",
+                              {pluginOf(11), "FAKE_NET=hang-init", "TUTTI_TIMEOUT_MS=20000"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("has not returned from"), 0u) << outcome.log;
 }
 
 // Where it hangs for one rank only, the others learn of that rank's failure as of any other: once

@@ -318,7 +318,7 @@ Result<std::unique_ptr<PendingConnection>> SocketProvider::connect(
     }
   }
   // Labels and short messages go over the first: another interface for each link.
-  const size_t first = (caller.number & kLinkMask) >> 2 * kStreamBits;
+  const size_t first = turnOf(caller.number);
   auto pending = std::make_unique<PendingSockets>(
       PendingSockets::Parts{.key = keyOf(listeners.secret),
                             .cipher = cipher,

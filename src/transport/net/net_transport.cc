@@ -111,6 +111,21 @@ std::string NetTransport::obstacle(const bootstrap::PeerInfo& sender,
   return sender.rank == receiver.rank ? "the same rank" : "";
 }
 
+// The first communicator tells the place of this process on its host: processes that each count
+// their own would all begin with the same adapter.
+void NetTransport::noteRanks(const tutti::net::RanksHere& ranks) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!place_) place_ = static_cast<uint32_t>(ranks.place);
+  }
+  options_.provider->noteRanks(ranks);
+}
+
+uint32_t NetTransport::place() {
+  const std::lock_guard lock(mutex_);
+  return place_.value_or(0);
+}
+
 Pump::Options NetTransport::pumpOptions(const wire::LinkView& ring) const {
   return {.ring = ring,
           .provider = *options_.provider,
@@ -129,6 +144,7 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,
       RingMemory memory,
       makeRing(options, options.gpu != nullptr ? options.gpu->receiveAdapters : kNoAdapters));
   options_.rng->fill(std::as_writable_bytes(std::span(&layout.number, 1)));
+  layout.number = tutti::net::withTurn(layout.number, place() + options.turn);
   wire::LinkView view = wire::viewLink(memory.pages.get(), geometry);
   Pump::Options ofPump = pumpOptions(view);
   ofPump.hostCount = options.hostCount;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -50,9 +51,7 @@ class NetTransport final : public Transport {
                                                   const LinkOptions& options,
                                                   const Offer& offer) override;
   void awaitOwners(Nanoseconds bound) override;
-  void noteRanks(const tutti::net::RanksHere& ranks) override {
-    options_.provider->noteRanks(ranks);
-  }
+  void noteRanks(const tutti::net::RanksHere& ranks) override;
   Result<std::vector<tutti::net::Adapter>> adapters() override {
     return options_.provider->adapters();
   }
@@ -61,13 +60,15 @@ class NetTransport final : public Transport {
   class Pending;
   class PendingOver;
   bool isNeeded(const Detour& detour);
+  uint32_t place();
   void keepChannel(const RelayChannel& channel);
   Pump::Options pumpOptions(const wire::LinkView& ring) const;
 
   const Caps caps_{.name = "net", .mapped = false, .needsOneProcess = false, .needsOneHost = false};
   const NetTransportOptions options_;
   std::shared_ptr<RelayService> relays_;  // shared with the hand-off service; null: carries none
-  std::mutex mutex_;                      // guards channels_
+  std::mutex mutex_;                      // guards all below
+  std::optional<uint32_t> place_;         // tutti::net::RanksHere's, as first noted
   std::vector<std::weak_ptr<UniqueFd>> channels_;  // of links that others carry
 };
 

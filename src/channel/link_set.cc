@@ -69,10 +69,10 @@ uint32_t LinkSet::turnOf(Rank from) const {
   const Place& own = places_[static_cast<size_t>(index(parts_.bootstrap.rank()))];
   const Place& other = places_[static_cast<size_t>(index(from))];
   const auto hosts = static_cast<uint32_t>(hostCount_);
-  const uint32_t hostsAway = (other.host + hosts - own.host) % hosts;
+  const uint32_t hostsBetween = (other.host + hosts - own.host - 1) % hosts;
   const uint32_t seatsAway =
       (other.onHost % ranksOnHost_ + ranksOnHost_ - own.onHost) % ranksOnHost_;
-  return own.inProcess + ranksOnHost_ * (hostsAway + seatsAway);
+  return own.inProcess + ranksOnHost_ * (hostsBetween + seatsAway);
 }
 
 LinkSet::~LinkSet() { markFault(wire::LinkFault::kDestroyed); }

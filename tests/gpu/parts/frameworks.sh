@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Parts torch, cupy, nccltests: what frameworks and NCCL's own benchmarks do with NCCL, with ours in its place.
+# Parts torch, torchsuite, cupy, nccltests: what frameworks and NCCL's own benchmarks do with NCCL, with ours in its place.
 
 has_module() {
   python3 -c "import $1" 2>/dev/null
@@ -52,6 +52,28 @@ part_torch() {
   step "a serving engine's calls" 120 python3 "$here/tests/gpu/vllm_check.py" --ranks "$gpus" --lib "$library"
   LD_PRELOAD=$library step "PyTorch, ranks that die or do not come" 170 python3 "$here/tests/gpu/torch_faults_check.py"
   step "PyTorch, times of steps" 240 python3 "$here/tests/gpu/torch_steps_check.py" --lib "$library" --ranks "$gpus" --own NCCL_CTA_POLICY=1
+}
+
+# PyTorch's own tests of its NCCL backend, with NCCL, then with ours: what passes there has to pass here. Each run begins no test after
+# TUTTI_CHECK_SUITE_S seconds, and a test ends after 90.
+part_torchsuite() {
+  local seconds=${TUTTI_CHECK_SUITE_S:-400} module
+  for module in torch expecttest; do
+    if ! has_module $module; then
+      skip "PyTorch's own tests" "$module is not installed"
+      return
+    fi
+  done
+  if [ "$gpus" -le 1 ]; then
+    skip "PyTorch's own tests" "they want two GPUs"
+    return
+  fi
+  local run=(python3 "$here/tests/gpu/torch_suite.py" --within "$seconds" --timeout 90)
+  rm -f "$logs"/suite-*.json
+  step "PyTorch's own tests, NCCL" $((seconds + 150)) "${run[@]}" --json "$logs/suite-nccl.json"
+  [ -s "$logs/suite-nccl.json" ] || return
+  LD_PRELOAD=$library step "PyTorch's own tests, tutti" $((seconds + 150)) "${run[@]}" --json "$logs/suite-tutti.json" \
+    --against "$logs/suite-nccl.json"
 }
 
 part_cupy() {

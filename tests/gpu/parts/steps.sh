@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# How gpu_check.sh runs a step, counts it and says what came of it. Sourced: $build, $logs, $here, $library, $gpus.
+# How gpu_check.sh runs a step, counts it and says what came of it. Sourced: $build, $logs, $here, $library, $gpus, $part.
 
 # Steps that run beside each other; with lanes_of_gpus each on a GPU of its own.
 lanes=1
@@ -20,18 +20,32 @@ count() {
 
 # skip NAME REASON
 skip() {
-  printf '{"step":"%s","skipped":"%s"}\n' "$1" "$2" >>"$logs/steps.json"
+  printf '{"part":"%s","step":"%s","skipped":"%s"}\n' "$part" "$1" "$2" >>"$logs/steps.json"
   printf 'skip  %-52s %s\n' "$1" "$2"
 }
 
+# Ends what runs. timeout has a process group of its own, which Ctrl-C does not reach.
+interrupt() {
+  # shellcheck disable=SC2046
+  kill $(jobs -p) 2>/dev/null
+  exit 130
+}
+
+# A command that ends with 77 cannot run here; the last line of its log says why.
 run_step() {
   local name=$1 seconds=$2 log began status took text
   shift 2
   log=$logs/${name//[^A-Za-z0-9_.-]/_}.log
   began=$(date +%s%3N)
-  timeout -k 5 "$seconds" "$@" >"$log" 2>&1
+  trap interrupt INT TERM # also where this is a lane's shell
+  timeout -k 5 "$seconds" "$@" >"$log" 2>&1 &
+  wait $!
   status=$?
   took=$(($(date +%s%3N) - began))
+  if [ $status -eq 77 ]; then
+    skip "$name" "$(tail -n 1 "$log" | tr -cd '[:alnum:][:blank:].,:;_()/=+-' | cut -c1-200)"
+    return
+  fi
   while [ $status -eq 0 ] && [ -n "$wanted" ] && read -r text; do
     if ! grep -qE "$text" "$log"; then
       echo "FAIL: nothing in the log is like '$text'" >>"$log"
@@ -42,7 +56,7 @@ run_step() {
     echo "FAIL: the log has '$refused'" >>"$log"
     status=98
   fi
-  printf '{"step":"%s","exit":%s,"ms":%s}\n' "$name" $status "$took" >>"$logs/steps.json"
+  printf '{"part":"%s","step":"%s","exit":%s,"ms":%s}\n' "$part" "$name" $status "$took" >>"$logs/steps.json"
   if [ $status -eq 0 ]; then
     printf 'ok    %-52s %6d ms\n' "$name" "$took"
     return
@@ -101,10 +115,10 @@ told() {
   NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=$2 tutti_perf "${@:3}"
 }
 
-# The other libnccl.so.2, if there is one.
+# The other libnccl.so.2, if there is one; TUTTI_PEER_LIBRARY=none: as if there were none.
 peer_library() {
   if [ -n "${TUTTI_PEER_LIBRARY:-}" ]; then
-    echo "$TUTTI_PEER_LIBRARY"
+    [ "$TUTTI_PEER_LIBRARY" = none ] || echo "$TUTTI_PEER_LIBRARY"
     return
   fi
   python3 -c 'import glob, nvidia.nccl as n; print(glob.glob(list(n.__path__)[0] + "/lib/libnccl.so.2")[0])' 2>/dev/null

@@ -160,14 +160,18 @@ Result<ClusterExplanation> explainCluster(const ClusterCall& call) {
   const auto fewest = static_cast<int32_t>(asked.fewest);
   const auto most = static_cast<int32_t>(asked.most);
   if (explanation.plan.graphs.nodeCount == 1) {
-    explanation.own = ownGpuWay({.collective = call.collective,
-                                 .bytes = call.bytes,
-                                 .rankCount = ranks,
-                                 .maxBlocks = most,
-                                 .minBlocks = fewest,
-                                 .prefersEngines = (settings.integer("NCCL_CTA_POLICY") & 2) != 0,
-                                 .savesBlocks = (settings.integer("NCCL_CTA_POLICY") & 1) != 0},
-                                explanation.plan.topology);
+    GpuCall own{.collective = call.collective,
+                .bytes = call.bytes,
+                .rankCount = ranks,
+                .maxBlocks = most,
+                .minBlocks = fewest,
+                .prefersEngines = (settings.integer("NCCL_CTA_POLICY") & 2) != 0,
+                .savesBlocks = (settings.integer("NCCL_CTA_POLICY") & 1) != 0};
+    TUTTI_TRY_ASSIGN(own.peerLevel,
+                     topology::parseLevel("NCCL_P2P_LEVEL", settings.text("NCCL_P2P_LEVEL")));
+    if (settings.integer("NCCL_P2P_DISABLE") != 0) own.peerLevel = topology::PathKind::kLoc;
+    explanation.own = ownGpuWay(own, explanation.plan.topology);
+    explanation.outOfReach = pairOutOfReach(own, explanation.plan.topology);
   }
   if (explanation.plan.graphs.nodeCount > 1)
     explanation.direct = directWay(explanation.plan.topology, call.rank, settings);

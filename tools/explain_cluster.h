@@ -37,6 +37,7 @@ struct ClusterExplanation {
   std::vector<graph::MethodChoice> choices;  // the cheapest first
   std::vector<std::pair<uint64_t, graph::MethodChoice>> switches;
   std::optional<OwnGpuWay> own;  // none: through host memory
+  std::string outOfReach;        // pairOutOfReach()
   std::string direct;            // of the rank's GPU on one of several nodes: which adapters reach
                                  // its memory, and why not the others
   schedule::Schedule schedule;   // of the chosen method's first channel; no program: it has none

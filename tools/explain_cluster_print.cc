@@ -99,6 +99,8 @@ void printOwn(const ClusterExplanation& explanation) {
         "  tutti    through host memory, as CPU ranks do: its kernels take up to {} GPUs of one "
         "node that reach each other's memory\n",
         wire::kGpuProgramRanks);
+    if (!explanation.outOfReach.empty())
+      fmt::print("           {} (NCCL_P2P_LEVEL, NCCL_P2P_DISABLE)\n", explanation.outOfReach);
     if (!explanation.direct.empty()) {
       fmt::print("           GPUDirect of rank {}, if the network has it: {}\n",
                  index(explanation.call.rank), explanation.direct);

@@ -1,5 +1,7 @@
 #include "tools/explain_gpu.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "kernels/gpu_catalog.h"
@@ -34,16 +36,6 @@ kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, u
   return choice;
 }
 
-bool allReachEachOther(const topology::Topology& machine) {
-  const topology::Paths paths = topology::computePaths(machine);
-  const auto gpus = topology::nodesOf(machine, topology::NodeKind::kGpu);
-  return std::ranges::all_of(gpus, [&](topology::NodeId from) {
-    return std::ranges::all_of(gpus, [&](topology::NodeId to) {
-      return from == to || paths.between(from, to).isDirect();
-    });
-  });
-}
-
 // Of more ranks than kernels know.
 std::optional<OwnGpuWay> asProgram(const kernels::cuda::GpuRequest& request) {
   const auto ways = kernels::cuda::programWays(request);
@@ -66,6 +58,25 @@ double timeOf(const GpuCall& call, uint64_t count) {
 
 }  // namespace
 
+std::string pairOutOfReach(const GpuCall& call, const topology::Topology& machine) {
+  const topology::Paths paths = topology::computePaths(machine);
+  const topology::Paths plain =
+      topology::computePaths(machine, {.peerLevel = topology::PathKind::kSys});
+  const topology::PathPolicy asked{.peerLevel = call.peerLevel};
+  const auto gpus = topology::nodesOf(machine, topology::NodeKind::kGpu);
+  for (const topology::NodeId from : gpus) {
+    for (const topology::NodeId to : gpus) {
+      if (from == to) continue;
+      if (call.peerLevel ? topology::mayAccessPeer(machine, asked, plain.between(from, to))
+                         : paths.between(from, to).isDirect())
+        continue;
+      return fmt::format("GPUs {} and {} are {} apart", machine[from].number, machine[to].number,
+                         topology::nameOf(plain.between(from, to).kind));
+    }
+  }
+  return {};
+}
+
 std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology& machine) {
   const auto blocks = static_cast<uint64_t>(schedule::blockCount(call.collective, call.rankCount));
   const uint64_t count = std::max<uint64_t>(call.bytes / sizeof(float) / blocks, 1);
@@ -75,7 +86,7 @@ std::optional<OwnGpuWay> ownGpuWay(const GpuCall& call, const topology::Topology
   request.minBlocks = std::max(call.minBlocks, 1);
   request.prefersEngines = call.prefersEngines;
   request.savesBlocks = call.savesBlocks;
-  if (!allReachEachOther(machine)) return std::nullopt;
+  if (!pairOutOfReach(call, machine).empty()) return std::nullopt;
   const bool isSwitched = !topology::nodesOf(machine, topology::NodeKind::kNvSwitch).empty();
   request.keepsLines = isSwitched;
   const auto gpus = topology::nodesOf(machine, topology::NodeKind::kGpu);

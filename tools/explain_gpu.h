@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "topology/paths.h"
 #include "topology/topology.h"
 #include "wire/types.h"
 
@@ -30,7 +31,12 @@ struct GpuCall {
   int32_t minBlocks = 0;        // NCCL_MIN_CTAS; the same
   bool prefersEngines = false;  // NCCL_CTA_POLICY, as the next
   bool savesBlocks = false;
+  std::optional<topology::PathKind> peerLevel{};  // NCCL_P2P_LEVEL
 };
+
+// The pair that keeps kernels from reaching all memory, as the machine has it; empty: there is
+// none.
+std::string pairOutOfReach(const GpuCall& call, const topology::Topology& machine);
 
 // None where no kernel takes so many ranks, or they do not reach each other's memory. Times are
 // known of GPUs on an NVLink switch only, and of H200s at that.

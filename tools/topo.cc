@@ -27,7 +27,12 @@ struct Options {
   bool svg = false, html = false, xml = false, json = false;
 };
 
+// A picture of a machine by other rules than those that were asked for would be wrong.
 Result<topology::PathPolicy> policyOf(const Settings& settings) {
+  for (const SettingComplaint& complaint : settings.complaints()) {
+    if (complaint.name == "NCCL_P2P_LEVEL" || complaint.name == "NCCL_NET_GDR_LEVEL")
+      return invalidArgument("{}", complaint.text);
+  }
   topology::PathPolicy policy;
   TUTTI_TRY_ASSIGN(policy.peerLevel,
                    topology::parseLevel("NCCL_P2P_LEVEL", settings.text("NCCL_P2P_LEVEL")));

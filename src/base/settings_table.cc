@@ -23,6 +23,9 @@ constexpr std::string_view kAlways = "this library always does so";
 constexpr std::string_view kOrders =
     "calls that have no room side by side on a GPU always keep the program's order";
 
+constexpr std::string_view kSharesAlready =
+    "a child's links are made when it first calls, and its threads are the process's already";
+
 constexpr std::string_view kDebugLevels = "NONE|VERSION|WARN|INFO|ABORT|TRACE";
 constexpr std::string_view kSubsystems =
     "INIT|COLL|P2P|SHM|NET|GRAPH|TUNING|ENV|ALLOC|CALL|PROXY|NVLS|BOOTSTRAP|REG|PROFILE|RAS|"
@@ -281,6 +284,11 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_P2P_DISABLE", kInteger, "", "0", "0..1",
      "1: ranks do not read each other's buffers directly; everything goes through shared slots, "
      "and what GPU ranks say to each other through host memory."},
+    {"NCCL_P2P_LEVEL", kChoice, "", "", "LOC|NVL|NVB|C2C|PIX|PXB|P2C|PXN|PHB|SYS|0|1|2|3|4|5",
+     "How far apart GPUs may be that use each other's memory, as tutti topo names it; LOC: never. "
+     "The closest that a rank asks for counts. Ranks of one host with a pair farther apart go "
+     "through host memory, all of them; of several hosts such pairs alone. Unset: the driver "
+     "decides."},
     {"TUTTI_STAGING_BYTES", kInteger, "bytes", "4194304", "65536..1073741824",
      "A slot of pinned host memory, two a communicator, for GPU ranks that cannot use each other's "
      "memory. The smallest of all ranks counts."},
@@ -334,7 +342,6 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_NTHREADS", "threads of a thread block", kNoGpu),
     idle("NCCL_LL128_NTHREADS", "threads of a thread block, LL128", kNoGpu),
     idle("NCCL_CGA_CLUSTER_SIZE", "thread blocks of a cluster", kNoGpu),
-    idle("NCCL_P2P_LEVEL", "how far apart GPUs may access each other", kNoGpu),
     idle("NCCL_P2P_DIRECT_DISABLE", "no direct access within a process", kNoGpu),
     idle("NCCL_P2P_USE_CUDA_MEMCPY", "copy engines between GPUs", kNoGpu),
     idle("NCCL_P2P_READ_ENABLE", "read from peers instead of writing", kNoGpu),
@@ -415,7 +422,7 @@ constexpr SettingInfo kTable[] = {
     idle("NCCL_SYM_KERNEL", "kernel for symmetric memory", kNoGpu),
     idle("NCCL_SYM_CTAS", "thread blocks of such kernels", kNoGpu),
     idle("NCCL_RUNTIME_CONNECT", "connect at first use", kAlways),
-    idle("NCCL_COMM_SPLIT_SHARE_RESOURCES", "split communicators share buffers", kNoTuning),
+    idle("NCCL_COMM_SPLIT_SHARE_RESOURCES", "split communicators share buffers", kSharesAlready),
     idle("NCCL_COMM_SHRINK_SHARE_RESOURCES", "shrunk communicators share buffers", kNoTuning),
     idle("NCCL_CHECK_MODE", "check arguments across ranks", kAlways),
     idle("NCCL_CHECKS_DISABLE", "no argument checks", "checks are cheap enough to stay on"),

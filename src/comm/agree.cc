@@ -13,6 +13,7 @@
 #include "comm/crowding.h"
 #include "comm/hash.h"
 #include "comm/machine.h"
+#include "comm/peer_level.h"
 #include "comm/process.h"
 #include "comm/reading.h"
 #include "comm/relays.h"
@@ -122,7 +123,8 @@ std::vector<graph::Place> placesOf(const std::vector<InitRecord>& records) {
   return places;
 }
 
-void noteNetwork(InitRecord& own, const Settings& settings) {
+void noteWays(InitRecord& own, const Settings& settings) {
+  notePeerLevel(own, settings);
   own.relays = relaysOf(settings);
   own.overlap = static_cast<plan::Overlap>(settings.integer("TUTTI_NET_OVERLAP"));
 }
@@ -286,7 +288,7 @@ Status Communicator::agree() {
   nameAccelerator(own, device_);
   own.cpus = affinityMask();
   noteProcess(own, process_);
-  noteNetwork(own, process_.settings());
+  noteWays(own, process_.settings());
   own.processor = processorKind();
   if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
   own.reduction.nodeThreshold =
@@ -304,7 +306,6 @@ Status Communicator::agree() {
   }
   TUTTI_TRY_ASSIGN(const Reading reading,
                    agreeOnReading(*bootstrap_, readingOf(process_.settings(), records, own)));
-
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
   const std::vector<RankCpus> cpus = cpusOf(records);
   plan::Agreement agreement{.rank = rank(),
@@ -332,8 +333,28 @@ Status Communicator::agree() {
   TUTTI_TRY(agreeOnNetwork(offersOf(records), agreement));
   planner_ = std::make_unique<plan::Planner>(std::move(agreement));
   host_ = hostOf(records, own);
-  if (derivation_) return {};  // children are of the same machine
-  return show(isMachineWanted(records, own));
+  TUTTI_TRY_ASSIGN(const auto machine, learnMachine(isMachineWanted(records, own)));
+  TUTTI_TRY(keepPeerLevel(records, machine));
+  return derivation_ ? Status() : show(machine);
+}
+
+// Which GPUs of the host this rank's may map, by NCCL_P2P_LEVEL; and whether all may, as kernels
+// need it.
+Status Communicator::keepPeerLevel(const std::vector<InitRecord>& records,
+                                   const std::optional<topology::Description>& machine) {
+  const std::optional<PeerLevel> level = closestLevel(records);
+  if (!level) return {};
+  if (derivation_) {
+    distances_ = derivation_->parent->distances_;
+  } else if (machine) {
+    distances_ = GpuDistances::open(*machine);
+  }
+  PeerView view = judgePeers(host_, rank(), *level, distances_.get());
+  for (const std::string& line : view.lines) log::info(log::Subsystem::kP2p, "{}", line);
+  farPeers_ = std::move(view.farPeers);
+  TUTTI_TRY_ASSIGN(std::string obstacle, agreeOnPeers(*bootstrap_, view.obstacle));
+  if (noPeersReason_.empty()) noPeersReason_ = std::move(obstacle);
+  return {};
 }
 
 // Whether a network reduces between the hosts, and if so this rank's place in it.

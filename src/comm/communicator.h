@@ -24,6 +24,7 @@
 #include "comm/gpu_direct.h"
 #include "comm/host_member.h"
 #include "comm/link_register.h"
+#include "comm/peer_level.h"
 #include "comm/reduction.h"
 #include "comm/registrations.h"
 #include "comm/user_ops.h"
@@ -218,7 +219,10 @@ class Communicator {
   Status agreeOnNetwork(std::span<const ReductionOffer> offers, plan::Agreement& agreement);
   launch::OwnSegment makeOutbox(const plan::Agreement& agreement);
   void settleOnHost(const std::vector<RankCpus>& cpus);
-  Status show(bool isMachineWanted);
+  Result<std::optional<topology::Description>> learnMachine(bool isWanted);
+  Status keepPeerLevel(const std::vector<InitRecord>& records,
+                       const std::optional<topology::Description>& machine);
+  Status show(const std::optional<topology::Description>& machine);
   void showPlan();
   Status joinVirtualWorld();
   Status prepareToRun();
@@ -287,7 +291,9 @@ class Communicator {
   bool ownsGpu_ = false;                                // no other rank is on it
   launch::GpuBatcher::Limits gpuLimits_{};
   std::string noPeersReason_;  // why GPU ranks go through host memory; empty: they need not
-  size_t stagingBytes_ = 0;    // of a slot, if they do
+  std::shared_ptr<const GpuDistances> distances_;  // shared with children; null: nobody asked
+  std::vector<int32_t> farPeers_;                  // GpuSlots'
+  size_t stagingBytes_ = 0;                        // of a slot, if they do
   void* ownStream_ = nullptr;
   int32_t ranksOnHost_ = 0;
   int32_t homeCpu_ = HomeCpu::kNone;

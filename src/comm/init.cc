@@ -25,18 +25,6 @@
 namespace tutti::comm {
 namespace {
 
-// The host's machine and graphs, where one of its ranks wants them known.
-Status shareHost(Process& process, const MachineParts& parts) {
-  TUTTI_TRY_ASSIGN(const std::optional<topology::Description> machine, shareMachine(parts));
-  if (!machine) return {};
-  const Rank self = parts.bootstrap.rank();
-  const bool isFirst = parts.host.front().rank == self;
-  showMachine(process.settings(), *machine, isFirst, self);
-  if (const auto graphs = planHost(process.settings(), *machine))
-    showGraphs(process.settings(), *graphs, isFirst, self);
-  return {};
-}
-
 Result<topology::Topology> builtMachine(Process& process) {
   TUTTI_TRY_ASSIGN(const topology::Description machine, process.machine(true));
   return topology::buildTopology(machine);
@@ -138,15 +126,26 @@ Status Communicator::meetPeers() {
   return {};
 }
 
-Status Communicator::show(bool isMachineWanted) {
+// Where one of the host's ranks wants it known. Children are of the same machine.
+Result<std::optional<topology::Description>> Communicator::learnMachine(bool isWanted) {
+  if (derivation_ || !isWanted) return std::optional<topology::Description>();
+  return shareMachine(
+      {.bootstrap = *bootstrap_,
+       .host = host_,
+       .abort = &abort_,
+       .timeout = process_.networkOptions().timeout,
+       .find = [this] { return process_.machine(device_.accelerator() != nullptr); }});
+}
+
+// The plan; of the host its machine and graphs.
+Status Communicator::show(const std::optional<topology::Description>& machine) {
   if (index(rank()) == 0 && log::isEnabled(log::Level::kInfo, log::Subsystem::kInit)) showPlan();
-  if (!isMachineWanted) return {};
-  return shareHost(process_,
-                   {.bootstrap = *bootstrap_,
-                    .host = host_,
-                    .abort = &abort_,
-                    .timeout = process_.networkOptions().timeout,
-                    .find = [this] { return process_.machine(device_.accelerator() != nullptr); }});
+  if (!machine) return {};
+  const bool isFirst = host_.front().rank == rank();
+  showMachine(process_.settings(), *machine, isFirst, rank());
+  if (const auto graphs = planHost(process_.settings(), *machine))
+    showGraphs(process_.settings(), *graphs, isFirst, rank());
+  return {};
 }
 
 void Communicator::showPlan() {
@@ -298,6 +297,7 @@ Status Communicator::prepareGpuDirect() {
   }
   gpuDirectView_.slots.gpu = &accelerator;
   gpuDirectView_.slots.reachesPeers = settings.integer("NCCL_P2P_DISABLE") == 0;
+  gpuDirectView_.slots.farPeers = farPeers_;
   TUTTI_TRY_ASSIGN(
       gpuDirect_,
       agreeOnGpuDirect(*bootstrap_, gpuDirectView_,

@@ -31,6 +31,7 @@ struct InitRecord {
   int32_t savesBlocks = 0;
   int32_t adaptsBlocks = 0;
   Avoidance avoidsPeers{};
+  int32_t peerLevel = -1;           // NCCL_P2P_LEVEL, as a topology::PathKind; -1: not set
   uint64_t stagingBytes = 0;        // proposed, for GPU ranks that cannot
   int32_t wantsMachine = 0;         // somebody wants to see the host's topology
   int32_t cpuNode = -1;             // that the rank is bound to; -1: none

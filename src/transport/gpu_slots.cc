@@ -1,5 +1,6 @@
 #include "transport/gpu_slots.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -7,11 +8,16 @@
 namespace tutti::transport {
 namespace {
 
+bool isFar(const LinkOptions& options, int32_t peer) {
+  return options.gpu != nullptr &&
+         std::ranges::find(options.gpu->farPeers, peer) != options.gpu->farPeers.end();
+}
+
 // 0: the link is to have none.
-size_t slotBytes(const LinkOptions& options) {
+size_t slotBytes(const LinkOptions& options, int32_t peer) {
   const wire::LinkGeometry& geometry = options.geometry;
-  const bool hasSome =
-      options.gpu != nullptr && options.gpu->reachesPeers && geometry.shortCount > 0;
+  const bool hasSome = options.gpu != nullptr && options.gpu->reachesPeers &&
+                       !isFar(options, peer) && geometry.shortCount > 0;
   return hasSome ? size_t{geometry.slotCount} * geometry.slotBytes : 0;
 }
 
@@ -48,7 +54,7 @@ Result<std::unique_ptr<device::DeviceMemory>> mapAndTry(device::Accelerator& gpu
 
 GpuSlotMemory makeGpuSlots(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,
                            const LinkOptions& options) {
-  const size_t bytes = slotBytes(options);
+  const size_t bytes = slotBytes(options, sender.rank);
   if (bytes == 0) return {};
   GpuSlotMemory slots;
   Result<std::unique_ptr<device::DeviceMemory>> memory = options.gpu->gpu->makeMemory(bytes);
@@ -74,7 +80,13 @@ bool markGpuSlots(device::Accelerator& gpu, const device::DeviceMemory& memory,
 std::unique_ptr<device::DeviceMemory> mapGpuSlots(const bootstrap::PeerInfo& sender,
                                                   const bootstrap::PeerInfo& receiver,
                                                   const LinkOptions& options, GpuSlotOffer offer) {
-  const size_t bytes = slotBytes(options);
+  if (isFar(options, receiver.rank)) {
+    log::info(log::Subsystem::kP2p,
+              "link of GPU ranks {} -> {}: through the host's memory: their GPUs are farther apart "
+              "than NCCL_P2P_LEVEL allows",
+              sender.rank, receiver.rank);
+  }
+  const size_t bytes = slotBytes(options, receiver.rank);
   if (bytes == 0 || offer.bytes == 0) return nullptr;
   auto memory = mapAndTry(*options.gpu->gpu, std::move(offer), bytes);
   if (!memory.ok()) {

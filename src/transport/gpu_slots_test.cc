@@ -150,6 +150,23 @@ TEST_P(GpuSlotsTest, ASenderThatIsToReachNoPeersGoesThroughTheHost) {
   sendLong();
 }
 
+TEST_P(GpuSlotsTest, PairsThatAreTooFarApartGoThroughTheHost) {
+  sender_.slots.farPeers = {receiver_.info.rank};
+  receiver_.slots.farPeers = {sender_.info.rank};
+  connect();
+  EXPECT_EQ(listening_.end->view().gpuSlots, nullptr);
+  EXPECT_EQ(out_->view().gpuSlots, nullptr);
+  sendLong();
+}
+
+TEST_P(GpuSlotsTest, PairsThatAreNearDoNotBesideSuch) {
+  sender_.slots.farPeers = {receiver_.info.rank + 1};
+  receiver_.slots.farPeers = {sender_.info.rank + 2};
+  connect();
+  EXPECT_NE(out_->view().gpuSlots, nullptr);
+  sendLong();
+}
+
 TEST_P(GpuSlotsTest, LinksOfTheHostHaveNone) {
   listening_ = at(receiver_).listen(sender_.info, receiver_.info, kGeometry).value();
   out_ = awaitEnd(at(sender_).connect(sender_.info, receiver_.info, kGeometry, listening_.offer))

@@ -117,7 +117,8 @@ struct Detour {
 struct GpuSlots {
   device::Accelerator* gpu = nullptr;
   bool usesDmaBuffers = true;
-  bool reachesPeers = true;  // other GPUs of the host: without NCCL_P2P_DISABLE
+  bool reachesPeers = true;         // other GPUs of the host: without NCCL_P2P_DISABLE
+  std::vector<int32_t> farPeers{};  // ranks whose GPUs are farther than NCCL_P2P_LEVEL allows
   // By adapter, as tutti::net::GpuRegion has them; and those without, the nearest.
   std::vector<std::string> sendObstacles, receiveObstacles;
   std::vector<size_t> sendAdapters, receiveAdapters;

@@ -21,7 +21,7 @@ import hosts_check  # noqa: E402
 
 ONE_SIZE = ["-b", "3M", "-e", "3M", "--min-time", "0.0001", "-w", "1"]
 REDUCE = ("all_reduce", "reduce_scatter", "reduce")
-
+TWO_GPUS = pathlib.Path(__file__).parent / "fake/two_gpus.xml"  # the fake driver's, PHB apart
 
 VERBS = """device mlx5_0 {folder} 64
 port 1 active ib 64 2 5
@@ -123,6 +123,12 @@ def main():
     if several > 2:
         bed.expect(f"GPUs that reach no others, {several} ranks on 2 hosts", "all_reduce", ranks=several, hosts=2,
                    says_not="from GPU to GPU", NCCL_P2P_DISABLE=1)
+        apart = {"ranks": several, "hosts": 2, "FAKE_CUDA": "shares", "NCCL_TOPO_FILE": TWO_GPUS}
+        if os.environ.get("LD_LIBRARY_PATH", "").find("fakes") >= 0:  # real GPUs are elsewhere
+            bed.expect("GPUs that are too far apart", "all_reduce", NCCL_P2P_LEVEL="PXB", says_not="from GPU to GPU",
+                       says="through the host's memory: their GPUs are farther apart than NCCL_P2P_LEVEL", **apart)
+            bed.expect("GPUs that are near enough", "all_reduce", NCCL_P2P_LEVEL="PHB",
+                       says=r"link of GPU ranks 0 -> 1: from GPU to GPU", **apart)
     if rest:
         over_verbs(bed, rest[0])
     return 1 if bed.failures else 0

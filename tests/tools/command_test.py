@@ -311,6 +311,15 @@ class Explain(unittest.TestCase):
             uneven = run("explain", collective, "-n", "3", "--hosts", "2", env=settings)
             self.assertNotIn("collnetdirect", uneven.stdout)
 
+    def test_the_pair_that_is_too_far_apart_for_kernels_is_named(self):
+        call = ("explain", "all_reduce", "--topo", str(SOURCE / "tests/golden/topologies/dgx_h100.xml"))
+        self.assertNotIn("apart", run(*call, env={"NCCL_P2P_LEVEL": "NVL"}).stdout)
+        for settings in ({"NCCL_P2P_LEVEL": "LOC"}, {"NCCL_P2P_DISABLE": "1"}):
+            self.assertIn("GPUs 0 and 1 are NVL apart (NCCL_P2P_LEVEL, NCCL_P2P_DISABLE)", run(*call, env=settings).stdout)
+        nvlinks = ("explain", "all_reduce", "--topo", str(SOURCE / "tests/golden/topologies/dgx1v.xml"))
+        self.assertIn("GPUs 0 and 5 are NVB apart", run(*nvlinks, env={"NCCL_P2P_LEVEL": "NVL"}).stdout)
+        self.assertNotIn("apart", run(*nvlinks, env={"NCCL_P2P_LEVEL": "SYS"}).stdout)
+
     def test_every_collective_can_be_explained(self):
         for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall",
                            "gather", "scatter", "sendrecv", "Recv"):

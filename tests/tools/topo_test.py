@@ -73,7 +73,7 @@ class Shows(unittest.TestCase):
             self.assertEqual(path["kind"], kind)
         wrong = run("--topo", golden("dgx1v"), env={"NCCL_P2P_LEVEL": "near"})
         self.assertEqual(wrong.returncode, 3)
-        self.assertIn("NCCL_P2P_LEVEL=near: wanted one of LOC", wrong.stderr)
+        self.assertIn("NCCL_P2P_LEVEL=near (environment): wanted one of LOC", wrong.stderr)
 
     def test_xml_that_reads_equal(self):
         for machine in machines():

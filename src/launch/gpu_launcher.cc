@@ -154,6 +154,7 @@ GpuLauncher::~GpuLauncher() {
   if (hasStrays_) accelerator.keepForGood(order_.graphs());
   accelerator.keepFor(graphs, std::move(words_));
   accelerator.keepFor(graphs, order_.eventOfGraphs());
+  for (const StreamOrder::Event& other : order_.otherOrders()) accelerator.keepFor(graphs, other);
   parts_.buffers->leaveToGraphs(graphs);
   accelerator.keepFor(graphs, std::move(parts_.segments));
 }
@@ -175,7 +176,10 @@ Status GpuLauncher::launchNow(std::span<const StreamCall> calls) {
   void* stream = calls.front().stream;
   TUTTI_TRY_ASSIGN(const device::Capture capture, captureOf(calls, parts_.accelerator, self));
   if (ownStream_ != nullptr && !capture.isActive) stream = ownStream_;
+  if (guest_ != nullptr && capture.isActive && !order_.isInGraphs()) guest_->keepGraphs({}, {});
   TUTTI_TRY(order_.begin(calls, stream, capture, launched_ != finished_));
+  if (guest_ != nullptr && order_.beginsGraph())
+    guest_->keepGraphs(order_.graphs(), order_.eventOfGraphs());
   if (!capture.isActive) record(calls, capture);
   parts_.watcher.wake();  // not only at the end, which the driver may hold up: see look()
   hasPolled_ = false;
@@ -273,7 +277,8 @@ Result<uint32_t> GpuLauncher::blocksPerMultiprocessor(Known& known,
 }
 
 // One that starts early is there beside the one before it on the stream.
-Status GpuLauncher::enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream) {
+Status GpuLauncher::enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream,
+                              const device::Capture& capture) {
   if (launch.startsEarly) {
     GpuRoom::Launch both = own;
     both.blocks += lastEntered_.blocks;
@@ -284,9 +289,12 @@ Status GpuLauncher::enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch,
   if (launch.startsEarly) return {};
   if (own.capture == 0) own.stream = order_.lastStream();
   roomTails_.clear();
-  guest_->enter(own, roomTails_);
+  roomOrders_.clear();
+  guest_->enter(own, roomTails_, roomOrders_);
   for (const GpuRoom::Tail& tail : roomTails_)
     TUTTI_TRY(parts_.accelerator.wait(stream, tail.get()));
+  for (const GpuRoom::Tail& order : roomOrders_)
+    TUTTI_TRY(order_.joinOrder(order, stream, capture));
   return {};
 }
 
@@ -308,7 +316,7 @@ Status GpuLauncher::emit(const GpuBatch& batch, void* stream, const device::Capt
                          .leastBlocks = hasWaves ? 1 : launch.blocks,
                          .perMultiprocessor = fits,
                          .capture = capture.isActive ? capture.id : 0},
-                        launch, stream));
+                        launch, stream, capture));
   }
   if (profile_ != nullptr) TUTTI_TRY(profile_->begin(batch, stream));
   if (batch.engines != nullptr) {

@@ -120,7 +120,8 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   Words& words() { return *static_cast<Words*>(words_->hostAddress()); }
   Status launchNow(std::span<const StreamCall> calls);
   Status emit(const GpuBatch& batch, void* stream, const device::Capture& capture);
-  Status enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream);
+  Status enterRoom(GpuRoom::Launch own, device::KernelLaunch& launch, void* stream,
+                   const device::Capture& capture);
   void settleInRoom(const device::Capture& capture);
   void pollBuffers();
   bool findBuffer(const void* buffer, size_t bytes, const device::Capture& capture,
@@ -175,9 +176,10 @@ class GpuLauncher final : public StreamRunner, public GpuWatcher::Watched {
   // None where ranks share the GPU: nothing tells which of its communicators are one rank's.
   std::unique_ptr<GpuRoom::Guest> guest_;
   GpuRoom::Launch lastEntered_;
-  GpuRoom::Tails roomTails_;  // that a launch has to wait for
-  bool hasPolled_ = false;    // for buffers, in the launch at hand
-  bool hasStrays_ = false;    // on a stream, and nothing tells when they end
+  GpuRoom::Tails roomTails_;   // that a launch has to wait for
+  GpuRoom::Tails roomOrders_;  // and in whose order it has to be
+  bool hasPolled_ = false;     // for buffers, in the launch at hand
+  bool hasStrays_ = false;     // on a stream, and nothing tells when they end
 
   mutable std::mutex failureMutex_;  // guards failure_; may be taken under mutex_
   Status failure_;

@@ -43,6 +43,13 @@ void GpuRoom::Guest::Stay::mergeShares() {
   }
 }
 
+void GpuRoom::Guest::Stay::addShares(const Shares& others) {
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    shares[kind] = {.blocks = std::max(shares[kind].blocks, others[kind].blocks),
+                    .leastBlocks = std::max(shares[kind].leastBlocks, others[kind].leastBlocks)};
+  }
+}
+
 bool GpuRoom::Guest::Stay::isEmpty() const {
   return std::ranges::all_of(shares, [](const Share& share) { return share.blocks == 0; });
 }
@@ -62,6 +69,18 @@ void GpuRoom::Guest::count(const Launch& launch) {
   share.blocks = std::max(share.blocks, launch.blocks);
   share.leastBlocks = std::max(share.leastBlocks, launch.leastBlocks);
   own.turn = ++room_.turns_;
+  if (launch.capture == 0) return;
+  Share& kept = inGraphs_.sinceProbe[kindOf(launch)];
+  kept.blocks = std::max(kept.blocks, launch.blocks);
+  kept.leastBlocks = std::max(kept.leastBlocks, launch.leastBlocks);
+  inGraphs_.turn = own.turn;
+}
+
+void GpuRoom::Guest::keepGraphs(std::weak_ptr<const void> graphs, Tail order) {
+  std::lock_guard lock(room_.mutex_);
+  if (order == nullptr) inGraphs_.sinceProbe = {};
+  graphs_ = std::move(graphs);
+  order_ = std::move(order);
 }
 
 bool GpuRoom::Guest::tryEnter(const Launch& launch) {
@@ -74,14 +93,17 @@ bool GpuRoom::Guest::tryEnter(const Launch& launch) {
 
 // For those first that have been there for longest, so that the newest, which have most ahead of
 // them, may run beside it.
-void GpuRoom::Guest::enter(const Launch& launch, Tails& before) {
+void GpuRoom::Guest::enter(const Launch& launch, Tails& before, Tails& orders) {
   std::lock_guard lock(room_.mutex_);
   room_.gatherOthers(*this, launch);
   while (!room_.fits(launch)) {
     Stay* first = room_.eldest();
     first->isAhead = true;
-    // None yet: another thread captures its first call now, and which is first nobody can say.
-    if (first->tail != nullptr) before.push_back(first->tail);
+    if (first->order != nullptr) orders.push_back(first->order);
+    // What runs beside graphs is in their order. None yet: another thread captures its first call
+    // now, and which is first nobody can say.
+    const bool isInOrder = first->order != nullptr && launch.capture == 0;
+    if (first->tail != nullptr && !isInOrder) before.push_back(first->tail);
   }
   count(launch);
 }
@@ -129,16 +151,32 @@ void GpuRoom::gatherOthers(const Guest& self, const Launch& launch) {
   others_.clear();
   for (Guest* guest : guests_) {
     if (guest == &self) continue;
-    Stay* stay = &guest->running_;
-    if (launch.capture != 0) {
-      const auto found = std::ranges::find(guest->captured_, launch.capture, &Stay::capture);
-      if (found == guest->captured_.end()) continue;
-      stay = &*found;
-    }
+    Stay* stay = stayBeside(*guest, launch);
+    if (stay == nullptr) continue;
     stay->isAhead = launch.stream.has_value() && stay->stream == launch.stream;
     stay->mergeShares();
+    stay->order = nullptr;
+    // Of the same capture are both in one graph, and so far in order.
+    const bool isTogether = launch.capture != 0 && stay != &guest->inGraphs_;
+    if (guest->hasGraphs() && !isTogether) {
+      guest->inGraphs_.mergeShares();
+      if (!guest->inGraphs_.isEmpty()) {
+        stay->isAhead = false;  // replays may be on any stream
+        stay->addShares(guest->inGraphs_.shares);
+        stay->order = guest->order_;
+      }
+    }
     if (!stay->isAhead && !stay->isEmpty()) others_.push_back(stay);
   }
+}
+
+// Of a guest's launches one is there at a time. Beside a graph are those of the same capture, and
+// other graphs; beside a launch that runs all that runs, and graphs.
+GpuRoom::Stay* GpuRoom::stayBeside(Guest& guest, const Launch& launch) {
+  if (launch.capture == 0) return &guest.running_;
+  const auto found = std::ranges::find(guest.captured_, launch.capture, &Stay::capture);
+  if (found != guest.captured_.end()) return &*found;
+  return guest.hasGraphs() ? &guest.inGraphs_ : nullptr;
 }
 
 // By kind of the block that looks for room.

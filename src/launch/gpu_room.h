@@ -54,11 +54,17 @@ class GpuRoom {
 
     // Counts the launch in, if it fits beside the other guests'.
     bool tryEnter(const Launch& launch);
-    // Counts it in. Adds to `before` what the launch has to wait for.
-    void enter(const Launch& launch, Tails& before);
+    // Counts it in. Adds to `before` what the launch has to wait for, and to `orders` those of
+    // other guests' graphs, in whose order it has to be: after what is there, and before what
+    // comes.
+    void enter(const Launch& launch, Tails& before, Tails& orders);
     // The tail has been recorded behind all launches that have entered.
     void settle(uint64_t stream);
     void settleCaptured(uint64_t capture, const Tail& tail);
+    // From now on captured launches count for as long as `graphs` is shared with one, as
+    // StreamOrder does: a graph runs whenever the program likes. `order`: every replay and every
+    // other call waits for it and records it; null: there is no graph.
+    void keepGraphs(std::weak_ptr<const void> graphs, Tail order);
     // What has entered so far is what probeReached() will tell of.
     void probe();
     void probeReached();
@@ -85,8 +91,10 @@ class GpuRoom {
       // For the launch that enters now:
       bool isAhead = false;  // has ended when it starts
       Shares shares{};       // both of the above
+      Tail order{};          // of the guest's graphs, where they count; null: they do not
 
       void mergeShares();
+      void addShares(const Shares& others);
       bool isEmpty() const;
     };
     Stay& stayOf(uint64_t capture);
@@ -99,6 +107,12 @@ class GpuRoom {
     // Guarded by the room's mutex.
     Stay running_;
     std::array<Stay, kCaptures> captured_;
+    // Of all captures since there was no graph.
+    Stay inGraphs_;
+    std::weak_ptr<const void> graphs_;
+    Tail order_;
+
+    bool hasGraphs() const { return order_ != nullptr && graphs_.use_count() > 1; }
   };
 
  private:
@@ -109,6 +123,7 @@ class GpuRoom {
   static size_t kindOf(const Launch& launch);
   static Guest::Shares sharesOf(const Launch& launch);
   void gatherOthers(const Guest& self, const Launch& launch);
+  static Stay* stayBeside(Guest& guest, const Launch& launch);
   bool fits(const Launch& launch) const;
   bool hasRoom(const Guest::Shares& shares, const Taken& all) const;
   Stay* eldest() const;

@@ -29,13 +29,15 @@ class GpuRoomTest : public testing::Test {
   // Numbers of the guests whose tails the launch has to wait for.
   std::vector<size_t> enter(size_t guest, const Launch& launch) {
     GpuRoom::Tails tails;
-    guests_[guest]->enter(launch, tails);
+    orders_.clear();
+    guests_[guest]->enter(launch, tails, orders_);
     std::vector<size_t> numbers;
     for (const auto& tail : tails) numbers.push_back(reinterpret_cast<uintptr_t>(tail.get()) - 1);
     return numbers;
   }
   GpuRoom room_{kMultiprocessors};
   std::vector<std::unique_ptr<GpuRoom::Guest>> guests_;
+  GpuRoom::Tails orders_;  // of the launch that entered last
 };
 
 using Numbers = std::vector<size_t>;
@@ -134,6 +136,26 @@ TEST_F(GpuRoomTest, ACaptureHasARoomOfItsOwn) {
   EXPECT_EQ(enter(3, launch), Numbers());
 }
 
+TEST_F(GpuRoomTest, WhatGraphsHoldCountsForAsLongAsTheyLive) {
+  const auto graphs = std::make_shared<char>();
+  auto graph = std::make_shared<std::shared_ptr<char>>(graphs);
+  const GpuRoom::Tail order = tailAt(50);
+  guests_[0]->keepGraphs(graphs, order);
+  Launch captured = kProgram;
+  captured.blocks = captured.leastBlocks = 100;
+  captured.capture = 5;
+  EXPECT_EQ(enter(0, captured), Numbers());
+  EXPECT_EQ(enter(1, kProgram), Numbers()) << "the order is all that it waits for";
+  EXPECT_EQ(orders_, GpuRoom::Tails({order}));
+  captured.capture = 6;
+  enter(1, captured);
+  EXPECT_EQ(orders_, GpuRoom::Tails({order}));
+  guests_[1]->leave();
+  graph.reset();
+  enter(2, kProgram);
+  EXPECT_EQ(orders_, GpuRoom::Tails());
+}
+
 // Whatever lies on a multiprocessor: if a block finds no room there, twelve twelfths are taken for
 // it. Told by the room: so many of such multiprocessors as it has, and a block that needs one.
 TEST_F(GpuRoomTest, WhereABlockFindsNoRoomItIsToldSo) {
@@ -154,7 +176,7 @@ TEST_F(GpuRoomTest, WhereABlockFindsNoRoomItIsToldSo) {
         others.back()->enter({.blocks = count[kind] * kMultiprocessors,
                               .leastBlocks = 0,
                               .perMultiprocessor = kind + 1},
-                             tails);
+                             tails, orders_);
       }
       EXPECT_FALSE(self.tryEnter({.blocks = 1, .leastBlocks = 1, .perMultiprocessor = looking}))
           << "1 / " << looking << " beside " << code;

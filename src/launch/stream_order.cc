@@ -33,6 +33,7 @@ Status StreamOrder::begin(std::span<const StreamCall> calls, void* stream,
 }
 
 Status StreamOrder::beginNow(void* stream, bool isBusy) {
+  joined_.clear();
   TUTTI_TRY_ASSIGN(const uint64_t id, accelerator_.streamId(stream));
   if (mixed_ != nullptr) {
     TUTTI_TRY(accelerator_.wait(stream, mixed_.get()));
@@ -79,10 +80,26 @@ Status StreamOrder::recordBehindTail(device::Event* event) {
   return status;
 }
 
+Status StreamOrder::joinOrder(const Event& other, void* stream, const device::Capture& capture) {
+  if (!capture.isActive) {
+    if (std::ranges::find(joined_, other) != joined_.end()) return {};
+    joined_.push_back(other);
+    return accelerator_.wait(stream, other.get());
+  }
+  Graph& graph = *find(capture);
+  if (std::ranges::find(graph.others, other, &Other::event) != graph.others.end()) return {};
+  TUTTI_TRY(accelerator_.waitInGraph(stream, other.get()));
+  graph.others.push_back({.event = other});
+  if (std::ranges::find(others_, other) == others_.end()) others_.push_back(other);
+  return {};
+}
+
 Status StreamOrder::end(void* stream, const device::Capture& capture) {
   beginsGraph_ = false;
   if (!capture.isActive) {
     TUTTI_TRY(accelerator_.record(tail_.get(), stream));
+    for (const Event& other : joined_) TUTTI_TRY(accelerator_.record(other.get(), stream));
+    joined_.clear();
     return mixed_ != nullptr ? accelerator_.record(mixed_.get(), stream) : Status();
   }
   Graph& graph = *find(capture);
@@ -91,6 +108,8 @@ Status StreamOrder::end(void* stream, const device::Capture& capture) {
   }
   graph.stream = stream;
   TUTTI_TRY(accelerator_.record(graph.tail.get(), stream));
+  for (Other& other : graph.others)
+    TUTTI_TRY(accelerator_.recordInGraph(other.event.get(), stream, other.record));
   return mixed_ != nullptr ? accelerator_.recordInGraph(mixed_.get(), stream, graph.record)
                            : Status();
 }

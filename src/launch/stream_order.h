@@ -38,6 +38,10 @@ class StreamOrder {
                bool isBusy);
   // They are on the stream.
   Status end(void* stream, const device::Capture& capture);
+  // Between begin() and end(): what is put on the stream next is in the order of another
+  // communicator's graphs, too, as eventOfGraphs() of that one has it.
+  Status joinOrder(const std::shared_ptr<device::Event>& other, void* stream,
+                   const device::Capture& capture);
   // The group's other streams wait for them.
   Status join(std::span<const StreamCall> calls, void* stream, const device::Capture& capture);
 
@@ -61,8 +65,14 @@ class StreamOrder {
   bool isInGraphs() const { return graphs_.use_count() > 1; }
   // What they wait for and record; null: nothing.
   const Event& eventOfGraphs() const { return mixed_; }
+  // What they wait for and record of other communicators.
+  const std::vector<Event>& otherOrders() const { return others_; }
 
  private:
+  struct Other {
+    Event event;
+    device::RecordInGraph record{};
+  };
   // That calls have become part of.
   struct Graph {
     uint64_t capture = 0;           // its id
@@ -70,6 +80,7 @@ class StreamOrder {
     void* stream = nullptr;         // of the last call
     Event tail;                     // after that call; null: there is none yet
     device::RecordInGraph record;   // of mixed_
+    std::vector<Other> others{};
   };
   Result<Event> makeEvent();
   Status beginNow(void* stream, bool isBusy);
@@ -89,6 +100,8 @@ class StreamOrder {
   bool beginsGraph_ = false;
   Event mixed_;                  // after the last call of all; null until one is captured, if ever
   std::vector<Graph> captured_;  // newest last
+  std::vector<Event> others_;    // that graphs have joined the order of
+  std::vector<Event> joined_;    // that calls outside of captures have, since begin()
   std::shared_ptr<const void> graphs_ = std::make_shared<char>();
 };
 

@@ -36,8 +36,9 @@ TEST(PeerLevel, DecidesWhichRanksGoByKernels) {
     EXPECT_THAT(said, Not(HasSubstr("through host memory")));
     EXPECT_THAT(said, Not(HasSubstr(reason)));
   }
-  if (std::string_view(wanted) == "warned")
+  if (std::string_view(wanted) == "warned") {
     EXPECT_THAT(said, HasSubstr("NCCL_P2P_LEVEL=near (environment): wanted one of LOC"));
+  }
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ if [[ " $parts " == *" build "* ]] || [ ! -e "$library" ]; then
   step "configured" 300 cmake -S "$here" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON \
     -DTUTTI_GPU_KERNELS=ON -DTUTTI_TESTS=ON
   step "built" 3600 cmake --build "$build" --target nccl tutti test_gpu fake_net11 fake_profilers gpu_kernels_bench gpu_enqueue
+  step "the library's size" 10 python3 "$here/tests/abi/check_library.py" size --library "$library" --include "$here/include" --megabytes 20
   [ "$(count failed)" -eq 0 ] || exit 1
 fi
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "network_plugins.h"
 #include "network_ranks.h"
 
 namespace tutti::conformance {

@@ -55,13 +55,6 @@ inline Outcome run(const std::string& body, const std::string& hosts, const Sett
   return outcome;
 }
 
-// The stand-in that speaks this version of the interface.
-inline std::string pluginOf(int version) {
-  return std::string("NCCL_NET_PLUGIN=" TUTTI_FAKE_NETS "/libnccl-net-fake")
-      .append(std::to_string(version))
-      .append(".so");
-}
-
 // What they run; the bodies are in hosts_test.cc and networks_test.cc.
 inline constexpr const char* kAllCollectives = "HostRanks.DISABLED_AllCollectives";
 inline constexpr const char* kAllReduce = "NetworkRanks.DISABLED_AllReduce";

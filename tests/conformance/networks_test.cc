@@ -16,6 +16,7 @@
 
 #include "../../src/base/process_counts_testing.h"
 #include "allocation_counter.h"
+#include "network_plugins.h"
 #include "network_ranks.h"
 
 namespace tutti::conformance {

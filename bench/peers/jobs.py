@@ -241,7 +241,8 @@ class Job:
 
     def error_text(self):
         self.errors.seek(0)
-        return last_lines(self.errors.read().decode(errors="replace"))
+        # Of as many ranks as a job has here: the first to end says why the others did.
+        return last_lines(self.errors.read().decode(errors="replace"), count=8)
 
     def cpu_ticks(self):
         """What the job's processes have used."""

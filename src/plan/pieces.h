@@ -13,12 +13,12 @@ inline constexpr size_t kDirectMinBytes = 32 * 1024;
 // Where the kernel copies between processes, from this on it may; trials on the calls themselves
 // tell.
 inline constexpr size_t kKernelMinBytes = 12 * 1024;
-// The same where ranks share CPUs: a sender that waits for its readers yields to each of them, and
-// trials on calls of a crowd are noisy. All-gathers of 256 KiB and 1 MiB in all by 4 and 8 ranks on
-// 2 CPUs, all-to-alls by 4: copies 0.35 to 0.7 of the time; of 16 MiB by 8 ranks 1.2. All-to-alls
-// by 8, whose slots no cache holds, 1.2 to 1.4 from 256 KiB on (AMD EPYC VM, 2026-11-25).
+// The same where ranks share CPUs, but for exchanges: a sender that waits for its readers yields to
+// each of them, and trials on calls of a crowd are noisy. All-gathers of 256 KiB and 1 MiB in all
+// by 4 and 8 ranks on 2 CPUs: copies 0.35 to 0.7 of the time; of 16 MiB by 8 ranks 1.2 (AMD EPYC
+// VM, 2026-11-25). All-to-alls where reads are fast: by 3 and 4 ranks, 192 KiB to 4 MiB in all,
+// copies take 1.1 to 1.5 of the time, 48 KiB 0.95 (2 CPUs of an Intel Xeon VM, 2026-11-29).
 inline constexpr size_t kKernelCrowdedMinBytes = 512 * 1024;
-inline constexpr int32_t kLargeExchangeRanks = 5;
 
 // And from this on it does, of sends, broadcasts, scatters and gathers that take one hop and whose
 // ranks have a CPU each: broadcasts of 128 KiB to 16 MiB take 0.73 to 0.87 of the time with pieces

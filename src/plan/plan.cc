@@ -58,9 +58,8 @@ bool triesReads(const Agreement& agreement) {
 
 // From which length on messages are tried as references that the kernel reads.
 size_t readFromBytes(const CallShape& shape, const Agreement& agreement) {
-  const bool isLargeExchange =
-      shape.collective == Collective::kAllToAll && agreement.rankCount >= kLargeExchangeRanks;
-  return agreement.isCrowded() && !isLargeExchange ? kKernelCrowdedMinBytes : kKernelMinBytes;
+  const bool isExchange = shape.collective == Collective::kAllToAll;
+  return agreement.isCrowded() && !isExchange ? kKernelCrowdedMinBytes : kKernelMinBytes;
 }
 
 // A network takes what lies in its ring.

@@ -423,7 +423,7 @@ TEST(Planner, CopiesOnAHostAreAsLongAsMessagesThatMayBeRead) {
 }
 
 TEST(Planner, RanksThatShareCpusTryReadsOfTheKernelWhereTheyAreFast) {
-  const CallShape shape{.collective = Collective::kAllGather, .count = 1_MiB};
+  CallShape shape{.collective = Collective::kAllGather, .type = DataType::kInt8, .count = 4_MiB};
   const auto mayRefer = [&shape](bool isFast, double ranksPerCpu) {
     Agreement agreement = agreementOf(4);
     agreement.readsByKernel = true;
@@ -435,6 +435,14 @@ TEST(Planner, RanksThatShareCpusTryReadsOfTheKernelWhereTheyAreFast) {
   EXPECT_TRUE(mayRefer(false, 1));
   EXPECT_TRUE(mayRefer(true, 2));
   EXPECT_FALSE(mayRefer(false, 2));
+  shape.count = kKernelMinBytes;
+  EXPECT_TRUE(mayRefer(true, 1));
+  EXPECT_FALSE(mayRefer(true, 2));
+  shape.collective = Collective::kAllToAll;
+  EXPECT_TRUE(mayRefer(true, 2));
+  EXPECT_FALSE(mayRefer(false, 2));
+  shape.count = kKernelMinBytes - 1;
+  EXPECT_FALSE(mayRefer(true, 2));
 }
 
 TEST(Planner, ASendAndItsReceiveAgree) {

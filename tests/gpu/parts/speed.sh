@@ -30,7 +30,7 @@ part_bench() {
   rm -f "$logs"/times*
   if [ "$gpus" -le 1 ]; then
     skip "times beside NCCL" "on one GPU NCCL has no two ranks"
-    # Eager threads: replays of ranks that share a GPU may stand still beside other calls, and processes take turns on it.
+    # Threads, since processes take turns on a GPU.
     bench_times "times of 2 ranks of a GPU" 2 --runs threads --modes eager --most $((64 << 20))
   else
     [ -n "$peer" ] || skip "times beside NCCL" "there is no other libnccl.so.2"

@@ -281,17 +281,26 @@ TEST(Execution, SaysWhetherItWaitsForOthersOnly) {
   EXPECT_FALSE(own.awaitsOthersOnly(std::span(near).first(2))) << "who is not listed is near";
 }
 
+// Of a broadcast by references, begun on both ranks.
+struct ReferringPair {
+  ReferringPair(bool isOneProcess, bool isJoint) {
+    sender.isReceiverHere = receiver.isSenderHere = isOneProcess;
+    for (int32_t rank = 0; rank < 2; ++rank)
+      cluster.startRank(rank, 1, nullptr, {.refers = true, .isJoint = isJoint});
+  }
+
+  Cluster cluster{{&schedule::algorithms(Collective::kBroadcast)[0], 2, 0, 20'000, 2, true},
+                  256_KiB};
+  wire::LinkPort& sender = *cluster.rank(0).outgoing[0];
+  wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
+};
+
 TEST(Execution, ReadsNothingThatAFailedSenderNames) {
   for (const bool isOneProcess : {true, false}) {
     for (const bool isJoint : {true, false}) {
       SCOPED_TRACE(testing::Message() << "one process " << isOneProcess << " joint " << isJoint);
-      const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
-      Cluster cluster({&broadcast, 2, 0, 20'000, 2, true}, 256_KiB);
-      wire::LinkPort& sender = *cluster.rank(0).outgoing[0];
-      wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
-      sender.isReceiverHere = receiver.isSenderHere = isOneProcess;
-      for (int32_t rank = 0; rank < 2; ++rank)
-        cluster.startRank(rank, 1, nullptr, {.refers = true, .isJoint = isJoint});
+      ReferringPair pair(isOneProcess, isJoint);
+      auto& [cluster, sender, receiver] = pair;
       ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
       ASSERT_EQ(receiver.view.message(0).kind, wire::MessageKind::kReference);
       const auto before = cluster.rank(1).output;
@@ -310,13 +319,8 @@ TEST(Execution, ReadsNothingThatAFailedSenderNames) {
 // A sender that fails waits for who reads; a receiver that waits for the sender's part of a message
 // that both copy may be the same thread's to go on with.
 TEST(Execution, ReadsNothingWhileItWaitsForTheSendersPart) {
-  const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
-  Cluster cluster({&broadcast, 2, 0, 20'000, 2, true}, 256_KiB);
-  wire::LinkPort& sender = *cluster.rank(0).outgoing[0];
-  wire::LinkPort& receiver = *cluster.rank(1).incoming[0];
-  sender.isReceiverHere = receiver.isSenderHere = true;
-  for (int32_t rank = 0; rank < 2; ++rank)
-    cluster.startRank(rank, 1, nullptr, {.refers = true, .isJoint = true});
+  ReferringPair pair(true, true);
+  auto& [cluster, sender, receiver] = pair;
   ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
   ASSERT_TRUE(wire::isJoint(receiver.view, receiver.view.message(0)));
   wire::jointOf(sender.view, 0).taken.fetch_add(1);  // a block, which it does not write

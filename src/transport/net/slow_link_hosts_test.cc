@@ -51,6 +51,13 @@ struct Wire {
   std::deque<Label> back{};
 };
 
+Result<Progress> take(std::deque<Label>& labels, Label& label) {
+  if (labels.empty()) return Progress::kIdle;
+  label = labels.front();
+  labels.pop_front();
+  return Progress::kDone;
+}
+
 class SendingEnd final : public Connection {
  public:
   explicit SendingEnd(Wire& wire) : wire_(wire) {}
@@ -70,12 +77,7 @@ class SendingEnd final : public Connection {
     return wire_.underWay.empty() ? Progress::kDone : Progress::kIdle;
   }
   uint64_t sentCount() const override { return sent_; }
-  Result<Progress> receiveLabel(Label& label) override {
-    if (wire_.back.empty()) return Progress::kIdle;
-    label = wire_.back.front();
-    wire_.back.pop_front();
-    return Progress::kDone;
-  }
+  Result<Progress> receiveLabel(Label& label) override { return take(wire_.back, label); }
   Result<Progress> receivePayload(std::span<std::byte> payload) override {
     EXPECT_TRUE(payload.empty());
     return Progress::kDone;
@@ -103,12 +105,7 @@ class ReceivingEnd final : public Connection {
   }
   Result<Progress> flush() override { return Progress::kDone; }
   uint64_t sentCount() const override { return 0; }
-  Result<Progress> receiveLabel(Label& label) override {
-    if (wire_.arrived.empty()) return Progress::kIdle;
-    label = wire_.arrived.front();
-    wire_.arrived.pop_front();
-    return Progress::kDone;
-  }
+  Result<Progress> receiveLabel(Label& label) override { return take(wire_.arrived, label); }
   Result<Progress> receivePayload(std::span<std::byte>) override { return Progress::kDone; }
   std::optional<Way> way() const override {
     return Way{.text = wire_.name,

@@ -6,7 +6,7 @@
 #   scripts/gpu_check.sh [BUILD] [LOGS] [PART...]   BUILD: build/cuda; LOGS: BUILD/gpu_check
 #   parts: build (before the others where BUILD has no library), one (one GPU), all (every GPU), programs (the general executor: many
 #   ranks, named algorithms), hosts, direct (GPUDirect, over the plug-in of the tests), between (hosts, beside NCCL), death, torch,
-#   torchsuite (PyTorch's own tests: TUTTI_CHECK_SUITE_S seconds each with NCCL and with ours, 400), cupy, nccltests (built by whoever
+#   torchsuite (PyTorch's own tests, begun within TUTTI_CHECK_SUITE_S seconds, 400; with NCCL those that failed), cupy, nccltests (built by whoever
 #   has them: NCCL_TESTS, NCCL_TESTS_MPI), sanitize, kernels (bare ones beside NCCL), bench (the library beside NCCL), lifecycle
 #   (start, end, memory); tests/gpu/parts/ has their steps
 #

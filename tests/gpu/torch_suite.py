@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """PyTorch's own tests of its NCCL backend (torch.testing._internal.distributed.distributed_test), with whichever
-libnccl.so.2 is loaded; what passes is compared with another run.
+libnccl.so.2 is loaded; then those that failed with another, which they should not pass.
 
-    tests/gpu/torch_suite.py --json nccl.json
-    LD_PRELOAD=build/cuda/lib/libnccl.so.2 tests/gpu/torch_suite.py --json ours.json --against nccl.json
+    LD_PRELOAD=build/cuda/lib/libnccl.so.2 tests/gpu/torch_suite.py --json ours.json
+    tests/gpu/torch_suite.py --failed-in ours.json
 
 Needs PyTorch with CUDA and the package expecttest; exit code 77 where PyTorch has no such tests. Several tests run at the same time, each in processes of its own:
-one that is forked from here, which has imported PyTorch, and its ranks.
+one that is forked from here, which has imported PyTorch, and its ranks. A test takes 20 s or more, most of it the contexts that its ranks make on all GPUs.
 """
 import argparse
 import json
@@ -119,35 +119,43 @@ def run_all(test_class, names, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tests", default=".", help="a regular expression of test names")
-    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--jobs", type=int, default=max(2, min(8, (os.cpu_count() or 2) // 3)), help="tests at a time, of two ranks each")
     parser.add_argument("--timeout", type=int, default=90, help="seconds for a test")
     parser.add_argument("--within", type=int, help="seconds after which no further test is begun")
     parser.add_argument("--json", help="write outcomes to this file")
-    parser.add_argument("--against", help="outcomes of another run: what passed there has to pass here")
+    parser.add_argument("--beyond", help="outcomes of an earlier run: those that were not run there")
+    parser.add_argument("--failed-in", help="outcomes of another library's run: those that failed there; to pass them is a failure")
     options = parser.parse_args()
-    other = json.load(open(options.against)) if options.against else {}
     try:
         test_class = globals()["TestDistBackendWithSpawn"] = load()
     except ImportError as error:
         print(f"skipped: this PyTorch has no such tests: {error}")
         return 77
     names = [name for name in dir(test_class) if name.startswith("test_") and re.search(options.tests, name)]
-    if other:
-        names = [name for name in names if other.get(name, ["passed"])[0] == "passed"]
+    if options.beyond:
+        known = json.load(open(options.beyond))
+        names = [name for name in names if known.get(name, ["not run"])[0] == "not run"]
+    if options.failed_in:
+        known = json.load(open(options.failed_in))
+        names = [name for name in names if known.get(name, [""])[0] == "failed"]
     outcomes = run_all(test_class, names, options)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(outcomes, file, indent=1)
+    return judge(outcomes, options)
+
+
+def judge(outcomes, options):
     kinds = ("passed", "skipped", "failed", "not run")
-    print(" ".join(f"{sum(1 for told in outcomes.values() if told[0] == kind)} {kind}" for kind in kinds))
-    lost = [name for name, told in outcomes.items()
-            if told[0] not in ("passed", "not run") and other.get(name, [""])[0] == "passed"]
-    for name in lost:
-        print(f"passes with the other library only: {name}: {outcomes[name][0]}: {outcomes[name][1][-300:]}")
-    compared = sum(told[0] != "not run" for told in outcomes.values())
-    if other:
-        print(f"of {len(names)} that pass with the other library {compared} ran")
-    return 1 if lost or not compared else 0
+    print(" ".join(f"{sum(told[0] == kind for told in outcomes.values())} {kind}" for kind in kinds))
+    for name, (kind, text, _) in outcomes.items():
+        if kind == "failed" and not options.failed_in:
+            print(f"{name}: {text[-300:]}")
+        elif kind == "passed" and options.failed_in:
+            print(f"FAIL: passes with this library only: {name}")
+    if options.failed_in:
+        return 1 if any(told[0] in ("passed", "not run") for told in outcomes.values()) else 0
+    return 0 if any(told[0] == "passed" for told in outcomes.values()) else 1
 
 
 if __name__ == "__main__":

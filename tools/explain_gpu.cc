@@ -32,7 +32,8 @@ kernels::cuda::GpuChoice asTransfers(const kernels::cuda::GpuRequest& request, u
   kernels::cuda::GpuChoice choice = kernels::cuda::transferKernelOf(request);
   const auto shape = kernels::cuda::shapeTransfer(bytes, request);
   choice.blocks = shape.blocks;
-  if (shape.goesByLines) choice.protocol = "lines";
+  if (shape.messages == wire::GpuMessages::kLines) choice.protocol = "lines";
+  if (shape.messages == wire::GpuMessages::kWideLines) choice.protocol = "wide lines";
   return choice;
 }
 

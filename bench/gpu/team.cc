@@ -301,7 +301,7 @@ void Member::launchParts(const Job& job) {
     entry.peer = static_cast<int16_t>(part.peer);
     entry.firstBlock = grid;
     entry.blocks = static_cast<int16_t>(shape.blocks);
-    entry.goesByLines = shape.goesByLines && !isCopy && !folds;
+    entry.messages = isCopy || folds ? wire::GpuMessages::kSlots : shape.messages;
     entry.isSend = part.isSend;
     entry.tellsPlace = shape.tellsPlace && !isCopy && !folds;
     entry.isInPlace = part.isInPlace;
@@ -327,7 +327,7 @@ void Member::transfer(std::span<const Transfer> transfers) {
     entry.firstBlock = grid;
     const auto shape = kernels::cuda::shapeTransfer(transfer.bytes, limits);
     entry.blocks = static_cast<int16_t>(shape.blocks);
-    entry.goesByLines = shape.goesByLines;
+    entry.messages = shape.messages;
     entry.isSend = transfer.isSend;
     entry.tellsPlace = shape.tellsPlace;
     if (team_.options().sharesBuffers) entry.reach = entry.buffer;

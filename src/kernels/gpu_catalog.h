@@ -139,7 +139,7 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place);
 // Sends and receives: the shape of one transfer of so many bytes. The kernel is transferKernel().
 struct TransferShape {
   int32_t blocks;
-  bool goesByLines;
+  wire::GpuMessages messages;
   bool tellsPlace;  // the receiver first tells whether the sender can write to its buffer
   wire::GpuPull pull;
 };

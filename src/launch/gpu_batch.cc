@@ -295,7 +295,7 @@ void GpuBatcher::addPart(const Call& call, const kernels::cuda::TransferPart& pa
   next.firstBlock = static_cast<int16_t>(blocks_);
   next.blocks = static_cast<int16_t>(shape.blocks);
   const bool isMove = part.source == nullptr && !isReduction(call.shape.collective);
-  next.goesByLines = shape.goesByLines && isMove;
+  next.messages = isMove ? shape.messages : wire::GpuMessages::kSlots;
   next.isSend = part.isSend;
   next.tellsPlace = shape.tellsPlace && isMove;
   next.isInPlace = part.isInPlace;

@@ -83,7 +83,8 @@ TEST_F(GpuBatchTest, LongReductionsOfTwoRanksAreTransfersThatFold) {
     EXPECT_EQ(one.kernel, "tuttiFoldTransfers");
     for (const wire::GpuTransfer& transfer : one.transfers) {
       EXPECT_EQ(transfer.peer, 0);
-      EXPECT_FALSE(transfer.goesByLines || transfer.tellsPlace);
+      EXPECT_EQ(transfer.messages, wire::GpuMessages::kSlots);
+      EXPECT_FALSE(transfer.tellsPlace);
       EXPECT_EQ(transfer.isInPlace, &one == &emitted[3]);
     }
   }
@@ -158,9 +159,9 @@ TEST_F(GpuBatchTest, ShortTransfersGoByLinesAndCopiesDoNot) {
   const auto emitted = build(batcher);
   ASSERT_EQ(emitted.size(), 1u);
   ASSERT_EQ(emitted[0].transfers.size(), 3u);
-  EXPECT_TRUE(emitted[0].transfers[0].goesByLines);
-  EXPECT_FALSE(emitted[0].transfers[1].goesByLines);
-  EXPECT_FALSE(emitted[0].transfers[2].goesByLines);
+  EXPECT_EQ(emitted[0].transfers[0].messages, wire::GpuMessages::kLines);
+  EXPECT_EQ(emitted[0].transfers[1].messages, wire::GpuMessages::kSlots);
+  EXPECT_EQ(emitted[0].transfers[2].messages, wire::GpuMessages::kSlots);
 }
 
 TEST_F(GpuBatchTest, RefusesHalfATransferWithOneself) {

@@ -37,6 +37,21 @@ GpuRequest asked(GpuRequest request, Protocol protocol) {
   return request;
 }
 
+// The same of sends, with all that are allowed; of receives, too, since both ends have to agree.
+GpuRequest askedOfTransfers(const graph::NameFilter& protocols) {
+  const auto allows = [&](Protocol protocol) {
+    return protocols.allows(Collective::kSend, graph::nameOf(protocol));
+  };
+  const bool hasLines = allows(Protocol::kLl);
+  const bool hasRows = allows(Protocol::kLl128);
+  const bool hasSlots = allows(Protocol::kSimple);
+  if (hasRows && !hasLines && !hasSlots) return asked({}, Protocol::kLl128);
+  GpuRequest request;
+  if (!hasLines && (hasRows || hasSlots)) request.lineBytes = 0;
+  if (!hasRows && (hasLines || hasSlots)) request.wideBytes = 0;
+  return request;
+}
+
 // All, where none is.
 template <typename Ways, typename IsAllowed>
 void keepAllowed(Ways& ways, const IsAllowed& isAllowed) {
@@ -91,7 +106,8 @@ GpuChooser::GpuChooser(const GpuLimits& limits)
       algorithms_(limits.algorithms),
       protocols_(limits.protocols),
       isFree_(limits.tuner == nullptr && algorithms_.allowsEverything() &&
-              protocols_.allowsEverything() && limits.rankCount <= wire::kGpuMaxRanks) {}
+              protocols_.allowsEverything() && limits.rankCount <= wire::kGpuMaxRanks),
+      transfers_(askedOfTransfers(protocols_)) {}
 
 GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
   return {.collective = shape.collective,
@@ -110,7 +126,13 @@ GpuRequest GpuChooser::usualRequest(const plan::CallShape& shape) const {
 }
 
 GpuChooser::Decision GpuChooser::decisionFor(const plan::CallShape& shape) {
-  if (isFree_ || isPointToPoint(shape.collective)) return {.request = usualRequest(shape)};
+  if (isFree_) return {.request = usualRequest(shape)};
+  if (isPointToPoint(shape.collective)) {
+    GpuRequest request = usualRequest(shape);
+    request.lineBytes = transfers_.lineBytes;
+    request.wideBytes = transfers_.wideBytes;
+    return {.request = request};
+  }
   const auto [found, isNew] =
       decided_.try_emplace(Key{shape.collective, shape.type, shape.op, shape.count});
   if (isNew) found->second = decide(shape);

@@ -86,6 +86,7 @@ class GpuChooser {
   graph::NameFilter algorithms_;
   graph::NameFilter protocols_;
   bool isFree_;
+  kernels::cuda::GpuRequest transfers_;  // lengths of sends and receives, as protocols_ allow
   std::map<Key, Decision> decided_;
 };
 

@@ -47,6 +47,24 @@ TEST(GpuChooser, TakesTheProtocolsThatAreAllowed) {
   EXPECT_EQ(protocolOf(choiceOf(byCollective, floats(Collective::kAllGather, 256))), Protocol::kLl);
 }
 
+TEST(GpuChooser, SendsTakeTheProtocolsThatAreAllowed) {
+  const auto messagesOf = [](std::string_view protocols, Collective end, uint64_t bytes) {
+    GpuChooser chooser({.rankCount = 2, .keepsLines = true, .protocols = std::string(protocols)});
+    return kernels::cuda::shapeTransfer(bytes, chooser.requestFor(floats(end, bytes / 4))).messages;
+  };
+  using enum wire::GpuMessages;
+  for (const Collective end : {Collective::kSend, Collective::kRecv}) {
+    EXPECT_EQ(messagesOf("", end, 64), kLines);
+    EXPECT_EQ(messagesOf("", end, 1_MiB), kWideLines);
+    EXPECT_EQ(messagesOf("LL128", end, 64), kWideLines);
+    EXPECT_EQ(messagesOf("^LL128", end, 1_MiB), kSlots);
+    EXPECT_EQ(messagesOf("Simple", end, 64), kSlots);
+    EXPECT_EQ(messagesOf("LL", end, 64), kLines);
+    EXPECT_EQ(messagesOf("send:Simple", end, 64), kSlots) << "both ends alike";
+    EXPECT_EQ(messagesOf("nonsense", end, 64), kLines);
+  }
+}
+
 TEST(GpuChooser, IgnoresWhatLeavesNoKernel) {
   // Lines of so much data have no place.
   EXPECT_EQ(protocolOf(choiceOf({.rankCount = 4, .protocols = "LL"}, kLong)), Protocol::kSimple);

@@ -25,9 +25,6 @@ inline constexpr int32_t kGpuProgramBlocks = 32;  // of a call or a transfer, at
 inline constexpr uint32_t kGpuProgramSlots = 2;
 inline constexpr size_t kGpuProgramLinePayload = size_t{2} << 10;  // of a message by lines, at most
 
-// How a call's messages go.
-enum class GpuMessages : uint8_t { kSlots, kLines, kWideLines };
-
 // Eight threads store a wide line at once, and nothing between two GPUs of NVLink takes it apart,
 // so that its last word says that all are there.
 inline constexpr size_t kGpuWideLineBytes = 128;

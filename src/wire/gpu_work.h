@@ -13,7 +13,7 @@
 //           data itself. For short calls. Two sets, used in turn; send and receive have their own.
 //   rows    512 bytes that a warp writes at once, of which each 128 end in a number that says that
 //           they are there: wide lines. For calls of middling length, over links that keep such
-//           stores whole.
+//           stores whole. Send and receive have rings of their own.
 //   slots   rings of staging slots: data, then a mark a slot; credits come back. Each
 //           pair and block has a ring for what is sent of the input, and one for what is passed on
 //           (second stage). For everything longer.
@@ -46,8 +46,10 @@ inline constexpr int32_t kGpuMaxCalls = 16;                    // collectives in
 inline constexpr int32_t kGpuMaxTransfers = 2 * kGpuMaxRanks;  // sends and receives in one launch
 inline constexpr uint32_t kGpuMaxAlive = 1024;  // buffers of graphs' calls, in a communicator's
                                                 // life
-inline constexpr int32_t kGpuMaxReaches = 4;    // calls in one launch with outputs
-                                                // that peers reach
+// How a call's messages go.
+enum class GpuMessages : uint8_t { kSlots, kLines, kWideLines };
+inline constexpr int32_t kGpuMaxReaches = 4;  // calls in one launch with outputs
+                                              // that peers reach
 
 // ---- the segment
 // ---------------------------------------------------------------------------------
@@ -112,9 +114,10 @@ inline constexpr size_t kGpuLineBytes = 16;
 inline constexpr size_t kGpuLinePayload = 8;
 // Of one set, shared by the ranks that write there: so many that 256 KB among four ranks go by
 // lines in one stage, and 512 KB among two.
-inline constexpr size_t kGpuLinesPerBlock = 1536;
-inline constexpr size_t kGpuLineAreaBytes =
-    2 * size_t{kGpuMaxBlocks} * kGpuLinesPerBlock * kGpuLineBytes;
+constexpr size_t gpuLinesPerBlock(int32_t rankCount) { return rankCount <= 2 ? 1024 : 1536; }
+constexpr size_t gpuLineAreaBytes(int32_t rankCount) {
+  return 2 * size_t{kGpuMaxBlocks} * gpuLinesPerBlock(rankCount) * kGpuLineBytes;
+}
 // Of sends and receives: two sets, shared by the ranks that write there and their first blocks.
 inline constexpr int32_t kGpuTransferLineBlocks = 16;
 constexpr size_t gpuTransferLineAreaBytes(int32_t rankCount) {
@@ -123,7 +126,8 @@ constexpr size_t gpuTransferLineAreaBytes(int32_t rankCount) {
 
 // Lines of block b from one rank, in one set; a multiple of 8.
 constexpr size_t gpuLinesPerPeer(int32_t rankCount) {
-  return kGpuLinesPerBlock / static_cast<size_t>(rankCount > 1 ? rankCount - 1 : 1) / 8 * 8;
+  return gpuLinesPerBlock(rankCount) / static_cast<size_t>(rankCount > 1 ? rankCount - 1 : 1) / 8 *
+         8;
 }
 
 // The same of a block of a send.
@@ -172,9 +176,11 @@ constexpr uint32_t gpuBulkBytes(int32_t rankCount) {
 }
 
 inline constexpr size_t kGpuLineOffset = kGpuControlBytes;
-inline constexpr size_t kGpuTransferLineOffset = kGpuLineOffset + kGpuLineAreaBytes;
+constexpr size_t gpuTransferLineOffset(int32_t rankCount) {
+  return kGpuLineOffset + gpuLineAreaBytes(rankCount);
+}
 constexpr size_t gpuStagingOffset(int32_t rankCount) {
-  return kGpuTransferLineOffset + gpuTransferLineAreaBytes(rankCount);
+  return gpuTransferLineOffset(rankCount) + gpuTransferLineAreaBytes(rankCount);
 }
 // Rows (kernels' wide_lines.cuh): places for two from each peer, of each warp of a block, in two
 // sets.
@@ -190,9 +196,34 @@ constexpr size_t gpuRowAreaBytes(int32_t rankCount) {
 constexpr size_t gpuRowOffset(int32_t rankCount) {
   return gpuStagingOffset(rankCount) + gpuStagingBytes(rankCount);
 }
+
+// Rows of sends and receives (kernels' transfer_rows.cuh), of two ranks: more have no memory left
+// for them. Each warp of a block has a ring of its own.
+inline constexpr int32_t kGpuTransferRowWarps = 8;
+inline constexpr uint64_t kGpuTransferRowPlaces = 4;  // of a ring
+constexpr int32_t gpuTransferRowBlocks(int32_t rankCount) {
+  return rankCount == 2 ? kGpuMaxBlocks : 0;
+}
+// What a rank knows of its warp's two rings with the peer. All only grow.
+struct alignas(32) GpuRowRing {
+  uint64_t taken;  // of the rows that this rank has sent; written by the peer
+  uint64_t sent;   // the others by this rank's kernels only
+  uint64_t received;
+};
+constexpr int32_t gpuTransferRowRings(int32_t rankCount) {
+  return gpuTransferRowBlocks(rankCount) * kGpuTransferRowWarps;
+}
+constexpr size_t gpuTransferRingOffset(int32_t rankCount) {
+  return gpuRowOffset(rankCount) + gpuRowAreaBytes(rankCount);
+}
+constexpr size_t gpuTransferRowOffset(int32_t rankCount) {
+  return gpuTransferRingOffset(rankCount) +
+         static_cast<size_t>(gpuTransferRowRings(rankCount)) * sizeof(GpuRowRing);
+}
 // Of every rank. Zeroed by the host before peers learn of it.
 constexpr size_t gpuAreaBytes(int32_t rankCount) {
-  return gpuRowOffset(rankCount) + gpuRowAreaBytes(rankCount);
+  return gpuTransferRowOffset(rankCount) +
+         static_cast<size_t>(gpuTransferRowRings(rankCount)) * kGpuTransferRowPlaces * kGpuRowBytes;
 }
 static_assert(gpuAreaBytes(2) <= size_t{26} << 20);
 static_assert(gpuAreaBytes(kGpuRowRanks) <= size_t{28} << 20);
@@ -323,7 +354,7 @@ struct GpuTransfer {
   int16_t firstBlock;  // of the grid
   int16_t blocks;      // this transfer's; its block j uses ring j of the pair
   bool isSend;
-  bool goesByLines;
+  GpuMessages messages;
   bool tellsPlace;  // the receiver says first whether the sender can write to its buffer
   bool isInPlace;   // what comes goes where a send of the launch reads: GpuControl::through
   GpuPull pull;     // in up to kGpuMaxRings blocks; by halves in as many

@@ -294,7 +294,7 @@ TEST_P(GpuCatalogTest, TransfersHaveAtLeastSoManyBlocksAsAreAskedFor) {
     const TransferShape usual = shapeTransfer(bytes, request);
     request.minBlocks = 6;
     const TransferShape shape = shapeTransfer(bytes, request);
-    if (shape.goesByLines) {
+    if (shape.messages == wire::GpuMessages::kLines) {
       const uint64_t lines = (bytes + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
       EXPECT_LE(shape.blocks, wire::kGpuTransferLineBlocks);
       EXPECT_LE(lines, static_cast<uint64_t>(shape.blocks) * wire::gpuTransferLines(GetParam()));
@@ -335,15 +335,39 @@ TEST_P(GpuCatalogTest, AllLinesOfATransferHaveAPlace) {
     const GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, perDevice);
     for (uint64_t bytes = 1; bytes < (1 << 20); bytes += bytes / 3 + 1) {
       const TransferShape shape = shapeTransfer(bytes, request);
-      if (!shape.goesByLines) continue;
+      if (shape.messages != wire::GpuMessages::kLines) continue;
       EXPECT_LE(shape.blocks, wire::kGpuTransferLineBlocks);
       const uint64_t lines = (bytes + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
       const auto blocks = static_cast<uint64_t>(shape.blocks);
       EXPECT_LE((lines + blocks - 1) / blocks, wire::gpuTransferLines(GetParam())) << bytes;
     }
-    EXPECT_TRUE(shapeTransfer(1024, request).goesByLines);
-    EXPECT_FALSE(shapeTransfer(1 << 20, request).goesByLines);
+    EXPECT_EQ(shapeTransfer(1024, request).messages, wire::GpuMessages::kLines);
+    EXPECT_NE(shapeTransfer(1 << 20, request).messages, wire::GpuMessages::kLines);
   }
+}
+
+// Two ranks over NVLink; where links take wide lines apart, or a request says so, otherwise.
+TEST_P(GpuCatalogTest, MiddlingTransfersOfTwoRanksGoByRows) {
+  GpuRequest request = requestOf(Collective::kSend, GetParam(), 1, 1);
+  request.keepsLines = true;
+  for (uint64_t bytes = 1; bytes < (1 << 26); bytes += bytes / 3 + 1) {
+    request.collective = Collective::kSend;
+    const TransferShape shape = shapeTransfer(bytes, request);
+    request.collective = Collective::kRecv;
+    EXPECT_EQ(shapeTransfer(bytes, request).blocks, shape.blocks) << "both ends alike";
+    const bool isMiddling = GetParam() == 2 && bytes > (16 << 10) && bytes <= (16 << 20);
+    EXPECT_EQ(shape.messages == wire::GpuMessages::kWideLines, isMiddling) << bytes;
+    if (!isMiddling) continue;
+    EXPECT_LE(shape.blocks, wire::gpuTransferRowBlocks(GetParam()));
+    EXPECT_FALSE(shape.tellsPlace);
+    request.wideBytes = 0;
+    EXPECT_NE(shapeTransfer(bytes, request).messages, wire::GpuMessages::kWideLines);
+    request.wideBytes = -1;
+  }
+  request.lineBytes = request.wideBytes = 0;
+  EXPECT_EQ(shapeTransfer(8, request).messages, wire::GpuMessages::kSlots);
+  request.wideBytes = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(shapeTransfer(8, request).messages == wire::GpuMessages::kWideLines, GetParam() == 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuCatalogTest, ::testing::Range(2, wire::kGpuMaxRanks + 1));

@@ -23,8 +23,8 @@ __device__ __forceinline__ uint32_t lineFlag(uint64_t epoch) {
 __device__ __forceinline__ uint4* linesOf(const GpuView& view, uint64_t epoch, int at, int from) {
   const size_t area = (epoch & 1) * wire::kGpuMaxBlocks + blockIdx.x;
   const auto source = static_cast<size_t>(from < at ? from : from - 1);
-  const size_t first =
-      area * wire::kGpuLinesPerBlock + source * wire::gpuLinesPerPeer(view.rankCount);
+  const size_t first = area * wire::gpuLinesPerBlock(view.rankCount) +
+                       source * wire::gpuLinesPerPeer(view.rankCount);
   return reinterpret_cast<uint4*>(view.segments[at] + wire::kGpuLineOffset) + first;
 }
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ uint4* linesOf(const GpuView& view, uint64_t epoch, i
 // before announcing.
 __device__ inline void clearLines(const GpuView& view, uint64_t epoch) {
   uint4* lines = linesOf(view, epoch + 1, view.rank, view.rank == 0 ? 1 : 0);  // the first
-  for (size_t i = threadIdx.x; i < wire::kGpuLinesPerBlock; i += blockDim.x) {
+  for (size_t i = threadIdx.x; i < wire::gpuLinesPerBlock(view.rankCount); i += blockDim.x) {
     lines[i] = make_uint4(0, 0, 0, 0);
   }
   fenceSystem();

@@ -8,15 +8,14 @@
 //   ones. The sender waits for the credit that says that all before m - 1 are taken, which the
 //   receiver gives as it begins m - 1 at the latest. Relaxed, as all credit: loads that have
 //   returned cannot see later stores.
-// mark (rings.cuh) is written as well, before the lines, but orders nothing: it tells a receiver
-//   of something else, by slots or by lines, whom it waits for.
+// mark: transfer_message.cuh.
 // The flag wraps after 2^32 messages of a ring: every 2^24 the receiver clears the set that comes
 //   next, before the credit without which nothing is written there. Not at the start: the first
 //   two messages need no credit.
 #pragma once
 
 #include "kernels/cuda/lines.cuh"
-#include "kernels/cuda/rings.cuh"
+#include "kernels/cuda/transfer_message.cuh"
 
 namespace tutti::kernels::cuda {
 
@@ -27,18 +26,16 @@ __device__ __forceinline__ uint4* transferLinesOf(const GpuView& view, uint64_t 
   const auto source = static_cast<size_t>(from < at ? from : from - 1);
   const auto peers = static_cast<size_t>(view.rankCount - 1);
   const size_t area = ((number & 1) * peers + source) * wire::kGpuTransferLineBlocks + ring;
-  auto* lines = reinterpret_cast<uint4*>(view.segments[at] + wire::kGpuTransferLineOffset);
+  auto* lines =
+      reinterpret_cast<uint4*>(view.segments[at] + wire::gpuTransferLineOffset(view.rankCount));
   return lines + area * wire::gpuTransferLines(view.rankCount);
 }
 
 // A short transfer as one of its blocks sees it. All threads of the block.
-class LineTransfer {
+class LineTransfer : TransferMessage {
  public:
   __device__ LineTransfer(const GpuView& view, const wire::GpuTransfer& transfer)
-      : view_(view),
-        peer_(transfer.peer),
-        ring_(static_cast<int>(blockIdx.x) - transfer.firstBlock),
-        signature_(transfer.signature) {
+      : TransferMessage(view, transfer) {
     const uint64_t all = (transfer.bytes + wire::kGpuLinePayload - 1) / wire::kGpuLinePayload;
     const uint64_t share = (all + transfer.blocks - 1) / transfer.blocks * wire::kGpuLinePayload;
     const uint64_t start = min(share * ring_, transfer.bytes);
@@ -50,14 +47,7 @@ class LineTransfer {
   __device__ void send() {
     uint2 values[kBatch];
     load(values, threadIdx.x);  // under way while the credit comes
-    wire::GpuCounters& counters = controlOf(view_, view_.rank)->counters[ring_][peer_];
-    number_ = loadRelaxed(&counters.sent);
-    const bool isFine = threadIdx.x != 0 || awaitCredit();
-    if (__syncthreads_and(isFine ? 1 : 0) == 0) return;
-    if (threadIdx.x == 0) {
-      counters.sent = number_ + 1;
-      storeRelaxed(&markAt(peer_, view_.rank), stamped(signature_, number_ + 1));
-    }
+    if (!beginSend()) return;
     store(values, threadIdx.x);
     for (uint32_t line = threadIdx.x + kStride; line < lines_; line += kStride) {
       load(values, line);
@@ -66,16 +56,9 @@ class LineTransfer {
   }
 
   __device__ void receive() {
-    wire::GpuCounters& counters = controlOf(view_, view_.rank)->counters[ring_][peer_];
-    number_ = loadRelaxed(&counters.received);
-    const uint32_t dead = loadRelaxed(&controlOf(view_, view_.rank)->dead);
+    const uint32_t dead = loadReceived();
     if (number_ >= kClearEvery && number_ % kClearEvery < 2) clearNext();
-    if (__syncthreads_or(static_cast<int>(dead)) != 0) return;  // and all have read the counter
-    if (threadIdx.x == 0) {
-      storeRelaxed(&controlOf(view_, peer_)->credit[ring_][view_.rank],
-                   static_cast<uint64_t>(static_cast<uint32_t>(number_)));
-      counters.received = number_ + 1;
-    }
+    if (!beginReceive(dead)) return;
     for (uint32_t line = threadIdx.x; line < lines_; line += kStride) {
       if (!keep(line)) return;
     }
@@ -87,28 +70,8 @@ class LineTransfer {
   static constexpr uint32_t kThreads = kPumpThreads;
   static constexpr uint32_t kStride = kBatch * kThreads;
 
-  __device__ __forceinline__ Awaited awaited(Collective as) const {
-    return {peer_, number_, signature_, as, 0, static_cast<int>(blockIdx.x)};
-  }
-  __device__ __forceinline__ uint64_t& markAt(int rank, int from) const {
-    return controlOf(view_, rank)->mark[ring_][from][slotNumber(view_, ring_, number_)];
-  }
   __device__ __forceinline__ int rest(uint32_t line) const {
     return static_cast<int>(min(bytes_ - line * uint32_t{wire::kGpuLinePayload}, 8U));
-  }
-
-  // One thread. False when that ended without.
-  __device__ bool awaitCredit() const {
-    const GpuControl* own = controlOf(view_, view_.rank);
-    const uint64_t* credit = &own->credit[ring_][peer_];
-    uint64_t seen = loadRelaxed(credit);
-    if (loadRelaxed(&own->dead) != 0) return false;
-    Patience patience;
-    while (!hasReached(static_cast<uint32_t>(seen), static_cast<uint32_t>(number_) - 1)) {
-      if (patience.isOver(view_, awaited(Collective::kSend))) return false;
-      seen = loadRelaxed(credit);
-    }
-    return true;
   }
 
   __device__ __forceinline__ void load(uint2 (&values)[kBatch], uint32_t first) const {
@@ -157,30 +120,6 @@ class LineTransfer {
     return true;
   }
 
-  // The peer's message of our number is another: now and then in a wait.
-  __device__ __forceinline__ bool isOtherCall(const Patience& patience) const {
-    return patience.hasLooked() && !isSameMark(loadRelaxed(&markAt(view_.rank, peer_)));
-  }
-  __device__ bool isSameMark(uint64_t seen) const {
-    const auto theirs = static_cast<uint32_t>(seen >> 32);
-    const bool isThis = static_cast<uint32_t>(seen) == static_cast<uint32_t>(number_ + 1);
-    if (!isThis || theirs == signature_) return true;
-    report(view_, awaited(Collective::kRecv), GpuFault::kMismatch, theirs);
-    return false;
-  }
-
-  // One thread, after its lines: as many bytes may have come of another call.
-  __device__ void checkCaller() const {
-    const uint64_t* mark = &markAt(view_.rank, peer_);
-    uint64_t seen = loadRelaxed(mark);
-    Patience patience;
-    while (static_cast<uint32_t>(seen) != static_cast<uint32_t>(number_ + 1)) {
-      if (patience.isOver(view_, awaited(Collective::kRecv))) return;
-      seen = loadRelaxed(mark);
-    }
-    isSameMark(seen);
-  }
-
   __device__ void clearNext() const {
     uint4* lines = transferLinesOf(view_, number_ + 1, view_.rank, peer_, ring_);
     for (size_t i = threadIdx.x; i < wire::gpuTransferLines(view_.rankCount); i += blockDim.x) {
@@ -189,14 +128,9 @@ class LineTransfer {
     fenceSystem();
   }
 
-  const GpuView& view_;
-  const int peer_;
-  const int ring_;
-  const uint32_t signature_;
   std::byte* buffer_;
   uint32_t bytes_;  // of this block
   uint32_t lines_;
-  uint64_t number_ = 0;
 };
 
 }  // namespace tutti::kernels::cuda

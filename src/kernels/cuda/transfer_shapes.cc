@@ -31,6 +31,10 @@ constexpr int32_t kEngineBlocks = 8;
 constexpr uint64_t kLeastByEngines = 32_MiB;
 // A sender that first waits for its receiver's word loses a trip, some 1 µs.
 constexpr uint64_t kLeastToTell = 4_MiB;
+// Sends and receives by wide lines: above and up to; up to where in few blocks.
+constexpr uint64_t kLeastByRows = 16_KiB;
+constexpr uint64_t kMostByRows = 16_MiB;
+constexpr uint64_t kMostByEarlyRows = 64_KiB;
 
 // Of a transfer: every peer may have a send and a receive in the same launch. µs of exchanges of
 // four H200 by 52 blocks a transfer, as an A100 has room for, and by 64 (2026-11-28): of 64 MB 221
@@ -45,6 +49,27 @@ int32_t transferBlocks(const GpuRequest& request) {
 uint64_t leastPulled(const GpuRequest& request) {
   if (request.transferBytes >= 0) return static_cast<uint64_t>(request.transferBytes);
   return transferBlocks(request) == wire::kGpuMaxBlocks ? kLeastPulled : kLeastPulledByFew;
+}
+
+// Blocks of a send or receive by wide lines; 0: it goes otherwise.
+int32_t rowBlocks(uint64_t bytes, const GpuRequest& request) {
+  const bool isTransfer = request.collective == kSend || request.collective == kRecv;
+  const int32_t most =
+      std::min(transferBlocks(request), wire::gpuTransferRowBlocks(request.rankCount));
+  if (!isTransfer || !request.keepsLines || most == 0) return 0;
+  uint64_t above = kLeastByRows;
+  uint64_t upTo = kMostByRows;
+  if (request.wideBytes >= 0) {
+    constexpr uint64_t kMost = 1_GiB;
+    above = 0;
+    upTo = std::min(static_cast<uint64_t>(request.wideBytes), kMost);
+  }
+  if (bytes <= above || bytes > upTo) return 0;
+  const uint64_t rows = divideUp(bytes, wire::kGpuRowPayload);
+  const int32_t limit = bytes <= kMostByEarlyRows ? std::min(most, kEarlyBlocks / 2) : most;
+  // Fewer would be a little faster, but other communicators' calls need room beside them.
+  constexpr uint64_t kRows = 2;  // of a warp
+  return blocksFor(request, divideUp(rows, kRows * wire::kGpuTransferRowWarps), rows, limit);
 }
 
 }  // namespace
@@ -116,6 +141,12 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
 
 TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const int32_t most = transferBlocks(request);
+  if (const int32_t byRows = rowBlocks(bytes, request); byRows > 0) {
+    return {.blocks = byRows,
+            .messages = wire::GpuMessages::kWideLines,
+            .tellsPlace = false,
+            .pull = GpuPull::kNone};
+  }
   // A line a thread; with a send and a receive in as many blocks as may start early.
   constexpr uint64_t kLeastByLines = 2_KiB;
   const size_t blockRoom = wire::gpuTransferLines(request.rankCount) * wire::kGpuLinePayload;
@@ -123,9 +154,12 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
   const int32_t byLines =
       blocksFor(request, divideUp(bytes, kLeastByLines), divideUp(bytes, wire::kGpuLinePayload),
                 std::min(most, needsMore ? wire::kGpuTransferLineBlocks : kEarlyBlocks / 2));
-  const size_t room = static_cast<size_t>(byLines) * blockRoom;
+  const size_t room = request.lineBytes != 0 ? static_cast<size_t>(byLines) * blockRoom : 0;
   if (bytes <= room)
-    return {.blocks = byLines, .goesByLines = true, .tellsPlace = false, .pull = GpuPull::kNone};
+    return {.blocks = byLines,
+            .messages = wire::GpuMessages::kLines,
+            .tellsPlace = false,
+            .pull = GpuPull::kNone};
   const bool isOneWay = request.collective == kReduce || request.collective == kBroadcast;
   const bool isPulled = request.rankCount == 2 && isOneWay && bytes >= leastPulled(request);
   // The receiver's loads under way are bound by its threads.
@@ -134,7 +168,7 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
                                    isAlone ? wire::kGpuMaxRings : most);
   const auto pull = blocks == wire::kGpuMaxRings ? GpuPull::kHalf : GpuPull::kAll;
   return {.blocks = blocks,
-          .goesByLines = false,
+          .messages = wire::GpuMessages::kSlots,
           .tellsPlace = !isPulled && bytes >= kLeastToTell && request.ranksPerDevice == 1,
           .pull = isPulled ? pull : GpuPull::kNone};
 }
@@ -148,7 +182,7 @@ bool goesByEngines(const GpuRequest& request) {
 
 TransferShape engineShape(const GpuRequest& request) {
   return {.blocks = std::clamp(request.maxBlocks, 1, kEngineBlocks),
-          .goesByLines = false,
+          .messages = wire::GpuMessages::kSlots,
           .tellsPlace = true,
           .pull = GpuPull::kNone};
 }

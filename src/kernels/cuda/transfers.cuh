@@ -19,6 +19,7 @@
 #include "kernels/cuda/sharing.cuh"
 #include "kernels/cuda/through.cuh"
 #include "kernels/cuda/transfer_lines.cuh"
+#include "kernels/cuda/transfer_rows.cuh"
 
 namespace tutti::kernels::cuda {
 
@@ -321,9 +322,12 @@ __device__ __forceinline__ void runTransfers(const wire::GpuTransfers& transfers
     if (block < transfer.firstBlock || block >= transfer.firstBlock + transfer.blocks) continue;
     if (transfer.peer == view.rank) {
       copyLocally(transfer);
-    } else if (transfer.goesByLines) {
+    } else if (transfer.messages == wire::GpuMessages::kLines) {
       LineTransfer lines(view, transfer);
       transfer.isSend ? lines.send() : lines.receive();
+    } else if (transfer.messages == wire::GpuMessages::kWideLines) {
+      RowTransfer rows(view, transfer);
+      transfer.isSend ? rows.send() : rows.receive();
     } else if (transfer.isSend) {
       runTransfer<true>(view, transfer, tables, pump);
     } else {

@@ -31,6 +31,7 @@
 #pragma once
 
 #include "kernels/cuda/lines.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace tutti::kernels::cuda {
 
@@ -43,10 +44,7 @@ class WideCall : LineSession {
       : LineSession(view, call),
         policy_(call, view.rank, view.rankCount),
         blockBytes_(call.count * sizeOf(call.type)),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        hasNumber_(lane_ % 8 == 7),
-        offset_(hasNumber_ ? 448 + lane_ / 8 * 8 : (lane_ - lane_ / 8) * 16) {
+        warp_(static_cast<int>(threadIdx.x) / 32) {
     const auto all = reinterpret_cast<uintptr_t>(call.input) |
                      reinterpret_cast<uintptr_t>(call.output) |
                      (roles_.inputByPeer || roles_.outputByPeer ? blockBytes_ : 0);
@@ -94,7 +92,7 @@ class WideCall : LineSession {
   // ---- where rows lie
   // Of the payload's share of this thread: its place, from a rank's block of a buffer on.
   __device__ __forceinline__ size_t at(int part, int row) const {
-    return static_cast<size_t>(part) * call_.chunkBytes + row * wire::kGpuRowPayload + offset_;
+    return static_cast<size_t>(part) * call_.chunkBytes + row * wire::kGpuRowPayload + part_.offset;
   }
   __device__ __forceinline__ int part(int rank) const {
     return roles_.isSplit ? partOf(call_, rank, view_.rankCount) : 0;
@@ -106,39 +104,12 @@ class WideCall : LineSession {
   __device__ __forceinline__ uint4 load(int peer, size_t at) const {
     const size_t block = roles_.inputByPeer ? static_cast<size_t>(peer) * blockBytes_ : 0;
     const std::byte* from = static_cast<const std::byte*>(call_.input) + block + at;
-    uint4 value = make_uint4(0, 0, 0, 0);
-    const int rest = restAt(at);
-    if (isAligned_ && rest == share()) {
-      if (hasNumber_) {
-        const uint2 half = *reinterpret_cast<const uint2*>(from);
-        value.x = half.x;
-        value.y = half.y;
-      } else {
-        value = *reinterpret_cast<const uint4*>(from);
-      }
-    } else if (rest > 0) {
-      value = gather<uint4>(from, rest);
-    }
-    return value;
+    return part_.load(from, part_.rest(at, blockBytes_), isAligned_);
   }
   __device__ __forceinline__ void store(int peer, size_t at, const uint4& value) const {
     const size_t block = roles_.outputByPeer ? static_cast<size_t>(peer) * blockBytes_ : 0;
     std::byte* to = static_cast<std::byte*>(call_.output) + block + at;
-    const int rest = restAt(at);
-    if (isAligned_ && rest == share()) {
-      if (hasNumber_) {
-        *reinterpret_cast<uint2*>(to) = make_uint2(value.x, value.y);
-      } else {
-        *reinterpret_cast<uint4*>(to) = value;
-      }
-    } else if (rest > 0) {
-      scatter<uint4>(to, value, rest);
-    }
-  }
-  __device__ __forceinline__ int share() const { return hasNumber_ ? 8 : 16; }
-  __device__ __forceinline__ int restAt(size_t at) const {
-    const size_t left = at < blockBytes_ ? blockBytes_ - at : 0;
-    return static_cast<int>(min(left, static_cast<size_t>(share())));
+    part_.store(to, value, part_.rest(at, blockBytes_), isAligned_);
   }
 
   // ---- places
@@ -154,26 +125,17 @@ class WideCall : LineSession {
                        source;
     const size_t row = (set * 2 + place) * wire::kGpuRowWarps + warp_;
     return reinterpret_cast<uint4*>(view_.segments[at] + wire::gpuRowOffset(view_.rankCount)) +
-           row * 32 + lane_;
+           row * 32 + part_.lane;
   }
-  __device__ __forceinline__ void storeRow(int to, uint4 value, int k, int stage) const {
-    if (hasNumber_) {
-      const uint64_t number = numberOf(k, stage);
-      value.z = static_cast<uint32_t>(number);
-      value.w = static_cast<uint32_t>(number >> 32);
-    }
-    storePart(placeOf(to, view_.rank, k, stage), value);
-  }
-  __device__ __forceinline__ bool isThere(const uint4& value, uint64_t number) const {
-    return !hasNumber_ || (value.z == static_cast<uint32_t>(number) &&
-                           value.w == static_cast<uint32_t>(number >> 32));
+  __device__ __forceinline__ void storeRow(int to, const uint4& value, int k, int stage) const {
+    storePart(placeOf(to, view_.rank, k, stage), part_.numbered(value, numberOf(k, stage)));
   }
   // By all threads of the warp; `value` is what the place held a while ago.
   __device__ __forceinline__ bool await(uint4& value, const uint4* place, int from,
                                         uint64_t number) const {
     constexpr unsigned kWarp = 0xffffffff;
     Patience patience;
-    while (__all_sync(kWarp, isThere(value, number)) == 0) {
+    while (__all_sync(kWarp, part_.isThere(value, number)) == 0) {
       const bool isOver = patience.isOver(view_, awaited(from, epoch_));
       if (__any_sync(kWarp, isOver) != 0) return false;
       value = loadPart(place);
@@ -195,7 +157,7 @@ class WideCall : LineSession {
   __device__ __forceinline__ void giveAcks(int k) const {
 #pragma unroll 1
     for (int p = 0; p < view_.rankCount; ++p) {
-      if ((givesAcks_ & bit(p)) == 0 || !hasNumber_) continue;
+      if ((givesAcks_ & bit(p)) == 0 || !part_.hasNumber) continue;
       const uint64_t number = numberOf(k, 0);
       storeLine(placeOf(p, view_.rank, k, 0), make_uint4(0, 0, static_cast<uint32_t>(number),
                                                          static_cast<uint32_t>(number >> 32)));
@@ -300,9 +262,7 @@ class WideCall : LineSession {
   const Policy policy_;
   const size_t blockBytes_;  // of the call: what one rank sends another, or the vector
   const int warp_;
-  const int lane_;
-  const bool hasNumber_;  // of the thread's share of a row the second half is
-  const int offset_;      // of the thread's share in a row's payload
+  const RowPart part_;
   bool isAligned_;
   bool hasTwoPlaces_;  // for rows of one stage, in turn
   uint32_t awaitsAcks_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -104,9 +105,18 @@ Process::Process() : settings_(Settings::load()), ownPage_(makeOwnPage()) {
 void Process::leave() {
   if (!checkNotForked().ok()) return;
   recorders_.mark();
-  for (const auto& transport : allTransports()) transport->awaitOwners(timeoutOf(settings_));
+  leaveTransports();
   profiling_->finish();
   if (bundles_ != nullptr) bundles_->finish(kBundlePatience);
+}
+
+// All of them end their own links first: another process that ends may wait for those of any.
+void Process::leaveTransports() {
+  const transport::Transports all = allTransports();
+  const Instant deadline = clock().now() + timeoutOf(settings_);
+  for (const auto& transport : all) transport->awaitOwners(Nanoseconds(0));
+  for (const auto& transport : all)
+    transport->awaitOwners(std::max(deadline - clock().now(), Nanoseconds(0)));
 }
 
 transport::TransportOptions Process::transportOptions(const net::NetworkWish& wish,

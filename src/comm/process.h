@@ -105,6 +105,7 @@ class Process {
 
   Process();
   void leave();
+  void leaveTransports();
   transport::TransportOptions transportOptions(const net::NetworkWish& wish,
                                                const bootstrap::HandoffToken& relayToken);
   transport::Transports allTransports();

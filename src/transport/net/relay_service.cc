@@ -123,9 +123,10 @@ RelayService::RelayService(const Options& options) : options_(options) {}
 
 RelayService::~RelayService() {
   std::list<SetUp> setUps;
+  isEnding_.store(true, std::memory_order_release);
   {
     const std::lock_guard lock(mutex_);
-    isStopping_ = true;
+    isStopping_.store(true, std::memory_order_release);
     setUps.swap(setUps_);
   }
   for (SetUp& each : setUps) each.thread.join();
@@ -149,7 +150,7 @@ UniqueFd RelayService::open(const bootstrap::HandoffToken& token) {
   auto own = std::make_shared<UniqueFd>(ends[0]);  // shared with the thread's body, which is copied
   const std::lock_guard lock(mutex_);
   joinFinished();
-  if (isStopping_ || !startService().ok()) return {};
+  if (isEnding_.load(std::memory_order_acquire) || !startService().ok()) return {};
   SetUp& made = setUps_.emplace_back();
   Result<std::thread> thread = startThread("tutti-relay-in", [this, own, &made] {
     setUp(std::move(*own));
@@ -187,7 +188,9 @@ Status RelayService::startService() {
 
 void RelayService::setUp(UniqueFd channel) {
   RelayRequest request;
-  if (!receiveRecord(channel.get(), request, options_.clock, options_.timeout).ok()) return;
+  const Patience patience{
+      .clock = options_.clock, .timeout = options_.timeout, .abort = &isEnding_};
+  if (!receiveRecord(channel.get(), request, patience).ok()) return;
   Result<std::unique_ptr<CarriedLink>> link = carry(std::move(channel), request);
   if (!link.ok()) return;
   log::info(log::Subsystem::kP2p, "carries what rank {} sends to rank {}", request.sender,
@@ -213,6 +216,8 @@ Result<std::unique_ptr<tutti::net::Connection>> RelayService::connect(const Aske
     if (connection != nullptr) return connection;
     if (hasGone(channel))
       return Status(Code::kRemoteError, "the process that asked for the link has gone");
+    if (isStopping_.load(std::memory_order_acquire))
+      return Status(Code::kRemoteError, "the process that is to carry the link ends");
     sleepFor(kBetweenTries);
   }
 }
@@ -226,7 +231,7 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
     TUTTI_TRY_ASSIGN(const AskedLink asked, readRequest(request));
     TUTTI_TRY_ASSIGN(const UniqueFd segment,
                      bootstrap::Handoff::take(textOf(request.senderHandoff), request.segmentToken,
-                                              options_.timeout));
+                                              options_.timeout, &isEnding_));
     TUTTI_TRY_ASSIGN(UniqueMapping memory, mapSegment(segment, relaySegmentBytes(asked.geometry),
                                                       SegmentAccess::kReadWrite));
     outcome = RelayAnswer::Outcome::kUnreachable;
@@ -241,11 +246,15 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
     return link;
   };
   Result<std::unique_ptr<CarriedLink>> made = make();
-  if (!made.ok()) answer(descriptor, outcome, made.status().message());
+  if (made.ok()) return made;
+  const bool ends =
+      outcome == RelayAnswer::Outcome::kRefused && isEnding_.load(std::memory_order_acquire);
+  answer(descriptor, outcome, ends ? "its process ends" : made.status().message());
   return made;
 }
 
 void RelayService::awaitOwners(Nanoseconds bound) {
+  isEnding_.store(true, std::memory_order_release);
   std::unique_lock lock(mutex_);
   left_.wait_for(lock, bound, [this] {
     return carriedCount_ == 0 && std::ranges::all_of(setUps_, &SetUp::isOver);
@@ -257,7 +266,7 @@ bool RelayService::takeArrivals(std::vector<std::unique_ptr<CarriedLink>>& links
   const std::lock_guard lock(mutex_);
   for (std::unique_ptr<CarriedLink>& each : arrivals_) links.push_back(std::move(each));
   arrivals_.clear();
-  return !isStopping_;
+  return !isStopping_.load(std::memory_order_acquire);
 }
 
 void RelayService::dropEnded(std::vector<std::unique_ptr<CarriedLink>>& links) {

@@ -41,7 +41,8 @@ class RelayService {
   // For the hand-off service: a channel over which one link may be asked for; empty where the token
   // is another's. Does not block.
   UniqueFd open(const bootstrap::HandoffToken& token);
-  // Until all whose links are carried have left, at most so long.
+  // The process ends: no link is taken on any more, and none that is being made waits for its
+  // sender, which goes directly. Until all whose links are carried have left, at most so long.
   void awaitOwners(Nanoseconds bound);
 
  private:
@@ -65,13 +66,17 @@ class RelayService {
   const Options options_;
   // Raised, and woken, by whoever has something new for the thread; counts up, wraps never.
   std::atomic<uint64_t> news_{0};
+  // Set once, with release; set-ups, which read it with acquire, wait for no sender then. No other
+  // memory goes by it.
+  std::atomic<bool> isEnding_{false};
+  // Likewise; then they do not wait for receivers either. Written under mutex_.
+  std::atomic<bool> isStopping_{false};
 
   std::mutex mutex_;  // guards all below
   std::condition_variable left_;
   std::list<SetUp> setUps_;  // a thread for each link that is being made
   std::vector<std::unique_ptr<CarriedLink>> arrivals_;
   size_t carriedCount_ = 0;  // those that have arrived, too
-  bool isStopping_ = false;
   std::thread thread_;
 };
 

@@ -50,15 +50,19 @@ Result<Progress> tryReceiveBytes(int channel, std::span<std::byte> record) {
   return Status(Code::kRemoteError, "its process has closed the channel");
 }
 
-Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout) {
-  const Instant deadline = clock.now() + timeout;
+Status receiveBytes(int channel, std::span<std::byte> record, const Patience& patience) {
+  constexpr int kBetweenLooksMs = 50;  // for an abort
+  const Instant deadline = patience.clock.now() + patience.timeout;
   for (;;) {
     TUTTI_TRY_ASSIGN(const Progress progress, tryReceiveBytes(channel, record));
     if (progress == Progress::kDone) return {};
-    const int left = bootstrap::millisecondsUntil(clock, deadline);
+    if (patience.abort != nullptr && patience.abort->load(std::memory_order_acquire))
+      return Status(Code::kInternalError, "aborted while a process was to answer");
+    const int left = bootstrap::millisecondsUntil(patience.clock, deadline);
     if (left == 0) return Status(Code::kRemoteError, "its process does not answer");
     pollfd entry{channel, POLLIN, 0};
-    [[maybe_unused]] const int ready = ::poll(&entry, 1, left);
+    [[maybe_unused]] const int ready =
+        ::poll(&entry, 1, patience.abort == nullptr ? left : std::min(left, kBetweenLooksMs));
   }
 }
 

@@ -117,12 +117,17 @@ Result<Progress> tryReceiveRecord(int channel, Record& record) {
   static_assert(std::is_trivially_copyable_v<Record>);
   return tryReceiveBytes(channel, std::as_writable_bytes(std::span(&record, 1)));
 }
-// Waits for it.
-Status receiveBytes(int channel, std::span<std::byte> record, Clock& clock, Nanoseconds timeout);
+// Waits for it, or until somebody sets `abort`, where that is given.
+struct Patience {
+  Clock& clock;
+  Nanoseconds timeout;
+  const std::atomic<bool>* abort = nullptr;
+};
+Status receiveBytes(int channel, std::span<std::byte> record, const Patience& patience);
 template <typename Record>
-Status receiveRecord(int channel, Record& record, Clock& clock, Nanoseconds timeout) {
+Status receiveRecord(int channel, Record& record, const Patience& patience) {
   static_assert(std::is_trivially_copyable_v<Record>);
-  return receiveBytes(channel, std::as_writable_bytes(std::span(&record, 1)), clock, timeout);
+  return receiveBytes(channel, std::as_writable_bytes(std::span(&record, 1)), patience);
 }
 // Whether the other side has closed the channel, or sends what nobody asked for.
 bool hasGone(int channel);

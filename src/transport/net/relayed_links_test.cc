@@ -2,61 +2,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <thread>
 
 #include "base/char_field.h"
 #include "base/segment.h"
 #include "bootstrap/poller.h"
-#include "net/registry.h"
 #include "observe/trace.h"
-#include "transport/connect_testing.h"
 #include "transport/net/exchange_testing.h"
-#include "transport/net/net_transport.h"
 #include "transport/net/relay_wire.h"
+#include "transport/net/relayed_links_testing.h"
 
 namespace tutti::transport::net {
 namespace {
-
-using bootstrap::PeerInfo;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-constexpr wire::LinkGeometry kGeometry{.slotCount = 4, .slotBytes = 64u << 10};
-
-// What a process has.
-class Process {
- public:
-  explicit Process(int32_t rank) {
-    token_.fill(static_cast<std::byte>(rank + 1));
-    transport_.emplace(NetTransportOptions{
-        .provider = tutti::net::openNetwork(
-            {.interfaces = "lo", .family = AF_INET, .timeout = milliseconds(2000)}),
-        .timeout = milliseconds(1000),
-        .handoff = &handoff_,
-        .relayToken = token_});
-    info_.rank = rank;
-    info_.userId = ::geteuid();
-    info_.relayToken = token_;
-    const std::string name = handoff_.name();
-    std::memcpy(info_.handoffName.data(), name.data(), name.size());
-  }
-  NetTransport& transport() { return *transport_; }
-  const PeerInfo& info() const { return info_; }
-  void end() { transport_.reset(); }
-
- private:
-  bootstrap::Handoff handoff_;
-  bootstrap::HandoffToken token_{};
-  std::optional<NetTransport> transport_;
-  PeerInfo info_;
-};
 
 wire::LinkFault awaitFault(LinkEnd& end, std::atomic<uint32_t>& word) {
   for (int i = 0; i < 5000 && word.load() == 0; ++i) {
@@ -91,24 +53,6 @@ int32_t knownHosts(LinkEnd& end) {
   const auto* pump = dynamic_cast<const Pump*>(end.motor());
   return pump == nullptr ? -1 : pump->hostCount();
 }
-
-class RelayedLinks : public testing::Test {
- protected:
-  Listening listen(Process& receiver, const Process& sender) {
-    return receiver.transport().listen(sender.info(), receiver.info(), kGeometry).value();
-  }
-  Result<std::unique_ptr<LinkEnd>> connect(Process& sender, const Process& receiver,
-                                           const Offer& offer, bool isForced = true) {
-    return awaitEnd(
-        sender.transport().connectOver({.carrier = carrier_.info(), .isForced = isForced},
-                                       sender.info(), receiver.info(), kGeometry, offer));
-  }
-
-  Process sender_{0};
-  Process carrier_{1};
-  Process receiver_{2};
-  Listening listening_ = listen(receiver_, sender_);
-};
 
 TEST_F(RelayedLinks, CarryMessages) {
   Listening back = listen(sender_, receiver_);
@@ -230,7 +174,7 @@ TEST_F(RelayedLinks, AreNotCarriedForRequestsOfNonsense) {
     EXPECT_EQ(::send(channel.get(), &request, sizeof request, MSG_NOSIGNAL),
               static_cast<ssize_t>(sizeof request));
     RelayAnswer answer;
-    EXPECT_TRUE(receiveRecord(channel.get(), answer, steadyClock(), seconds(5)).ok());
+    EXPECT_TRUE(receiveRecord(channel.get(), answer, {steadyClock(), seconds(5)}).ok());
     return answer;
   };
   const std::vector<std::pair<std::function<void(RelayRequest&)>, std::string>> cases = {

@@ -11,6 +11,7 @@
 
 #include "base/settings.h"
 #include "base/units.h"
+#include "comm/plugin_calls.h"
 #include "comm/reading.h"
 #include "comm/reduction.h"
 #include "comm/relays.h"
@@ -89,7 +90,7 @@ std::string networkHere(const Settings& settings) {
 // The network that reduces, if every host has what this one has.
 plan::NetworkReduction reductionHere(const Settings& settings, const ExplainedCall& call) {
   if (settings.integer("NCCL_COLLNET_ENABLE") == 0) return {};
-  auto opened = net::openReduction(net::networkOptionsOf(settings));
+  auto opened = comm::openReductionInTime(net::networkOptionsOf(settings));
   comm::ReductionOffer offer =
       comm::describeReduction(opened.ok() ? Result<net::ReductionNetwork*>(opened->get())
                                           : Result<net::ReductionNetwork*>(opened.takeStatus()));

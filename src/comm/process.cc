@@ -193,7 +193,7 @@ Result<net::ReductionNetwork*> Process::reductionNetwork() {
   const std::lock_guard lock(reductionMutex_);
   if (!noReduction_.ok()) return noReduction_.clone();
   if (reduction_ != nullptr) return reduction_.get();
-  auto opened = net::openReduction(net::networkOptionsOf(settings_));
+  auto opened = openReductionInTime(net::networkOptionsOf(settings_));
   if (!opened.ok()) {
     noReduction_ = opened.takeStatus();
     return noReduction_.clone();

@@ -116,7 +116,7 @@ Result<std::optional<FabricProvider::Found>> FabricProvider::find() {
     hang_ = std::move(hang);
     calls_.reset();
   }
-  return invalidUsage("no network that {} asks for: {}", options_.namedBy, hang_);
+  return invalidUsage("{}: this network cannot be used: {}", options_.namedBy, hang_);
 }
 
 // Under mutex_.

@@ -40,7 +40,7 @@ class FabricProvider final : public Provider {
     // uses. An error: no link to another host can be made.
     std::function<Result<Found>()> find;
     bool isForced = false;                     // somebody named the fabric: no link goes without it
-    std::string namedBy = "NCCL_NET";          // where
+    std::string namedBy{};                     // where and how: "NCCL_NET=ofi"
     int trafficClass = kNoTrafficClass;        // of the links' packets
     device::SharedMemory* segments = nullptr;  // LaneSet's; outlives the provider
     std::chrono::milliseconds timeout{10'000};  // of finding it, too

@@ -189,6 +189,11 @@ TEST_F(FabricProviders, ArePreparedWithoutWaitingForTheFabric) {
   EXPECT_LT(steadyClock().now() - begin, milliseconds(400));
   while (hanging->prepare().value() == Progress::kIdle) std::this_thread::yield();
   EXPECT_GE(steadyClock().now() - begin, milliseconds(500));
+  const auto forced = open("Fake", true, milliseconds(500));
+  EXPECT_EQ(
+      forced->contact().status().message(),
+      "NCCL_NET=Fake: this network cannot be used: network plug-in Fake has not returned from "
+      "init within 500 ms (see TUTTI_TIMEOUT_MS)");
   ::unsetenv("FAKE_NET");
   const auto other = open("", false);
   expectAll(*hanging, *other);
@@ -201,7 +206,7 @@ TEST_F(FabricProviders, MakeNoLinkWithoutTheFabricThatIsAskedFor) {
   const auto failed = connect(*here, *there, receiver);
   ASSERT_FALSE(failed.ok());
   EXPECT_THAT(std::string(failed.status().message()),
-              HasSubstr("rank 0 to rank 1 over the network that NCCL_NET asks for: network "
+              HasSubstr("rank 0 to rank 1 over the network that NCCL_NET=Fake asks for: network "
                         "plug-in Fake: connect returned 2"));
   receiver->close();
   const auto late = std::make_shared<Receiver>(*sockets);

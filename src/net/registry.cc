@@ -3,6 +3,8 @@
 #include <strings.h>
 #include <sys/socket.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -182,6 +184,11 @@ class Finder {
   std::string reasons_, others_;
 };
 
+// Nothing takes the place of a fabric that somebody named.
+bool isForced(const NetworkOptions& options) {
+  return !options.network.empty() && !isSame(options.network, "socket");
+}
+
 int familyOf(const Settings& settings) {
   const std::string& family = settings.text("NCCL_SOCKET_FAMILY");
   return family == "AF_INET" ? AF_INET : family == "AF_INET6" ? AF_INET6 : 0;
@@ -212,22 +219,33 @@ NetworkOptions withWish(NetworkOptions options, const NetworkWish& wish) {
 }
 
 Result<NetworkChoice> chooseNetwork(const NetworkOptions& options) {
-  TUTTI_TRY_ASSIGN(const FabricProvider::Found found, Finder(options).find());
-  if (found.fabric == nullptr) return NetworkChoice{.name = "socket", .reason = found.obstacle};
-  const Fabric::Caps& caps = found.fabric->caps();
+  TUTTI_TRY_ASSIGN(const std::unique_ptr<CallThread> thread, CallThread::start());
+  Awaited<FabricProvider::Found> search;
+  search.start(thread.get(), [options] { return Finder(options).find(); });
+  thread->waitUntilIdle(options.timeout);
+  std::optional<Result<FabricProvider::Found>> found = search.take();
+  if (!found && isForced(options)) {
+    return invalidUsage("{}={}: this network cannot be used: {}", options.namedBy, options.network,
+                        thread->complaint(options.timeout));
+  }
+  if (!found) return NetworkChoice{.name = "socket", .reason = thread->complaint(options.timeout)};
+  if (!found->ok()) return found->takeStatus();
+  const FabricProvider::Found& choice = found->value();
+  if (choice.fabric == nullptr) return NetworkChoice{.name = "socket", .reason = choice.obstacle};
+  const Fabric::Caps& caps = choice.fabric->caps();
   return NetworkChoice{.name = caps.name, .reason = caps.description};
 }
 
 std::unique_ptr<Provider> openNetwork(const NetworkOptions& options) {
-  return std::make_unique<FabricProvider>(FabricProvider::Options{
-      .sockets = std::make_unique<socket::SocketProvider>(options),
-      .find = [options] { return Finder(options).find(); },
-      .isForced = !options.network.empty() && !isSame(options.network, "socket"),
-      .namedBy = options.namedBy,
-      .trafficClass = options.trafficClass,
-      .segments = options.segments,
-      .timeout = options.timeout,
-      .clock = options.clock});
+  return std::make_unique<FabricProvider>(
+      FabricProvider::Options{.sockets = std::make_unique<socket::SocketProvider>(options),
+                              .find = [options] { return Finder(options).find(); },
+                              .isForced = isForced(options),
+                              .namedBy = fmt::format("{}={}", options.namedBy, options.network),
+                              .trafficClass = options.trafficClass,
+                              .segments = options.segments,
+                              .timeout = options.timeout,
+                              .clock = options.clock});
 }
 
 Result<std::unique_ptr<ReductionNetwork>> openReduction(const NetworkOptions& options) {

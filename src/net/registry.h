@@ -45,7 +45,8 @@ NetworkOptions networkOptionsOf(const Settings& settings);
 // The same with what a communicator's config asks for.
 NetworkOptions withWish(NetworkOptions options, const NetworkWish& wish);
 
-// What openNetwork() would take here, opened once to see, and why not what goes before it.
+// What openNetwork() would take here, opened once to see, and why not what goes before it. A
+// library that does not return within the time-out is left behind, as there.
 struct NetworkChoice {
   std::string name{};    // "IB", "socket"
   std::string reason{};  // its adapters, or what is in the way of others

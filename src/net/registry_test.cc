@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+
 namespace tutti::net {
 namespace {
 
@@ -35,6 +38,22 @@ TEST_F(Choice, DoesNotCountAnotherPluginAmongTheReasonsOfANetworkThatIsKnown) {
   EXPECT_THAT(std::string(chooseNetwork(options_).status().message()),
               HasSubstr("there is no such network: " TUTTI_FAKE_NETS
                         "/libnccl-net-fake11.so is network Fake"));
+}
+
+TEST_F(Choice, IsMadeInTimeWhereAPluginHangs) {
+  options_.plugins = TUTTI_FAKE_NETS "/libnccl-net-fake11.so";
+  options_.timeout = std::chrono::milliseconds(300);
+  ::setenv("FAKE_NET", "hang-devices", 1);
+  const std::string text =
+      "network plug-in Fake has not returned from listing its devices within 300 ms (see "
+      "TUTTI_TIMEOUT_MS)";
+  const NetworkChoice choice = chooseNetwork(options_).value();
+  EXPECT_EQ(choice.name, "socket");
+  EXPECT_EQ(choice.reason, text);
+  options_.network = "fake";
+  EXPECT_EQ(chooseNetwork(options_).status().message(),
+            "NCCL_NET=fake: this network cannot be used: " + text);
+  ::unsetenv("FAKE_NET");
 }
 
 TEST(Fabrics, AreOpenedOnceWhileSomebodyHasThem) {

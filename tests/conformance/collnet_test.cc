@@ -273,6 +273,21 @@ TEST(CollnetPlugin, ThatFailsAtTheStartIsToldAndTheOthersTakeItsPlace) {
   }
 }
 
+TEST(CollnetPlugin, ThatHangsAtTheStartIsLeftBehindAndTheOthersTakeItsPlace) {
+  for (const auto& [call, what] : std::vector<std::pair<std::string, std::string>>{
+           {"init", "init"}, {"devices", "listing its devices"}}) {
+    const ReducerProcess reducer;
+    const Outcome outcome = run(
+        kSums, "01", reducer.settings(10, {"FAKE_COLLNET=hang-" + call, "TUTTI_TIMEOUT_MS=4000"}));
+    EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
+    const std::string told = "collective network FakeSwitch has not returned from " + what +
+                             " within 2000 ms (see TUTTI_TIMEOUT_MS)";
+    EXPECT_GE(outcome.count("WARN " + told), 2u) << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr("no network reduces between the hosts"));
+    EXPECT_THAT(outcome.log, HasSubstr("rank 0 has none: " + told));
+  }
+}
+
 TEST(CollnetPlugin, OfSomeRanksOnlyIsNotUsed) {
   const ReducerProcess reducer;
   // Rank 0 has no such file, or does not want it.

@@ -295,7 +295,9 @@ TEST(NetPlugin, ThatHangsAndIsAskedForEndsTheCallsOfAllRanksInTime) {
   const Settings usual = {pluginOf(10), "NCCL_NET=Fake", "TUTTI_TIMEOUT_MS=2000"};
   for (const std::string call : {"init", "listen", "connect", "accept"}) {
     const std::string hang = "FAKE_NET=hang-" + call;
-    const std::string message = "TEST_MESSAGE=Fake has not returned from " + call + " within ";
+    const std::string asked = call == "init" ? "NCCL_NET=Fake: this network cannot be used: " : "";
+    const std::string message =
+        "TEST_MESSAGE=" + asked + "network plug-in Fake has not returned from " + call + " within ";
     Settings all = usual;
     all.insert(all.end(), {hang, message, "TEST_WITHIN_MS=3500"});
     const Outcome onAll = run(kFailingAllReduce, "01", all);
@@ -444,11 +446,12 @@ TEST(LibfabricProvider, TakesLittleMemory) {
 
 // A libfabric.so.1 whose constructor never returns.
 TEST(LibfabricProvider, ThatHangsAsItIsLoadedEndsTheCalls) {
-  const Outcome outcome =
-      run("NetworkRanks.DISABLED_AllReduceThatFailsAndLeaveWithoutExit", "01",
-          {"NCCL_NET=ofi", "LD_LIBRARY_PATH=" TUTTI_HANGING_LIBRARY, "TUTTI_TIMEOUT_MS=2000",
-           "TEST_WITHIN_MS=5500",
-           "TEST_MESSAGE=libfabric has not returned from opening a provider within 2000 ms"});
+  const Outcome outcome = run(
+      "NetworkRanks.DISABLED_AllReduceThatFailsAndLeaveWithoutExit", "01",
+      {"NCCL_NET=ofi", "LD_LIBRARY_PATH=" TUTTI_HANGING_LIBRARY, "TUTTI_TIMEOUT_MS=2000",
+       "TEST_WITHIN_MS=5500",
+       "TEST_MESSAGE=NCCL_NET=ofi: this network cannot be used: libfabric has not returned from "
+       "opening a provider within 2000 ms"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
 }
 

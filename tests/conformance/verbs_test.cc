@@ -204,11 +204,15 @@ TEST_F(Verbs, ThatHangsAtTheStartIsToldAndSocketsTakeItsPlace) {
 }
 
 TEST_F(Verbs, ThatHangsAndIsAskedForEndsTheCalls) {
-  const Outcome outcome = run(
-      kFailingAllReduce, "01",
-      with({"FAKE_VERBS=hang open", "NCCL_NET=IB", "TUTTI_TIMEOUT_MS=2000", "TEST_WITHIN_MS=5500",
-            "TEST_MESSAGE=libibverbs has not returned from opening InfiniBand within "}));
-  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  for (const char* call : {"list", "open"}) {
+    const Outcome outcome =
+        run(kFailingAllReduce, "01",
+            with({std::string("FAKE_VERBS=hang ") + call, "NCCL_NET=IB", "TUTTI_TIMEOUT_MS=2000",
+                  "TEST_WITHIN_MS=5500",
+                  "TEST_MESSAGE=NCCL_NET=IB: this network cannot be used: libibverbs has not "
+                  "returned from opening InfiniBand within "}));
+    EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
+  }
 }
 
 TEST_F(Verbs, ThatFailsLaterEndsTheCallsOfAllRanks) {

@@ -4,7 +4,8 @@
  * ("127.0.0.1:4000"); it has FAKE_COLLNET_DEVICES adapters (2 unless set). It insists on its
  * contract: memory that was registered, at most 32 requests, types and operations that it has.
  *
- * FAKE_COLLNET in the environment says what goes wrong: "fail-init", "no-devices", "fail-listen",
+ * FAKE_COLLNET in the environment says what goes wrong: "hang-init" and "hang-devices" never
+ * return; "fail-init", "no-devices", "fail-listen",
  * "fail-connect", "never-connect"; "fail-reduce N", "fail-test N" (the Nth of the process);
  * "no-floats": it reduces integers only; "short": 1000 bytes at a time; "slow": every other call
  * has to be made again. Gathers and scatters count as reductions. FAKE_COLLNET_REPORT names a file,
@@ -70,6 +71,7 @@ struct Listener {
 };
 
 static ncclResult_t begin(Logger logger) {
+  hangIfOrdered("hang-init");
   if (isOrdered("fail-init")) return ncclSystemError;
   say = logger;
   say(3, 0x10, __FILE__, __LINE__, "fake collective network, version %d", FAKE_COLLNET_VERSION);

@@ -1,11 +1,13 @@
 /* A libfabric for tests: the real one, in which the provider shm, which has no internet addresses
- * either, goes by the name that FAKE_FABRIC_PROVIDER says, as if there were such an adapter. */
+ * either, goes by the name that FAKE_FABRIC_PROVIDER says, as if there were such an adapter.
+ * FAKE_FABRIC=hang-getinfo: the search for providers never returns. */
 #include <dlfcn.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char kReal[] = "shm";
 
@@ -44,6 +46,8 @@ int fi_getinfo(uint32_t version, const char* node, const char* service, uint64_t
   int (*call)(uint32_t, const char*, const char*, uint64_t, const struct fi_info*,
               struct fi_info**) = real("fi_getinfo");
   if (call == NULL) return -FI_ENOSYS;
+  const char* order = getenv("FAKE_FABRIC");
+  while (order != NULL && strcmp(order, "hang-getinfo") == 0) pause();
   struct fi_info* own = fi_dupinfo(hints);
   renameAll(own, alias(), kReal);
   const int result = call(version, node, service, flags, own, list);

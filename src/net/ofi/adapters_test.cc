@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -103,6 +104,19 @@ TEST_F(OfiAdapters, AreNotOfAnyOtherProvider) {
   addRdma("rdmap16s27", "efa");
   EXPECT_EQ(choose().name, "socket");
   EXPECT_THAT(choose().reason, HasSubstr("rdmap16s27: libfabric: no provider efa"));
+}
+
+// Of the network by its name, whose providers never come back with what they have.
+TEST_F(OfiAdapters, AreFoundInTimeOrTheNetworkIsNone) {
+  if (!useFake("hanging")) GTEST_SKIP() << "there is no libfabric.so.1";
+  options_.network = "ofi";
+  options_.ofiProvider = "hanging";
+  options_.timeout = std::chrono::milliseconds(1500);
+  ::setenv("FAKE_FABRIC", "hang-getinfo", 1);
+  EXPECT_EQ(chooseNetwork(options_).status().message(),
+            "NCCL_NET=ofi: this network cannot be used: libfabric has not returned from opening a "
+            "provider within 1500 ms (see TUTTI_TIMEOUT_MS)");
+  ::unsetenv("FAKE_FABRIC");
 }
 
 TEST_F(OfiAdapters, AreNotAskedForByTheNetworksName) {

@@ -185,7 +185,10 @@ class PluginReduction final : public ReductionNetwork {
   PluginReduction& operator=(const PluginReduction&) = delete;
 
   Status open(uint64_t process) {
-    TUTTI_TRY(calls_.init(process));
+    {
+      const ForeignCall call(calls_.subject(), "init");
+      TUTTI_TRY(calls_.init(process));
+    }
     isOpen_ = true;
     TUTTI_TRY_ASSIGN(adapters_, findAdapters<kVersion>(calls_, [this](const auto& properties) {
                        return take(properties);

@@ -47,7 +47,7 @@ bool bring(const Channel& channel, const Record& good, std::span<const std::byte
   const size_t cut = changes.size() > sizeof good ? changes.size() - sizeof good : 0;
   channel.bring(std::span(bytes).first(sizeof good - std::min(cut, sizeof good - 1)));
   ManualClock clock;
-  const Status status = receiveRecord(channel.own.get(), received, clock, Nanoseconds(0));
+  const Status status = receiveRecord(channel.own.get(), received, {clock, Nanoseconds(0)});
   if (status.ok() != (cut == 0)) std::abort();
   return status.ok();
 }

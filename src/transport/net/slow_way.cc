@@ -27,36 +27,67 @@ constexpr Nanoseconds kLongestWay = std::chrono::milliseconds(2);
 // receiver's wire, or a switch's.
 constexpr double kPart = 1.0 / 16;
 // Of so few hosts all others together leave each sender a quarter of a receiver's wire, and twice
-// less than that is no sharing, however uneven. What is only supposed may itself be much too much.
+// less than that is no sharing, however uneven. What is only supposed may itself be much too much:
+// of such an interface it is this part of what it has carried.
 constexpr double kPartOfFew = 1.0 / 8;
+// Over a shorter time a buffer on the way takes more than any wire.
+constexpr Nanoseconds kLeastSeen = std::chrono::seconds(1);
 // How long it holds that a receiver is quiet, who says so once a second.
 constexpr Nanoseconds kQuietFor = std::chrono::milliseconds(2500);
 // An interface that receives more of its speed than this may be what several senders share.
 constexpr double kQuietPart = 1.0 / 4;
 constexpr double kBytesPerMbit = 1e6 / 8;
 
-double leastPart(const Way& way, const SlowWay::Sent& sent) {
-  const bool isFew = sent.hostCount > 0 && sent.hostCount <= kFewHosts;
-  return (isFew || sent.quietMbit > 0) && !way.isSupposed ? kPartOfFew : kPart;
+// What both sides' interfaces could, in bytes a second.
+struct Speeds {
+  double most = 0;    // at most, as far as is known
+  double proven = 0;  // at least
+};
+
+Speeds speedsOf(const Way& way, const SlowWay::Sent& sent) {
+  const auto own = static_cast<double>(way.bytesPerSecond);
+  const double told = sent.quiet.mbit * kBytesPerMbit;
+  Speeds speeds{.most = own, .proven = way.isSupposed ? std::min(own, sent.carried) : own};
+  if (told > 0) speeds.proven = std::min(speeds.proven, told);
+  if (told > 0 && !sent.quiet.isLeast) speeds.most = std::min(own, told);
+  return speeds;
 }
 
-// What both sides' interfaces could.
-double speedOf(const Way& way, const SlowWay::Sent& sent) {
-  const auto own = static_cast<double>(way.bytesPerSecond);
-  return sent.quietMbit == 0 ? own : std::min(own, sent.quietMbit * kBytesPerMbit);
+// Below which the way is slow.
+double leastOf(const Speeds& speeds, const SlowWay::Sent& sent) {
+  const bool isFew = sent.hostCount > 0 && sent.hostCount <= kFewHosts;
+  const bool isShared = !isFew && sent.quiet.mbit == 0;
+  return std::max(speeds.most * kPart, isShared ? 0 : speeds.proven * kPartOfFew);
 }
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
+std::string describeSpeed(const Way& way, const Speeds& speeds, double least) {
+  if (!way.isSupposed) return fmt::format("has {:.0f} Mbit/s", speeds.most / kBytesPerMbit);
+  if (least > speeds.most * kPart)
+    return fmt::format("tells no speed and has carried {:.0f} Mbit/s",
+                       speeds.proven / kBytesPerMbit);
+  return fmt::format("tells no speed and is supposed to have {:.0f} Mbit/s",
+                     speeds.most / kBytesPerMbit);
+}
+
 }  // namespace
 
+void SeenRate::note(uint64_t bytes, Instant now) {
+  if (since_ && now - *since_ < kLeastSeen) return;
+  if (since_ && bytes_ > 0 && bytes > bytes_)
+    most_ = std::max(most_, static_cast<double>(bytes - bytes_) / seconds(now - *since_));
+  since_ = now;
+  bytes_ = bytes;
+}
+
 std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent) {
-  const double speed = speedOf(after, sent);
+  const Speeds speeds = speedsOf(after, sent);
   const auto rate = static_cast<double>(after.measuredPerSecond);
   const double all =
       static_cast<double>(after.interfaceBytes - before.interfaceBytes) / seconds(sent.time);
   const bool isReceivers = after.receiverLimited - before.receiverLimited > sent.time / 4;
-  const double least = speed * leastPart(after, sent);
+  const double least = leastOf(speeds, sent);
   const bool isUsed = rate >= least || all >= least;
   if (rate == 0 || isUsed || isReceivers || after.roundTrip > kLongestWay) return {};
   constexpr double kMegabyte = 1e6;
@@ -64,10 +95,10 @@ std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent
   const double carried = std::min(rate, static_cast<double>(sent.bytes) / seconds(sent.time));
   return fmt::format(
       "a slow link: {} carries {:.2f} MB/s ({:.1f} Mbit/s; TCP measures {:.1f} at best), of an "
-      "interface that {} {:.0f} Mbit/s; the cable, a switch or the route is slower than that, "
-      "loses packets, or is full of others'",
+      "interface that {}; the cable, a switch or the route is slower than that, loses packets, or "
+      "is full of others'",
       after.text, carried / kMegabyte, carried / kBytesPerMbit, rate / kBytesPerMbit,
-      after.isSupposed ? "tells no speed and is supposed to have" : "has", speed / kBytesPerMbit);
+      describeSpeed(after, speeds, least));
 }
 
 void SlowWay::look(const Motor::Carried& carried, Instant now,
@@ -82,11 +113,13 @@ void SlowWay::look(const Motor::Carried& carried, Instant now,
   if (bytes >= messages * kLongBytes) {
     way = connection.way();
     isOver_ = !way;
+    if (way) seenRate_.note(way->interfaceBytes, now);
   }
   const Sent sent{.bytes = bytes,
                   .time = passed,
                   .hostCount = hostCount_,
-                  .quietMbit = now - quietAt_ <= kQuietFor ? quietMbit_ : 0};
+                  .quiet = now - quietAt_ <= kQuietFor ? quiet_ : QuietSpeed{},
+                  .carried = seenRate_.most()};
   const std::string found = way && before_ ? judge(*before_, *way, sent) : "";
   slowLooks_ = found.empty() ? 0 : slowLooks_ + 1;
   before_ = std::move(way);
@@ -105,14 +138,19 @@ uint32_t QuietReceiver::look(const Motor::Carried& carried, Instant now,
   seen_ = carried;
   lookedAt_ = now;
   std::optional<Way> way = isLong ? connection.way() : std::nullopt;
-  if (isLong) isOver_ = !way || way->isSupposed;
+  if (isLong) isOver_ = !way;
+  if (way) seenRate_.note(way->interfaceArrived, now);
   const std::optional<Way> before = std::exchange(before_, way);
   if (isOver_ || !way || !before) return 0;
-  const auto speed = static_cast<double>(way->bytesPerSecond);
+  const auto own = static_cast<double>(way->bytesPerSecond);
+  const double speed = way->isSupposed ? std::min(own, seenRate_.most()) : own;
   const double all =
       static_cast<double>(way->interfaceArrived - before->interfaceArrived) / seconds(passed);
   const bool isQuiet = rate < speed * kPartOfFew && all < speed * kQuietPart;
-  return isQuiet ? static_cast<uint32_t>(speed / kBytesPerMbit) : 0;
+  if (!isQuiet) return 0;
+  return QuietSpeed{.mbit = static_cast<uint32_t>(speed / kBytesPerMbit),
+                    .isLeast = way->isSupposed}
+      .encode();
 }
 
 }  // namespace tutti::transport::net

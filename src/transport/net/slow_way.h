@@ -8,6 +8,10 @@
 // In a large communicator a tenth of a wire may be a sender's share of it: where many hosts send to
 // one, each has as little. Of that only the receiver knows. So it tells the sender of a link over
 // which little arrives, while little arrives from all others together, too.
+//
+// An interface that tells no speed has at least what it has been seen to carry over a second.
+// Counted is no more of that than it is supposed to have: between machines of one host far more may
+// go through than over any wire.
 #pragma once
 
 #include <optional>
@@ -23,6 +27,31 @@ namespace tutti::transport::net {
 // Of so few hosts nobody has so little by sharing; what a tenth is, is judged without the receiver.
 inline constexpr int32_t kFewHosts = 5;
 
+// What a receiver tells: its interfaces' speed.
+struct QuietSpeed {
+  uint32_t mbit = 0;     // 0: nothing was told
+  bool isLeast = false;  // what they have carried; they may have more
+
+  static constexpr uint32_t kLeast = 1u << 31;
+  constexpr uint32_t encode() const { return mbit | (isLeast ? kLeast : 0); }
+  static constexpr QuietSpeed decode(uint32_t word) {
+    return {.mbit = word & ~kLeast, .isLeast = (word & kLeast) != 0};
+  }
+};
+
+// The most that an interface was seen to carry, in bytes a second, over a second or longer.
+class SeenRate {
+ public:
+  // It has carried so many bytes by now; 0: not known.
+  void note(uint64_t bytes, Instant now);
+  double most() const { return most_; }
+
+ private:
+  std::optional<Instant> since_;
+  uint64_t bytes_ = 0;  // then
+  double most_ = 0;
+};
+
 // Under its pump's mutex.
 class SlowWay {
  public:
@@ -37,9 +66,9 @@ class SlowWay {
       look(carried, clock.now(), connection);
   }
 
-  // The receiver has told: its interfaces are of this speed, and have little to do.
-  void receiverIsQuiet(uint32_t mbitPerSecond, Instant now) {
-    quietMbit_ = mbitPerSecond;
+  // The receiver has told: its interfaces are of this speed (QuietSpeed), and have little to do.
+  void receiverIsQuiet(uint32_t word, Instant now) {
+    quiet_ = QuietSpeed::decode(word);
     quietAt_ = now;
   }
 
@@ -47,7 +76,8 @@ class SlowWay {
     uint64_t bytes = 0;
     Nanoseconds time{0};
     int32_t hostCount = 0;
-    uint32_t quietMbit = 0;  // what the receiver has told meanwhile; 0: nothing
+    QuietSpeed quiet{};  // what the receiver has told meanwhile
+    double carried = 0;  // bytes a second that the interface was seen to send; 0: not known
   };
   // What is to be said of a way that looked so before and after this was sent; empty where nothing
   // is wrong with it. Pure.
@@ -65,7 +95,8 @@ class SlowWay {
   Instant lookedAt_{};
   std::optional<tutti::net::Way> before_;  // as it was then
   int slowLooks_ = 0;                      // in a row
-  uint32_t quietMbit_ = 0;
+  SeenRate seenRate_;
+  QuietSpeed quiet_;
   Instant quietAt_{};
   bool isOver_ = false;  // has warned, or there is nothing to see
 };
@@ -75,8 +106,8 @@ class QuietReceiver {
  public:
   explicit QuietReceiver(int32_t hostCount) : isOver_(hostCount <= kFewHosts) {}
 
-  // After messages have come: what has by now. What the sender is to be told, the Mbit/s of the
-  // interfaces here; 0: nothing. Looks at the connection once a second at most.
+  // After messages have come: what has by now. What the sender is to be told, the speed of the
+  // interfaces here (QuietSpeed); 0: nothing. Looks at the connection once a second at most.
   uint32_t received(const Motor::Carried& carried, Clock& clock,
                     const tutti::net::Connection& connection) {
     if (isOver_ || carried.bytes - seen_.bytes < kBytesBetweenLooks) return 0;
@@ -92,7 +123,8 @@ class QuietReceiver {
   Motor::Carried seen_{};  // at the last look
   Instant lookedAt_{};
   std::optional<tutti::net::Way> before_;  // as it was then
-  bool isOver_;                            // there is nothing to see, or nothing to ask
+  SeenRate seenRate_;
+  bool isOver_;  // there is nothing to see, or nothing to ask
 };
 
 }  // namespace tutti::transport::net

@@ -64,14 +64,73 @@ TEST(SlowWay, OfATenthIsNamedWhereFewHostsCannotShareAWireSo) {
 
 TEST(SlowWay, OfATenthIsNamedInALargeJobWhereTheReceiverHasLittleToDo) {
   const Way way = tenGigabit(125 * kMegabyte, 125 * kMegabyte);
-  const auto judge = [&](uint32_t quietMbit) {
+  const auto judge = [&](QuietSpeed quiet) {
     return SlowWay::judge(
         tenGigabit(125 * kMegabyte, 0), way,
-        {.bytes = 120 * kMegabyte, .time = seconds(1), .hostCount = 512, .quietMbit = quietMbit});
+        {.bytes = 120 * kMegabyte, .time = seconds(1), .hostCount = 512, .quiet = quiet});
   };
-  EXPECT_EQ(judge(0), "");
-  EXPECT_THAT(judge(10'000), HasSubstr("carries 120.00 MB/s"));
-  EXPECT_EQ(judge(1'000), "") << "all that the receiver's interface has";
+  EXPECT_EQ(judge({}), "");
+  EXPECT_THAT(judge({.mbit = 10'000}), HasSubstr("carries 120.00 MB/s"));
+  EXPECT_EQ(judge({.mbit = 1'000}), "") << "all that the receiver's interface has";
+  EXPECT_THAT(judge({.mbit = 9'000, .isLeast = true}), HasSubstr("of an interface that has 10000"));
+  EXPECT_EQ(judge({.mbit = 7'000, .isLeast = true}), "") << "perhaps all that it has";
+}
+
+// Of neither is more known than what it has carried.
+TEST(SlowWay, OfATenthIsNamedWhereInterfacesThatTellNoSpeedHaveCarriedMore) {
+  Way way = tenGigabit(100 * kMegabyte, 100 * kMegabyte);
+  way.isSupposed = true;
+  const auto judge = [&](double carriedMbit, QuietSpeed quiet, int32_t hostCount = 512) {
+    return SlowWay::judge(tenGigabit(100 * kMegabyte, 0), way,
+                          {.bytes = 100 * kMegabyte,
+                           .time = seconds(1),
+                           .hostCount = hostCount,
+                           .quiet = quiet,
+                           .carried = carriedMbit * 1e6 / 8});
+  };
+  const QuietSpeed quiet{.mbit = 8'000, .isLeast = true};
+  EXPECT_EQ(judge(0, quiet), "");
+  EXPECT_EQ(judge(8'000, {}), "") << "many may share the receiver's wire";
+  EXPECT_THAT(judge(9'000, quiet), HasSubstr("tells no speed and has carried 8000 Mbit/s"));
+  EXPECT_EQ(judge(6'000, quiet), "") << "an eighth";
+  EXPECT_THAT(judge(8'000, {}, 2), HasSubstr("tells no speed and has carried 8000 Mbit/s"));
+  way.measuredPerSecond = 160 * kMegabyte;
+  EXPECT_EQ(judge(100'000, {.mbit = 100'000, .isLeast = true}), "")
+      << "more than 10 Gbit/s may never have been on a wire";
+  way.measuredPerSecond = way.interfaceBytes = 60 * kMegabyte;
+  EXPECT_THAT(judge(100, {.mbit = 100, .isLeast = true}), HasSubstr("is supposed to have 10000"))
+      << "to have carried little says nothing";
+}
+
+TEST(SlowWay, IsToldWhatTheReceiverHas) {
+  for (const bool isLeast : {false, true}) {
+    const QuietSpeed told =
+        QuietSpeed::decode(QuietSpeed{.mbit = 400'000, .isLeast = isLeast}.encode());
+    EXPECT_EQ(told.mbit, 400'000u);
+    EXPECT_EQ(told.isLeast, isLeast);
+  }
+  EXPECT_EQ(QuietSpeed{}.encode(), 0u);
+}
+
+TEST(SeenRate, IsTheMostThatWasCarriedOverASecond) {
+  SeenRate seen;
+  ManualClock clock;
+  const auto noteAfter = [&](milliseconds time, uint64_t bytes) {
+    clock.advance(time);
+    seen.note(bytes, clock.now());
+  };
+  noteAfter(milliseconds(0), 0);
+  noteAfter(seconds(1), 500);
+  EXPECT_EQ(seen.most(), 0) << "nothing was known before";
+  noteAfter(seconds(2), 2'500);
+  EXPECT_EQ(seen.most(), 1'000);
+  noteAfter(milliseconds(100), 9'000);
+  noteAfter(milliseconds(900), 9'500);
+  EXPECT_EQ(seen.most(), 7'000) << "over the second, not over its best tenth";
+  noteAfter(seconds(1), 9'600);
+  EXPECT_EQ(seen.most(), 7'000);
+  noteAfter(seconds(1), 100);
+  EXPECT_EQ(seen.most(), 7'000) << "a counter that began anew";
 }
 
 TEST(SlowWay, IsNotAReceiverThatDoesNotReadNorALongWay) {

@@ -49,7 +49,8 @@ struct Command {
 
 /* Begins as zeros. `arrived` and `generation` make a barrier: the last to arrive counts the
  * generation on, with release, and the others acquire it. `commands` is what idle ranks sleep on;
- * rank 0 counts it on, with release, after it has written `command`. */
+ * rank 0 counts it on, with release, after it has written `command`, which it may when all ranks
+ * have met since the one before. */
 struct Board {
   _Alignas(128) _Atomic uint32_t arrived;
   _Alignas(128) _Atomic uint32_t generation;
@@ -282,6 +283,7 @@ static void measure(const struct Command* command, FILE* results) {
   long iterations = command->iterations, warmups;
   float* send;
   if (!peerHas(call.collective, command->bytes)) {
+    meet(); /* all have read the command: the next may overwrite it */
     answer(results, "absent\n");
     return;
   }

@@ -5,9 +5,11 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 import xml.etree.ElementTree
@@ -16,6 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
+import jobs  # noqa: E402
 import page  # noqa: E402
 import report  # noqa: E402
 import run  # noqa: E402
@@ -276,6 +279,19 @@ class RealRun(unittest.TestCase):
 
 
 class RealFloor(unittest.TestCase):
+    def test_a_rank_that_wakes_late_misses_no_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            peers, _ = jobs.find_peers(["bare-read"], pathlib.Path(folder), pathlib.Path(folder), over_tcp=False)
+            with jobs.Job(peers["bare-read"], 3) as job:
+                job.start()
+                os.kill(job.pids[2], signal.SIGSTOP)
+                os.write(job.command, b"measure 2 60 1 0.001\nmeasure 2 12288 3 0.001\n")  # too short for reads, and not
+                time.sleep(0.2)
+                os.kill(job.pids[2], signal.SIGCONT)
+                self.assertEqual(job.read_line(30), "absent")
+                self.assertRegex(job.read_line(30), r"^time \S+ \S+ 3 0$")
+                self.assertEqual(job.measure("reduce_scatter", 3 << 19, 3, 0.001, 30).wrong, 0)
+
     def test_every_form_is_right_on_two_three_and_five_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             words = ["--peers", ",".join(run.BARE), "--work", folder, "--ranks", "2,3,5", "--sizes", "20,12K,1540K"]

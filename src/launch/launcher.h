@@ -99,7 +99,7 @@ class Operation final : public device::Task {
   void goOnWith(const Begun& begun);
   int32_t runBefore(const Call& call) const;
   Result<Progress> pollRuns();
-  Result<Progress> pollRun(Run& run);
+  Result<Progress> pollRun(Run& run, uint32_t runLooks);
   Progress finishRun(Run& run);
   void chooseVariant(Run& run);
   Result<Progress> openLinks(Run& run);

@@ -109,7 +109,9 @@ Result<Progress> Operation::pollRuns() {
   }
   for (Run& run : runs_) {
     if (run.stage == Stage::kDone) continue;
-    Result<Progress> progress = pollRun(run);
+    // While one run looked again and again, those that its peer waits for would stand still.
+    const bool isOnlyOne = finishedRuns_ + 1 == runs_.size();
+    Result<Progress> progress = pollRun(run, isOnlyOne ? looks : 1);
     if (!progress.ok()) return explain(run, progress.takeStatus());
     if (*progress != Progress::kIdle) overall = Progress::kAdvanced;
     if (*progress == Progress::kDone) ++finishedRuns_;
@@ -126,7 +128,7 @@ Result<Progress> Operation::pollRuns() {
   return finishedRuns_ == runs_.size() ? Progress::kDone : overall;
 }
 
-Result<Progress> Operation::pollRun(Run& run) {
+Result<Progress> Operation::pollRun(Run& run, uint32_t runLooks) {
   if (run.stage == Stage::kQueued) {
     if (run.after >= 0 && runs_[static_cast<size_t>(run.after)].stage != Stage::kDone)
       return Progress::kIdle;
@@ -158,7 +160,7 @@ Result<Progress> Operation::pollRun(Run& run) {
       profileStart(run);
     run.stage = Stage::kRunning;
   }
-  TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll(looks));
+  TUTTI_TRY_ASSIGN(const Progress progress, run.execution.poll(runLooks));
   return progress == Progress::kDone ? finishRun(run) : progress;
 }
 

@@ -107,14 +107,17 @@ Result<Progress> Operation::pollRuns() {
     pollCost = kMotorsCost;
     looks = 1;
   }
+  bool leftOne = false;
   for (Run& run : runs_) {
     if (run.stage == Stage::kDone) continue;
-    // While one run looked again and again, those that its peer waits for would stand still.
-    const bool isOnlyOne = finishedRuns_ + 1 == runs_.size();
-    Result<Progress> progress = pollRun(run, isOnlyOne ? looks : 1);
+    // While one run looked again and again, those that its peer waits for would stand still. All
+    // behind a collective wait for it.
+    const bool isLast = channel::isCollective(run.plan->lane) || &run == &runs_.back();
+    Result<Progress> progress = pollRun(run, isLast && !leftOne ? looks : 1);
     if (!progress.ok()) return explain(run, progress.takeStatus());
     if (*progress != Progress::kIdle) overall = Progress::kAdvanced;
     if (*progress == Progress::kDone) ++finishedRuns_;
+    leftOne = leftOne || *progress != Progress::kDone;
   }
   // A look at the network is a system call: only where the runs have nothing else to do.
   if (links.hasMotors()) {

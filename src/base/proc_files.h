@@ -11,7 +11,8 @@
 namespace tutti {
 
 // What lies in a folder, without the names that begin with a dot; numbers first, in their order.
-// Empty where it cannot be read.
+// Empty where it cannot be read. Where memory runs out libstdc++'s iterators of folders end the
+// process; this throws.
 std::vector<std::string> namesIn(const std::string& folder);
 
 // The whole text as a number, such as a process's name in /proc; nothing else.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <new>
 #include <optional>
 
 #include "base/service_thread.h"
@@ -108,21 +109,24 @@ Status Bootstrap::Impl::meetAtRoots(const std::vector<Key>& keys) {
     const Status* none = nullptr;
     if (!answer.ok()) firstFailure.compare_exchange_strong(none, &answer.status());
   };
+  // The other visit has to hear of any end.
+  const auto ask = [&](int32_t at, int32_t rank) noexcept -> Result<Answer> {
+    try {
+      return askAt({.group = at, .rank = Rank{rank}, .key = keys[static_cast<size_t>(at)]},
+                   firstFailure);
+    } catch (const std::bad_alloc&) {
+      return Status::outOfMemory();
+    }
+  };
   std::optional<Result<Answer>> asGuest;
   std::thread visit;
   if (isFirst) {
     TUTTI_TRY_ASSIGN(visit, startThread("tutti-guest", [&] {
-                       asGuest.emplace(askAt({.group = before,
-                                              .rank = Rank{groups.sizeOf(before)},
-                                              .key = keys[static_cast<size_t>(before)]},
-                                             firstFailure));
+                       asGuest.emplace(ask(before, groups.sizeOf(before)));
                        note(*asGuest);
                      }));
   }
-  Result<Answer> asMember = askAt({.group = group,
-                                   .rank = Rank{index(options.rank) - groups.firstOf(group)},
-                                   .key = keys[static_cast<size_t>(group)]},
-                                  firstFailure);
+  Result<Answer> asMember = ask(group, index(options.rank) - groups.firstOf(group));
   note(asMember);
   if (visit.joinable()) visit.join();
   const auto learnFrom = [&](Result<Answer>& answer, int32_t at) {

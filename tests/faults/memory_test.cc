@@ -79,6 +79,23 @@ ncclResult_t oneRank() {
   return result == ncclSuccess ? ended : result;
 }
 
+// Two ranks that meet at a root each, so at two at the same time.
+ncclResult_t twoRoots() {
+  ncclUniqueId ids[2];
+  for (ncclUniqueId& id : ids) {
+    if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) return result;
+  }
+  ncclComm_t comms[2] = {};
+  static_cast<void>(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank)
+    static_cast<void>(ncclCommInitRankScalable(&comms[rank], 2, rank, 2, ids, nullptr));
+  const ncclResult_t result = ncclGroupEnd();
+  for (ncclComm_t comm : comms) {
+    if (comm != nullptr) static_cast<void>(ncclCommAbort(comm));
+  }
+  return result;
+}
+
 size_t usedBytes() { return ::mallinfo2().uordblks; }
 
 TEST_F(Memory, EachAllocationOfTwoRanksMayFail) {
@@ -95,6 +112,13 @@ constexpr const char* kRoots = "an id at which no rank came to meet keeps its ro
 TEST_F(Memory, EachAllocationOfAMeetingMayFail) {
   allowLeftovers(kRoots);
   EXPECT_GT(sweep(kInjectMalloc, oneRank), 50);
+}
+
+TEST_F(Memory, EachAllocationOfAMeetingAtTwoRootsMayFail) {
+  allowLeftovers(kRoots);
+  ::setenv("TUTTI_TIMEOUT_MS", "1000", 1);  // which the other may wait
+  setBoundOfTest(std::chrono::minutes(3));
+  EXPECT_GT(sweep(kInjectMalloc, twoRoots), 100);
 }
 
 TEST_F(Memory, EachMappingMayFail) { EXPECT_GT(sweep(kInjectMmap, twoRanks), 1); }

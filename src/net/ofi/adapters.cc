@@ -1,8 +1,9 @@
 #include "net/ofi/adapters.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
+
+#include "base/proc_files.h"
 
 namespace tutti::net::ofi {
 namespace {
@@ -31,14 +32,13 @@ std::string driverOf(const fs::path& device) {
 }
 
 std::string look(const fs::path& root, const Sign& sign) {
-  std::vector<std::string> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(root / sign.folder, none)) {
-    if (!entry.path().filename().string().starts_with(sign.beginning)) continue;
-    if (!sign.driver.empty() && driverOf(entry.path()) != sign.driver) continue;
-    found.push_back(entry.path().string());
+  const fs::path folder = root / sign.folder;
+  for (const std::string& name : namesIn(folder.string())) {
+    if (!name.starts_with(sign.beginning)) continue;
+    if (sign.driver.empty() || driverOf(folder / name) == sign.driver)
+      return (folder / name).string();
   }
-  return found.empty() ? "" : *std::ranges::min_element(found);
+  return "";
 }
 
 }  // namespace

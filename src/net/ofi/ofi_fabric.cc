@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
+#include "base/proc_files.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
 #include "net/foreign_calls.h"
@@ -30,8 +30,7 @@ static_assert(sizeof(Layout) <= sizeof(LaneHandle));
 // long, and a rank with three peers has 230 MB instead of 1740 (libfabric 1.17, 2026-11-23). Over
 // verbs they must be. What the user has set stands.
 void keepBuffersSmall(const std::string& provider) {
-  std::error_code none;
-  const bool hasAdapters = !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
+  const bool hasAdapters = !namesIn("/sys/class/infiniband").empty();
   if (provider.empty() ? hasAdapters : provider != "tcp") return;
   presetEnvironmentVariable("FI_OFI_RXM_BUFFER_SIZE", "1024");
   presetEnvironmentVariable("FI_OFI_RXM_EAGER_LIMIT", "16384");

@@ -323,7 +323,7 @@ TEST(Execution, ReadsNothingWhileItWaitsForTheSendersPart) {
   auto& [cluster, sender, receiver] = pair;
   ASSERT_TRUE(cluster.rank(0).execution.poll().ok());
   ASSERT_TRUE(wire::isJoint(receiver.view, receiver.view.message(0)));
-  wire::jointOf(sender.view, 0).taken.fetch_add(1);  // a block, which it does not write
+  wire::jointOf(sender.view, 0).taken.fetch_add(1);  // a byte, which it does not write
   for (int times = 0; times < 2; ++times) {
     EXPECT_TRUE(cluster.rank(1).execution.poll().ok());
     EXPECT_FALSE(cluster.rank(1).isDone);

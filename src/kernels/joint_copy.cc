@@ -1,16 +1,15 @@
 #include "kernels/joint_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/copy_memory.h"
 #include "kernels/kernels.h"
 #include "kernels/remote_memory.h"
 
 namespace tutti::kernels {
 namespace {
-
-// More than any message has blocks.
-constexpr uint64_t kNoneLeft = uint64_t{1} << 32;
 
 // Where the sender has what its message names.
 const std::byte* sentFrom(const wire::MessageHead& message) {
@@ -47,6 +46,30 @@ Status copyWith(Crew* crew, size_t bytes, const Part& part) {
 
 uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
 
+// Shared memory may say anything.
+size_t wantedOf(const wire::JointCopy& joint) {
+  return roundUp(std::max<size_t>(joint.senderBytes, wire::kJointBlockMinBytes),
+                 wire::kJointBlockUnit);
+}
+
+// Adds its life to a count, if that is there.
+class Stopwatch {
+ public:
+  explicit Stopwatch(uint64_t* nanoseconds) : nanoseconds_(nanoseconds) {
+    if (nanoseconds != nullptr) start_ = steadyClock().now();
+  }
+  ~Stopwatch() {
+    if (nanoseconds_ == nullptr) return;
+    *nanoseconds_ += static_cast<uint64_t>((steadyClock().now() - start_).count());
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  uint64_t* nanoseconds_;
+  Instant start_{};
+};
+
 // The message's target as plain memory of this process, the sender's; null: it is none. Its segment
 // is mapped once that pays, while the receiver goes on by itself.
 std::byte* findMapped(wire::LinkPort& port, const wire::JointCopy& joint, std::byte* target,
@@ -67,26 +90,28 @@ bool helpWith(wire::LinkPort& port, uint64_t number, std::byte* target, bool str
   const wire::MessageHead& message = port.view.message(number);
   wire::JointCopy& joint = wire::jointOf(port.view, number);
   const size_t bytes = message.bytes;
-  const wire::JointBlocks blocks(bytes);
-  if (joint.taken.load(std::memory_order_relaxed) >= blocks.count()) return false;
+  if (wire::leftOf(joint.taken.load(std::memory_order_relaxed), bytes).bytes == 0) return false;
   std::byte* mapped = findMapped(port, joint, target, bytes);
   if (mapped == nullptr && message.kind == wire::MessageKind::kShared) return false;
-  uint64_t answered = joint.answered.load(std::memory_order_relaxed);
-  const uint64_t block = countOf(answered);
-  if (block >= blocks.count()) return false;  // the memory was overwritten
-  if (joint.taken.fetch_add(1, std::memory_order_relaxed) >= blocks.count()) return false;
-  const std::byte* from = sentFrom(message) + blocks.offset(block);
-  std::byte* to = (mapped != nullptr ? mapped : target) + blocks.offset(block);
-  ++answered;
-  const Status written =
-      copyWith(crew, blocks.length(block), [&](size_t first, size_t length) -> Status {
-        if (mapped == nullptr)
-          return writeProcess(port.receiverProcess, from + first, to + first, length);
-        copyMapped(to + first, from + first, length, streams);
-        return {};
-      });
+  const wire::JointBlock block =
+      wire::takeBlock(joint, wire::JointEnd::kSender, bytes, wantedOf(joint));
+  if (block.bytes == 0) return false;
+  const std::byte* from = sentFrom(message) + block.offset;
+  std::byte* to = (mapped != nullptr ? mapped : target) + block.offset;
+  const auto write = [&](size_t first, size_t length) -> Status {
+    if (mapped == nullptr)
+      return writeProcess(port.receiverProcess, from + first, to + first, length);
+    copyMapped(to + first, from + first, length, streams);
+    return {};
+  };
+  Status written;
+  {
+    const Stopwatch watch(wire::JointPace::isTimed(number) ? &joint.senderNanoseconds : nullptr);
+    written = copyWith(crew, block.bytes, write);
+  }
+  uint64_t answered = block.offset + block.bytes;
   if (!written.ok()) {
-    answered |= (block + 1) << 32;
+    answered |= (block.offset + 1) << 32;
     port.mayWrite = false;
   }
   joint.answered.store(answered, std::memory_order_release);
@@ -96,41 +121,42 @@ bool helpWith(wire::LinkPort& port, uint64_t number, std::byte* target, bool str
 
 }  // namespace
 
-void JointReceive::open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
+void JointReceive::open(wire::LinkPort& port, const std::byte* from, std::byte* to,
                         const wire::SharedSegment& segment, bool streams) {
   port_ = &port;
   joint_ = &wire::jointOf(port.view, port.next);
   const wire::MessageHead& message = port.view.message(port.next);
-  blocks_ = wire::JointBlocks(message.bytes);
+  bytes_ = message.bytes;
   isMapped_ = port.isSenderHere || message.kind == wire::MessageKind::kShared;
   from_ = from;
   to_ = to;
   streams_ = streams;
-  own_ = 0;
+  own_ = {};
   if (ahead_ > 0) {
     --ahead_;  // this one
   } else {
-    offer(*joint_, to, segment);
+    offer(port.next, to, segment);
   }
 }
 
 void JointReceive::openAhead(std::byte* to, const wire::SharedSegment& segment) {
   ++ahead_;
-  offer(wire::jointOf(port_->view, port_->next + ahead_), to, segment);
+  offer(port_->next + ahead_, to, segment);
 }
 
-void JointReceive::offer(wire::JointCopy& joint, std::byte* to,
-                         const wire::SharedSegment& segment) {
+void JointReceive::offer(uint64_t number, std::byte* to, const wire::SharedSegment& segment) {
+  wire::JointCopy& joint = wire::jointOf(port_->view, number);
   joint.segment = {.serial = segment.serial, .bytes = segment.bytes, .token = segment.token};
   joint.offset = segment.serial == 0 ? 0 : static_cast<uint64_t>(to - segment.start);
+  const size_t bytes = port_->view.message(number).bytes;
+  joint.senderBytes = static_cast<uint32_t>(port_->jointPace.senderBytes(bytes));
   joint.target.store(reinterpret_cast<uint64_t>(to), std::memory_order_release);
 }
 
-Status JointReceive::read(uint64_t block, Crew* crew) {
-  const size_t offset = blocks_.offset(block);
-  return copyWith(crew, blocks_.length(block), [&](size_t first, size_t bytes) -> Status {
-    const std::byte* from = from_ + offset + first;
-    std::byte* to = to_ + offset + first;
+Status JointReceive::read(const wire::JointBlock& block, Crew* crew) {
+  return copyWith(crew, block.bytes, [&](size_t first, size_t bytes) -> Status {
+    const std::byte* from = from_ + block.offset + first;
+    std::byte* to = to_ + block.offset + first;
     if (!isMapped_) return readProcess(port_->senderProcess, from, to, bytes);
     copyMapped(to, from, bytes, streams_);
     return {};
@@ -138,45 +164,52 @@ Status JointReceive::read(uint64_t block, Crew* crew) {
 }
 
 Result<Progress> JointReceive::poll(Crew* crew) {
-  while (joint_->taken.load(std::memory_order_relaxed) < blocks_.count()) {
-    if (joint_->taken.fetch_add(1, std::memory_order_relaxed) >= blocks_.count()) break;
-    ++own_;  // also where it cannot be read: the sender is not to answer for it
-    TUTTI_TRY(read(blocks_.count() - own_, crew));
+  const size_t wanted = port_->jointPace.receiverBytes(bytes_);
+  const bool isTimed = wire::JointPace::isTimed(port_->next);
+  for (;;) {
+    const wire::JointBlock block =
+        wire::takeBlock(*joint_, wire::JointEnd::kReceiver, bytes_, wanted);
+    if (block.bytes == 0) break;
+    own_.bytes += block.bytes;  // also where it cannot be read: the sender is not to answer for it
+    const Stopwatch watch(isTimed ? &own_.nanoseconds : nullptr);
+    TUTTI_TRY(read(block, crew));
   }
   if (!isAnswered()) return Progress::kIdle;
-  const uint64_t failed = joint_->answered.load(std::memory_order_acquire) >> 32;
-  if (failed != 0) TUTTI_TRY(read(failed - 1, crew));
+  const uint64_t answered = joint_->answered.load(std::memory_order_acquire);
+  const size_t end = std::min<size_t>(countOf(answered), bytes_);
+  if (const uint64_t failed = answered >> 32; failed != 0) {
+    const size_t begin = std::min<size_t>(failed - 1, end);
+    TUTTI_TRY(read({.offset = begin, .bytes = end - begin}, crew));
+  } else if (isTimed) {
+    port_->jointPace.learn(own_, {.bytes = end, .nanoseconds = joint_->senderNanoseconds});
+  }
   joint_ = nullptr;
   return Progress::kDone;
 }
 
 bool JointReceive::isAnswered() const {
-  return own_ + countOf(joint_->answered.load(std::memory_order_acquire)) >= blocks_.count();
+  return own_.bytes + countOf(joint_->answered.load(std::memory_order_acquire)) >= bytes_;
 }
 
 FutexPoint JointReceive::wait() const {
   const uint64_t answered = joint_->answered.load(std::memory_order_acquire);
   // Answered since the poll: any other value than the present one keeps the waiter from sleeping.
-  const bool isMissing = own_ + countOf(answered) < blocks_.count();
+  const bool isMissing = own_.bytes + countOf(answered) < bytes_;
   return {.word = &joint_->answered, .seen = isMissing ? answered : answered - 1};
 }
 
 void JointReceive::withdraw(const std::function<bool()>& mayWait) {
   if (joint_ != nullptr) {
-    withdraw(*joint_, blocks_.count(), own_, mayWait);
+    withdraw(*joint_, mayWait);
     joint_ = nullptr;
   }
-  for (; ahead_ > 0; --ahead_) {
-    const uint64_t number = port_->next + ahead_;
-    const wire::JointBlocks blocks(port_->view.message(number).bytes);
-    withdraw(wire::jointOf(port_->view, number), blocks.count(), 0, mayWait);
-  }
+  for (; ahead_ > 0; --ahead_) withdraw(wire::jointOf(port_->view, port_->next + ahead_), mayWait);
 }
 
-void JointReceive::withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own,
-                            const std::function<bool()>& mayWait) {
-  const uint64_t taken = joint.taken.exchange(kNoneLeft, std::memory_order_relaxed);
-  const uint64_t theirs = std::min(taken, count) - own;
+void JointReceive::withdraw(wire::JointCopy& joint, const std::function<bool()>& mayWait) {
+  const uint64_t taken =
+      joint.taken.exchange(wire::JointCopy::kNoneLeft, std::memory_order_relaxed);
+  const uint64_t theirs = taken & 0xffffffff;
   while (countOf(joint.answered.load(std::memory_order_acquire)) < theirs && mayWait()) {
   }
 }

@@ -18,7 +18,7 @@ class JointReceive {
   // Of the message that is there, whose content is at `from`: in the sender's process, or mapped
   // here. From here on the sender may write to `to`, which lies in `segment` if that has a serial.
   // `streams`: past the caches, where it is mapped.
-  void open(const wire::LinkPort& port, const std::byte* from, std::byte* to,
+  void open(wire::LinkPort& port, const std::byte* from, std::byte* to,
             const wire::SharedSegment& segment = {}, bool streams = false);
   bool isOpen() const { return joint_ != nullptr; }
   // The sender may write `to` of the message behind those that are open, too, which is there: it
@@ -40,20 +40,19 @@ class JointReceive {
   void withdraw(const std::function<bool()>& mayWait);
 
  private:
-  Status read(uint64_t block, Crew* crew);
-  static void withdraw(wire::JointCopy& joint, uint64_t count, uint64_t own,
-                       const std::function<bool()>& mayWait);
-  static void offer(wire::JointCopy& joint, std::byte* to, const wire::SharedSegment& segment);
+  Status read(const wire::JointBlock& block, Crew* crew);
+  static void withdraw(wire::JointCopy& joint, const std::function<bool()>& mayWait);
+  void offer(uint64_t number, std::byte* to, const wire::SharedSegment& segment);
 
-  const wire::LinkPort* port_ = nullptr;
+  wire::LinkPort* port_ = nullptr;
   wire::JointCopy* joint_ = nullptr;
-  wire::JointBlocks blocks_{0};
+  size_t bytes_ = 0;
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
   bool isMapped_ = false;  // plain memory of this process
   bool streams_ = false;
-  uint64_t own_ = 0;    // blocks taken by this side
-  uint64_t ahead_ = 0;  // messages
+  wire::JointPace::Part own_;  // what this side has taken
+  uint64_t ahead_ = 0;         // messages
 };
 
 // The sender's part: writes a block of the message that the receiver is at. False: it is no joint

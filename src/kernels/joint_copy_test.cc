@@ -22,6 +22,7 @@ namespace {
 constexpr size_t kBytes = 300'001;
 constexpr uint64_t kGuard = 64;
 constexpr uint64_t kSerial = 3;
+constexpr size_t kUnit = wire::kJointBlockUnit;
 
 // How the ends of a link reach each other's memory.
 enum class Way { kKernel, kOneProcess, kMapped };
@@ -85,6 +86,10 @@ class JointCopyTest : public testing::TestWithParam<Way> {
     return {.serial = kSerial, .start = received_.data(), .bytes = received_.size()};
   }
   void open() { receive_.open(receiver_, sent_.data(), received_.data(), segment()); }
+  // A block, which it does not write.
+  void takeAsSender() {
+    wire::takeBlock(wire::jointOf(sender_.view, 0), wire::JointEnd::kSender, kBytes, kUnit);
+  }
   bool isAllThere() const {
     return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
            std::all_of(received_.begin() + kBytes, received_.end(),
@@ -104,17 +109,78 @@ class JointCopyTest : public testing::TestWithParam<Way> {
   JointReceive receive_;
 };
 
-TEST(JointBlocks, CoverTheMessage) {
+// So many times as long for the receiver's bytes as for the sender's.
+void learn(wire::JointPace& pace, uint64_t factor, int messages) {
+  for (int message = 0; message < messages; ++message)
+    pace.learn({.bytes = 1000, .nanoseconds = 100 * factor}, {.bytes = 1000, .nanoseconds = 100});
+}
+
+TEST(JointPace, BothEndsTakeHalvesUntilOneIsMuchSlower) {
+  wire::JointPace pace;
+  learn(pace, 1, 20);
+  pace.learn({.bytes = 1000, .nanoseconds = 140}, {.bytes = 1000, .nanoseconds = 100});
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 64_KiB);
+  EXPECT_EQ(pace.senderBytes(128_KiB), 64_KiB);
+  EXPECT_EQ(pace.receiverBytes(16_MiB), 256_KiB);
+}
+
+TEST(JointPace, TheSlowerEndTakesLess) {
+  wire::JointPace pace;
+  learn(pace, 3, 4);
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 32_KiB);
+  EXPECT_EQ(pace.senderBytes(128_KiB), 96_KiB);
+  learn(pace, 1, 4);
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 64_KiB);
+  for (int message = 0; message < 4; ++message)
+    pace.learn({.bytes = 1000, .nanoseconds = 100}, {.bytes = 1000, .nanoseconds = 300});
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 96_KiB);
+  EXPECT_EQ(pace.senderBytes(128_KiB), 32_KiB);
+}
+
+// It did not move for some other reason.
+TEST(JointPace, OneMessageThatTookForeverChangesLittle) {
+  wire::JointPace pace;
+  learn(pace, 1'000'000, 1);
+  learn(pace, 1, 3);
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 64_KiB);
+}
+
+TEST(JointPace, AnEndThatTookNothingTellsNothing) {
+  wire::JointPace pace;
+  learn(pace, 3, 4);
+  pace.learn({}, {.bytes = 1000, .nanoseconds = 100});
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 32_KiB);
+  for (int message = 0; message < 4; ++message) pace.learn({.bytes = 1000, .nanoseconds = 100}, {});
+  EXPECT_EQ(pace.receiverBytes(128_KiB), 64_KiB) << "a receiver left alone reads large blocks";
+}
+
+// Whoever takes what, and in which order.
+TEST(JointBlock, CoverTheMessage) {
+  SeededRng rng(1);
   for (const size_t bytes : {65536u, 65537u, 131071u, 524288u, 16777217u}) {
-    const wire::JointBlocks blocks(bytes);
-    EXPECT_GE(blocks.count(), 2u) << bytes;
-    size_t together = 0;
-    for (uint64_t block = 0; block < blocks.count(); ++block) {
-      EXPECT_EQ(blocks.offset(block), together);
-      EXPECT_GT(blocks.length(block), 0u);
-      together += blocks.length(block);
+    for (int round = 0; round < 50; ++round) {
+      wire::JointCopy joint{};
+      size_t front = 0;
+      size_t back = bytes;
+      while (front < back) {
+        const bool isSender = rng.below(2) == 0;
+        const size_t wanted = kUnit * (2 + rng.below(40));
+        const wire::JointBlock block = wire::takeBlock(
+            joint, isSender ? wire::JointEnd::kSender : wire::JointEnd::kReceiver, bytes, wanted);
+        ASSERT_GT(block.bytes, 0u);
+        ASSERT_LT(block.bytes, wanted + 2 * kUnit);
+        if (isSender) {
+          ASSERT_EQ(block.offset, front);
+          front += block.bytes;
+        } else {
+          ASSERT_EQ(block.offset + block.bytes, back);
+          back = block.offset;
+        }
+      }
+      EXPECT_EQ(front, back);
+      for (const wire::JointEnd end : {wire::JointEnd::kSender, wire::JointEnd::kReceiver})
+        EXPECT_EQ(wire::takeBlock(joint, end, bytes, kUnit).bytes, 0u);
     }
-    EXPECT_EQ(together, bytes);
   }
 }
 
@@ -133,7 +199,7 @@ TEST_P(JointCopyTest, TheSenderWritesOnlyWhenAskedTo) {
   open();
   size_t written = 0;
   while (helpReceiver(sender_)) ++written;
-  EXPECT_EQ(written, wire::JointBlocks(kBytes).count());
+  EXPECT_EQ(written, 2u);
   EXPECT_EQ(receive_.poll().value(), Progress::kDone);
   EXPECT_TRUE(isAllThere());
 }
@@ -156,15 +222,39 @@ TEST_P(JointCopyTest, BothAtOnce) {
   }
 }
 
+// What each took, and how long, is what the receiver learns from.
+TEST_P(JointCopyTest, TheSlowerEndsBlocksGrowShorter) {
+  const size_t half = receiver_.jointPace.senderBytes(kBytes);
+  for (int message = 0; message < 12; ++message) {
+    publish();
+    open();
+    EXPECT_TRUE(helpReceiver(sender_));
+    wire::JointCopy& joint = wire::jointOf(sender_.view, receiver_.next);
+    EXPECT_EQ(joint.senderNanoseconds != 0, wire::JointPace::isTimed(receiver_.next));
+    if (joint.senderNanoseconds != 0) joint.senderNanoseconds = 1'000'000'000;
+    EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+    EXPECT_TRUE(isAllThere());
+    wire::release(receiver_);
+  }
+  EXPECT_LT(receiver_.jointPace.senderBytes(kBytes), half / 2);
+  publish();
+  open();
+  std::fill(received_.begin(), received_.begin() + kBytes, std::byte{0x5a});
+  EXPECT_TRUE(helpReceiver(sender_));
+  EXPECT_EQ(received_[half - 1], std::byte{0x5a}) << "the sender hears of it";
+  EXPECT_EQ(receive_.poll().value(), Progress::kDone);
+  EXPECT_TRUE(isAllThere());
+}
+
 // Call by call each end has the same bytes in its caches.
 TEST_P(JointCopyTest, TheSenderBeginsInFrontAndTheReceiverBehind) {
   publish();
   open();
   EXPECT_TRUE(helpReceiver(sender_));
-  const wire::JointBlocks blocks(kBytes);
-  EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + blocks.length(0), received_.begin()));
+  const size_t front = receiver_.jointPace.senderBytes(kBytes);
+  EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + front, received_.begin()));
   const auto isUntouched = [](std::byte byte) { return byte == std::byte{0x5a}; };
-  EXPECT_TRUE(std::all_of(received_.begin() + blocks.offset(1), received_.end(), isUntouched));
+  EXPECT_TRUE(std::all_of(received_.begin() + front, received_.end(), isUntouched));
   EXPECT_EQ(receive_.poll().value(), Progress::kDone);
   EXPECT_TRUE(isAllThere());
 }
@@ -185,11 +275,11 @@ TEST_P(JointCopyTest, AWithdrawnReceiverAwaitsTheBlockThatIsBeingWritten) {
   publish();
   open();
   wire::JointCopy& joint = wire::jointOf(sender_.view, 0);
-  joint.taken.fetch_add(1);
+  takeAsSender();
   std::thread sender([&] {
     sleepFor(std::chrono::milliseconds(300));
     received_[0] = std::byte{1};
-    joint.answered.store(1, std::memory_order_release);
+    joint.answered.store(kUnit, std::memory_order_release);
   });
   receive_.withdraw([] {
     std::this_thread::yield();
@@ -202,7 +292,7 @@ TEST_P(JointCopyTest, AWithdrawnReceiverAwaitsTheBlockThatIsBeingWritten) {
 TEST_P(JointCopyTest, AWithdrawnReceiverLeavesAWriterThatNeverEnds) {
   publish();
   open();
-  wire::jointOf(sender_.view, 0).taken.fetch_add(1);
+  takeAsSender();
   int asked = 0;
   receive_.withdraw([&] { return ++asked < 5; });
   EXPECT_EQ(asked, 5);
@@ -294,7 +384,7 @@ TEST_P(MappedJointCopyTest, WhatCannotBeMappedIsAskedForOnceAndLeftToTheReceiver
 TEST_P(MappedJointCopyTest, ACountBehindTheMessagesEndIsNotFollowed) {
   publish();
   open();
-  wire::jointOf(sender_.view, 0).answered.store(wire::JointBlocks(kBytes).count());
+  wire::jointOf(sender_.view, 0).taken.store(kBytes + 1);
   const std::vector<std::byte> before = received_;
   EXPECT_FALSE(helpReceiver(sender_));
   EXPECT_EQ(received_, before);
@@ -346,15 +436,15 @@ TEST(JointCopy, TheReceiverWaitsForTheBlockThatTheSenderTook) {
   ReadableLink link;
   link.publishAndOpen();
   wire::JointCopy& joint = wire::jointOf(link.sender.view, 0);
-  joint.taken.fetch_add(1);
+  wire::takeBlock(joint, wire::JointEnd::kSender, kBytes, kUnit);
   EXPECT_EQ(link.receive.poll().value(), Progress::kIdle);
   const FutexPoint wait = link.receive.wait();
   EXPECT_EQ(wait.word, &joint.answered);
   EXPECT_EQ(wait.seen, 0u);
   EXPECT_FALSE(link.receive.isAnswered());
-  joint.answered.store(1);
+  joint.answered.store(kUnit);
   EXPECT_TRUE(link.receive.isAnswered());
-  EXPECT_NE(link.receive.wait().seen, 1u);
+  EXPECT_NE(link.receive.wait().seen, kUnit);
   EXPECT_EQ(link.receive.poll().value(), Progress::kDone);
 }
 

@@ -270,6 +270,7 @@ struct LinkPort {
   bool isSenderHere = false;
   int32_t senderProcess = 0;
   Landing* landing = nullptr;  // null: messages come in slots
+  JointPace jointPace{};
 
   // Sender: whether the receiver is of this process, so that plain references reach it; else what
   // it has mapped (null: it maps nothing).

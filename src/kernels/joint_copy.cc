@@ -44,7 +44,8 @@ Status copyWith(Crew* crew, size_t bytes, const Part& part) {
                      [&](int32_t, size_t first, size_t count) { return part(first, count); });
 }
 
-uint64_t countOf(uint64_t answered) { return answered & 0xffffffff; }
+// The sender's: of what is taken, or answered.
+uint64_t countOf(uint64_t word) { return word & 0xffffffff; }
 
 // Shared memory may say anything.
 size_t wantedOf(const wire::JointCopy& joint) {
@@ -209,7 +210,7 @@ void JointReceive::withdraw(const std::function<bool()>& mayWait) {
 void JointReceive::withdraw(wire::JointCopy& joint, const std::function<bool()>& mayWait) {
   const uint64_t taken =
       joint.taken.exchange(wire::JointCopy::kNoneLeft, std::memory_order_relaxed);
-  const uint64_t theirs = taken & 0xffffffff;
+  const uint64_t theirs = countOf(taken);
   while (countOf(joint.answered.load(std::memory_order_acquire)) < theirs && mayWait()) {
   }
 }

@@ -67,8 +67,9 @@ int32_t rowBlocks(uint64_t bytes, const GpuRequest& request) {
   if (bytes <= above || bytes > upTo) return 0;
   const uint64_t rows = divideUp(bytes, wire::kGpuRowPayload);
   const int32_t limit = bytes <= kMostByEarlyRows ? std::min(most, kEarlyBlocks / 2) : most;
-  // Fewer would be a little faster, but other communicators' calls need room beside them.
-  constexpr uint64_t kRows = 2;  // of a warp
+  // Of a warp. With one, so in twice the blocks, calls of 128 KB would be a little faster, but
+  // other communicators' need room beside them.
+  constexpr uint64_t kRows = 2;
   return blocksFor(request, divideUp(rows, kRows * wire::kGpuTransferRowWarps), rows, limit);
 }
 

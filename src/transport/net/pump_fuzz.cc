@@ -8,6 +8,7 @@
 #include <span>
 
 #include "net/foreign_testing.h"
+#include "transport/net/bare_provider_testing.h"
 #include "transport/net/foreign_ring_testing.h"
 #include "transport/net/pump.h"
 
@@ -20,26 +21,17 @@ using tutti::net::takeNumber;
 using wire::MessageKind;
 
 // Some connections cannot be watched: then nobody works on them but who runs the pump.
-class Service final : public tutti::net::Provider {
+class Service final : public BareProvider {
  public:
-  const Caps& caps() const override { return caps_; }
-  Result<Contact> contact() override { return Contact{}; }
-  void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
-  void forget(uint64_t) override {}
-  Result<std::unique_ptr<tutti::net::PendingConnection>> connect(
-      const Contact&, const tutti::net::Caller&, std::chrono::milliseconds) override {
-    return Status(Code::kInternalError, "nobody connects here");
-  }
+  Service() : BareProvider({.name = "foreign", .reach = wire::CarrierReach::kAnything}) {}
   Result<uint64_t> watch(tutti::net::Connection&, const tutti::net::Readiness&,
                          std::shared_ptr<tutti::net::Worker>) override {
     if (++watches_ % 3 == 0) return Status(Code::kSystemError, "no watch is left");
     return watches_;
   }
-  void unwatch(uint64_t) override {}
   uint64_t lastWatch() const { return watches_; }
 
  private:
-  const Caps caps_{.name = "foreign", .reach = wire::CarrierReach::kAnything};
   uint64_t watches_ = 0;
 };
 

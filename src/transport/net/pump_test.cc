@@ -15,6 +15,7 @@
 
 #include "base/mapping.h"
 #include "base/rng.h"
+#include "transport/net/bare_provider_testing.h"
 
 namespace tutti::transport::net {
 namespace {
@@ -102,16 +103,9 @@ class VirtualConnection final : public Connection {
 };
 
 // Its service thread is step().
-class VirtualProvider final : public tutti::net::Provider {
+class VirtualProvider final : public BareProvider {
  public:
-  const Caps& caps() const override { return caps_; }
-  Result<Contact> contact() override { return Contact{}; }
-  void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
-  void forget(uint64_t) override {}
-  Result<std::unique_ptr<tutti::net::PendingConnection>> connect(
-      const Contact&, const tutti::net::Caller&, std::chrono::milliseconds) override {
-    return Status(Code::kInternalError, "not in this test");
-  }
+  VirtualProvider() : BareProvider({.name = "virtual"}) {}
   Result<uint64_t> watch(Connection& connection, const Readiness& readiness,
                          std::shared_ptr<tutti::net::Worker> worker) override {
     for (const auto& [number, watched] : watches_) EXPECT_NE(watched.connection, &connection);
@@ -139,7 +133,6 @@ class VirtualProvider final : public tutti::net::Provider {
     Readiness readiness;
     std::shared_ptr<tutti::net::Worker> worker;  // shared with the test
   };
-  const Caps caps_{.name = "virtual"};
   std::map<uint64_t, Watched> watches_;
   uint64_t last_ = 0;
 };

@@ -15,6 +15,7 @@
 #include "base/char_field.h"
 #include "base/segment.h"
 #include "bootstrap/poller.h"
+#include "transport/net/bare_provider_testing.h"
 #include "transport/net/relay_wire.h"
 #include "transport/net/relayed_links_testing.h"
 
@@ -44,12 +45,9 @@ class SilentHandoff {
 };
 
 // A network whose connections are on their way for ever.
-class SilentNetwork final : public tutti::net::Provider {
+class SilentNetwork final : public BareProvider {
  public:
-  const Caps& caps() const override { return caps_; }
-  Result<Contact> contact() override { return Contact{}; }
-  void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
-  void forget(uint64_t) override {}
+  SilentNetwork() : BareProvider({.name = "silent"}) {}
   Result<std::unique_ptr<tutti::net::PendingConnection>> connect(const Contact&,
                                                                  const tutti::net::Caller&,
                                                                  milliseconds) override {
@@ -61,15 +59,9 @@ class SilentNetwork final : public tutti::net::Provider {
     isAsked_.store(true);
     return std::unique_ptr<tutti::net::PendingConnection>(std::make_unique<Pending>());
   }
-  Result<uint64_t> watch(tutti::net::Connection&, const tutti::net::Readiness&,
-                         std::shared_ptr<tutti::net::Worker>) override {
-    return uint64_t{1};
-  }
-  void unwatch(uint64_t) override {}
   const std::atomic<bool>& isAsked() const { return isAsked_; }
 
  private:
-  const Caps caps_{.name = "silent"};
   std::atomic<bool> isAsked_{false};
 };
 

@@ -17,6 +17,7 @@
 #include "base/mapping.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "transport/net/bare_provider_testing.h"
 #include "transport/net/pump.h"
 
 namespace tutti::transport::net {
@@ -121,27 +122,6 @@ class ReceivingEnd final : public Connection {
   Wire& wire_;
 };
 
-class NoService final : public tutti::net::Provider {
- public:
-  const Caps& caps() const override { return caps_; }
-  Result<Contact> contact() override { return Contact{}; }
-  void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
-  void forget(uint64_t) override {}
-  Result<std::unique_ptr<tutti::net::PendingConnection>> connect(const Contact&,
-                                                                 const tutti::net::Caller&,
-                                                                 milliseconds) override {
-    return Status(Code::kInternalError, "not in this test");
-  }
-  Result<uint64_t> watch(Connection&, const Readiness&,
-                         std::shared_ptr<tutti::net::Worker>) override {
-    return uint64_t{1};
-  }
-  void unwatch(uint64_t) override {}
-
- private:
-  const Caps caps_{.name = "virtual"};
-};
-
 // A link, and the ranks at its ends: one always has something to send, the other takes it at once.
 class Traffic {
  public:
@@ -184,7 +164,7 @@ class Traffic {
   }
 
   Wire& wire_;
-  NoService provider_;
+  BareProvider provider_{{.name = "virtual"}};
   UniqueMapping outMemory_ = memory(), inMemory_ = memory();
   wire::LinkPort out_{.view = wire::viewLink(outMemory_.get(), kGeometry)};
   wire::LinkPort in_{.view = wire::viewLink(inMemory_.get(), kGeometry)};

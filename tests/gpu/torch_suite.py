@@ -5,8 +5,8 @@ libnccl.so.2 is loaded; then those that failed with another, which they should n
     LD_PRELOAD=build/cuda/lib/libnccl.so.2 tests/gpu/torch_suite.py --json ours.json
     tests/gpu/torch_suite.py --failed-in ours.json
 
-Needs PyTorch with CUDA and the package expecttest; exit code 77 where PyTorch has no such tests. Several tests run at the same time, each in processes of its own:
-one that is forked from here, which has imported PyTorch, and its ranks. A test takes 20 s or more, most of it the contexts that its ranks make on all GPUs.
+Needs PyTorch with CUDA and the package expecttest; exit code 77 where PyTorch has no such tests. Several tests run at the same time, each in processes of its own,
+forked from here, where PyTorch is imported once: ranks that import it themselves, as PyTorch starts them, take most of a test's time for that.
 """
 import argparse
 import json
@@ -17,30 +17,28 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 RANKS = 2
 
 
 def load():
-    """The test class, made as PyTorch's test_distributed_spawn.py makes it."""
+    """The test class, made as PyTorch's test_distributed_spawn.py makes it, but for ranks that are forked."""
     # By NVML, the count of GPUs leaves CUDA alone: each test may then use it in the process that is forked from here.
     os.environ.update(BACKEND="nccl", WORLD_SIZE=str(RANKS), PYTORCH_NVML_BASED_CUDA_CHECK="1")
     os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp())
+    import torch
+    from torch.testing._internal.common_utils import TestCase
     from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
 
-    class TestDistBackendWithSpawn(TestDistBackend, DistributedTest._DistTestBase):
+    class TestDistBackendWithFork(TestDistBackend, DistributedTest._DistTestBase):
         def setUp(self):
-            super().setUp()
-            self._spawn_processes()
+            # PyTorch's own preparation of a test looks at the GPU, which a process that forks ranks must not.
+            with unittest.mock.patch.object(TestCase, "setUp", lambda self: None):
+                super().setUp()
+            self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
-    TestDistBackendWithSpawn.__module__ = "__main__"
-    TestDistBackendWithSpawn.__qualname__ = "TestDistBackendWithSpawn"
-    return TestDistBackendWithSpawn
-
-
-# The ranks of a test are processes that import this file and want its class here.
-if __name__ == "__mp_main__":
-    TestDistBackendWithSpawn = load()
+    return TestDistBackendWithFork
 
 
 def run_one(test_class, name):
@@ -127,7 +125,7 @@ def main():
     parser.add_argument("--failed-in", help="outcomes of another library's run: those that failed there; to pass them is a failure")
     options = parser.parse_args()
     try:
-        test_class = globals()["TestDistBackendWithSpawn"] = load()
+        test_class = load()
     except ImportError as error:
         print(f"skipped: this PyTorch has no such tests: {error}")
         return 77

@@ -147,8 +147,10 @@ constexpr SettingInfo kTable[] = {
     {"NCCL_CTA_POLICY", kInteger, "", "0", "0..3",
      "On all ranks. 1 or 3: long calls of more than two GPU ranks take 32 thread blocks instead of "
      "up to 192, for some of their speed, so that kernels beside them have multiprocessors "
-     "(compute capability 9.0). 0 or 2: they take all. 2 or 3: all-gathers and all-to-alls of two "
-     "GPU ranks whose outputs are in symmetric windows go by copy engines at all lengths. Instead "
+     "(compute capability 9.0). 0 or 2: they take all. 2 or 3: all-gathers and all-to-alls of up "
+     "to "
+     "eight GPU ranks whose outputs are in symmetric windows go by copy engines at all lengths. "
+     "Instead "
      "of the config's CTAPolicy; where neither is set, long calls take 32 as long as they find "
      "other kernels on a GPU"},
     {"NCCL_LOCAL_REGISTER", kInteger, "", "1", "0..1",

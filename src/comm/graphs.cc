@@ -135,7 +135,7 @@ std::string describeChoices(const launch::GpuBatcher::Limits& limits) {
                                        : "while other kernels have the GPUs");
   }
   if (limits.prefersEngines)
-    text += fmt::format("{:<13}  into windows of two ranks (NCCL_CTA_POLICY)\n", "copy engines");
+    text += fmt::format("{:<13}  into symmetric windows (NCCL_CTA_POLICY)\n", "copy engines");
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     if (isPointToPoint(collective)) continue;

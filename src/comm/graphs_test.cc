@@ -144,7 +144,7 @@ TEST(Choices, OfGpuRanksTellHowManyBlocksWereAskedFor) {
   EXPECT_THAT(describeChoices(launch::GpuBatcher::Limits{
                   .rankCount = 2, .maxBlocks = 9, .minBlocks = 4, .prefersEngines = true}),
               AllOf(HasSubstr("blocks         4 to 9 (NCCL_MIN_CTAS, NCCL_MAX_CTAS)\n"),
-                    HasSubstr("copy engines   into windows of two ranks (NCCL_CTA_POLICY)\n")));
+                    HasSubstr("copy engines   into symmetric windows (NCCL_CTA_POLICY)\n")));
   EXPECT_THAT(
       describeChoices(
           launch::GpuBatcher::Limits{.rankCount = 4, .savesBlocks = true, .hasBulk = true}),

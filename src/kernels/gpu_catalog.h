@@ -115,7 +115,7 @@ std::optional<GpuChoice> choiceThatShares(const GpuRequest& request, const GpuCh
 // multiprocessors, of its own, and with longer messages. The kernel is transferKernelOf() it.
 bool goesAsTransfers(const GpuRequest& request);
 
-// What such a call is made of on one rank.
+// What such a call, or one that goesByEngines(), is made of on one rank.
 struct TransferPart {
   bool isSend = false;
   bool folds = false;      // a receive: `source`, the own input, with what comes, to the buffer
@@ -125,7 +125,7 @@ struct TransferPart {
   int32_t peer = 0;                   // the own rank: a local copy
 };
 struct TransferParts {
-  std::array<TransferPart, 3> parts;
+  std::array<TransferPart, 2 * (wire::kGpuMaxRanks - 1) + 1> parts;
   int32_t count = 0;
 };
 struct CallPlace {

@@ -1,5 +1,7 @@
 #include "launch/copy_engines.h"
 
+#include <span>
+
 namespace tutti::launch {
 
 CopyEngines::~CopyEngines() {
@@ -26,10 +28,12 @@ Status CopyEngines::launch(const device::KernelLaunch& last, const EngineWork& w
   const bool hasOwn = work.ownBlocks != 0 || work.ownByEngine.bytes != 0;
   device::KernelLaunch other = last;
   if (hasOwn) TUTTI_TRY(accelerator_.record(begun_, stream));
-  if (work.toPeer.bytes != 0) {
+  if (work.toPeerCount > 0) {
     other.argument = &work.gate;
     TUTTI_TRY(accelerator_.launch(other, stream));
-    TUTTI_TRY(copy(work.toPeer, stream));
+    for (const EngineWork::Copy& one :
+         std::span(work.toPeers).first(static_cast<size_t>(work.toPeerCount)))
+      TUTTI_TRY(copy(one, stream));
   }
   if (hasOwn) {
     TUTTI_TRY(accelerator_.wait(beside_, begun_));

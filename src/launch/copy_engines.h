@@ -1,7 +1,7 @@
 // CopyEngines: transfers that an engine carries, with the work around it.
 //
-//   the user's stream   | kernel: names places | copy | kernel: tells the peer, hears of its |
-//   a stream of its own |   copy of the rank's own block   |
+//   the user's stream   | kernel: names places | copies | kernel: tells the peers, hears of theirs
+//   | a stream of its own |    copy of the rank's own block    |
 #pragma once
 
 #include "base/status.h"

@@ -65,12 +65,21 @@ TEST(CopyEnginesTest, TheCopyLiesBetweenTheKernelsAndTheOwnBlockBeside) {
     ASSERT_TRUE(engines.open().ok()) << "again, for nothing";
     EXPECT_EQ(device.streams, 1);
     EngineWork work;
-    work.toPeer.bytes = 100;
+    work.toPeers[0].bytes = 100;
+    work.toPeerCount = 1;
     ASSERT_TRUE(engines.launch({.blocks = 16}, work, kUsers).ok());
     EXPECT_THAT(device.log, ElementsAre("kernel of 16 blocks on 1", "copy of 100 on 1",
                                         "kernel of 16 blocks on 1"))
         << "in place nothing forks";
     device.log.clear();
+    work.toPeers[1].bytes = 101;
+    work.toPeerCount = 2;
+    ASSERT_TRUE(engines.launch({.blocks = 8}, work, kUsers).ok());
+    EXPECT_THAT(device.log, ElementsAre("kernel of 8 blocks on 1", "copy of 100 on 1",
+                                        "copy of 101 on 1", "kernel of 8 blocks on 1"))
+        << "to two peers";
+    device.log.clear();
+    work.toPeerCount = 1;
     work.ownBlocks = 64;
     ASSERT_TRUE(engines.launch({.blocks = 16}, work, kUsers).ok());
     EXPECT_THAT(device.log,

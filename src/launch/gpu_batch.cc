@@ -203,8 +203,8 @@ Status GpuBatcher::addParts(const Call& call, const kernels::cuda::GpuRequest& r
   return emitTransfers(emit, kernels::cuda::transferKernelOf(request), GpuBatch::kNoRound);
 }
 
-// A collective of two ranks whose output is in a window of both. While the peer's is not mapped
-// here, kernels send, in as many blocks. False: not so, which all ranks find alike.
+// A collective whose output is in a window of all ranks. While a peer's is not mapped here, kernels
+// send, in as many blocks. False: not so, which all ranks find alike.
 Result<bool> GpuBatcher::addByEngines(const Call& call, const kernels::cuda::GpuRequest& request,
                                       const Emit& emit) {
   const int32_t self = launch_.view.rank;
@@ -219,7 +219,8 @@ Result<bool> GpuBatcher::addByEngines(const Call& call, const kernels::cuda::Gpu
   TUTTI_TRY(flush(emit));
   transfers_.transferCount = 0;
   blocks_ = engines_.ownBlocks = 0;
-  engines_.toPeer = engines_.ownByEngine = {};
+  engines_.toPeerCount = 0;
+  engines_.ownByEngine = {};
   for (const kernels::cuda::TransferPart& part : parts) {
     if (part.peer == self) {
       copyBeside(part, request, bytes);
@@ -228,12 +229,12 @@ Result<bool> GpuBatcher::addByEngines(const Call& call, const kernels::cuda::Gpu
       transfers_.transfers[transfers_.transferCount - 1].signature ^= kOfEngines;
     }
   }
-  std::byte* const there = theirs[static_cast<size_t>(1 - self)];
-  // This rank's block of the peer's output.
-  if (there != nullptr) carryByEngines(there + static_cast<size_t>(self) * bytes);
-  log::info(log::Subsystem::kColl, "rank {}: {} of {} bytes to the peer by {}", self,
-            name(call.shape.collective), bytes,
-            there != nullptr ? "copy engines" : "few blocks, since its window is not mapped yet");
+  carryByEngines(theirs);
+  log::info(log::Subsystem::kColl, "rank {}: {} of {} bytes to {} of {} peers by copy engines{}",
+            self, name(call.shape.collective), bytes, engines_.toPeerCount, limits_.rankCount - 1,
+            engines_.toPeerCount < limits_.rankCount - 1
+                ? ", to others in few blocks, since their windows are not mapped yet"
+                : "");
   TUTTI_TRY(emit({.collectives = nullptr,
                   .transfers = &transfers_,
                   .engines = &engines_,
@@ -243,17 +244,30 @@ Result<bool> GpuBatcher::addByEngines(const Call& call, const kernels::cuda::Gpu
   return true;
 }
 
-// What transfers_ holds, a send and a receive, becomes a gate, a copy, and what is told afterwards.
-void GpuBatcher::carryByEngines(std::byte* there) {
-  const auto pair = std::span(transfers_.transfers).first(2);
-  for (wire::GpuTransfer& transfer : pair) {
+// Where transfers_ holds a send to a peer whose window is mapped here, sends to such peers and all
+// receives become a gate, a copy each, and what is told afterwards. All receives: a rank behind
+// whose gate no place was named yet could wait for one that waits for it.
+void GpuBatcher::carryByEngines(const Places& theirs) {
+  wire::GpuTransfers& gate = engines_.gate;
+  gate.transferCount = 0;
+  const auto all =
+      std::span(transfers_.transfers).first(static_cast<size_t>(transfers_.transferCount));
+  for (wire::GpuTransfer& transfer : all) {
+    if (transfer.isSend) {
+      std::byte* const output = theirs[static_cast<size_t>(transfer.peer)];
+      if (output == nullptr) continue;
+      // This rank's block of the peer's output.
+      std::byte* const there = output + static_cast<size_t>(launch_.view.rank) * transfer.bytes;
+      transfer.source = there;
+      engines_.toPeers[static_cast<size_t>(engines_.toPeerCount++)] = {there, transfer.buffer,
+                                                                       transfer.bytes};
+    }
     transfer.engine = wire::GpuEngine::kGate;
-    if (!transfer.isSend) continue;
-    transfer.source = there;
-    engines_.toPeer = {there, transfer.buffer, transfer.bytes};
+    gate.transfers[gate.transferCount++] = transfer;
+    transfer.engine = wire::GpuEngine::kTell;
   }
-  engines_.gate = transfers_;
-  for (wire::GpuTransfer& transfer : pair) transfer.engine = wire::GpuEngine::kTell;
+  if (engines_.toPeerCount > 0) return;
+  for (wire::GpuTransfer& transfer : all) transfer.engine = wire::GpuEngine::kNone;
 }
 
 void GpuBatcher::copyBeside(const kernels::cuda::TransferPart& part,

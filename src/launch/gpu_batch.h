@@ -23,8 +23,9 @@
 
 namespace tutti::launch {
 
-// What goes before a launch: a kernel of as many blocks, then a copy by an engine. Beside all of it
-// the rank's own block is copied, by a kernel or an engine, where there is one to copy.
+// What goes before a launch: a kernel of as many blocks, then a copy to each peer by an engine.
+// Beside all of it the rank's own block is copied, by a kernel or an engine, where there is one to
+// copy.
 struct EngineWork {
   struct Copy {
     void* to = nullptr;
@@ -32,7 +33,8 @@ struct EngineWork {
     size_t bytes = 0;
   };
   wire::GpuTransfers gate{};
-  Copy toPeer;
+  std::array<Copy, wire::kGpuMaxRanks - 1> toPeers{};
+  int32_t toPeerCount = 0;  // 0: no gate either
   wire::GpuTransfers own{};
   int32_t ownBlocks = 0;  // 0: none, or by an engine
   Copy ownByEngine;
@@ -97,7 +99,7 @@ class GpuBatcher {
   Status addParts(const Call& call, const kernels::cuda::GpuRequest& request, const Emit& emit);
   Result<bool> addByEngines(const Call& call, const kernels::cuda::GpuRequest& request,
                             const Emit& emit);
-  void carryByEngines(std::byte* there);
+  void carryByEngines(const Places& theirs);
   void copyBeside(const kernels::cuda::TransferPart& part, const kernels::cuda::GpuRequest& request,
                   uint64_t bytes);
   void addTransfer(const Call& call, const std::byte* source);

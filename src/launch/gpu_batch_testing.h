@@ -90,6 +90,7 @@ class GpuBatchTest : public testing::Test {
         },
         [&](const void* buffer, size_t, GpuBatcher::Places& theirs) {
           theirs.fill(theirs_);
+          for (const int32_t rank : unmapped_) theirs[static_cast<size_t>(rank)] = nullptr;
           return buffer == inWindow_;
         });
     return emitted;
@@ -104,6 +105,7 @@ class GpuBatchTest : public testing::Test {
   uint32_t alive_ = 1;
   const void* inWindow_ = nullptr;    // an output
   std::byte* theirs_ = nullptr;       // where peers have it
+  std::vector<int32_t> unmapped_;     // peers that do not
   std::vector<const void*> reached_;  // buffers that peers have mapped
   std::vector<std::pair<const void*, size_t>> asked_;
   std::vector<Call> calls_;

@@ -32,6 +32,7 @@ inline constexpr int32_t kGpuMaxRanks = 8;
 inline constexpr int32_t kGpuMaxBlocks = 64;                // of one rank, in collectives
 inline constexpr int32_t kGpuMaxRings = 2 * kGpuMaxBlocks;  // of a pair: a block's two stages
 inline constexpr int32_t kGpuMaxSlots = 6;                  // of a ring
+inline constexpr int32_t kGpuEngineBlocks = 8;              // of a transfer by a copy engine
 inline constexpr int32_t kGpuPulledSlots = 3;  // of a ring of a pulled transfer (GpuTransfer)
 inline constexpr int32_t kGpuLaneParts = 3;    // of a lane whose parts are apart
 inline constexpr int32_t kGpuBulkLanes = 4;    // that share blocks, where copy engines of
@@ -98,8 +99,9 @@ struct alignas(128) GpuControl {
   // Written by the host: which buffers of calls in graphs the peers still have mapped. Read by
   // kernels (GpuReach::alive). Not in host memory: 64 blocks that read one word there took 46 µs.
   uint32_t alive[kGpuMaxAlive];
-  // gated[b]: whether the receive whose gate block b was last named a place. From kernel to kernel.
-  uint32_t gated[kGpuMaxBlocks];
+  // gated[b][p]: whether the receive from rank p whose gate block b was last named a place. From
+  // kernel to kernel.
+  uint32_t gated[kGpuEngineBlocks][kGpuMaxRanks];
   // Launches in parts apart: how many the first block of the grid has begun, how many the last has
   // ended, and in how many of those one began late (GpuView::starts); when they began the present
   // one, in nanoseconds, that of the first above its number.

@@ -233,6 +233,8 @@ def is_clean(victim, before):
 
 def start(build, count, what, ids):
     environment = dict(os.environ)
+    if what == "engines" and count > 2:
+        environment["NCCL_CTA_POLICY"] = "2"
     if what in TIMEOUT_MS:
         environment["TUTTI_TIMEOUT_MS"] = str(TIMEOUT_MS[what])
     return [subprocess.Popen([sys.executable, __file__, build, str(count), what, str(rank), *ids],

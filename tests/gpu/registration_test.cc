@@ -192,6 +192,59 @@ TEST_F(Registration, WindowsOfTheLibrarysMemoryServe) {
   });
 }
 
+// All blocks of a window, written by the peers' copy engines, and short calls, too.
+void exchangeInWindow(RankSide& side, Array<float>& in, float* window, size_t block) {
+  const auto ranks = static_cast<size_t>(side.count);
+  const auto self = static_cast<size_t>(side.rank);
+  std::vector<float> host(ranks * block, -1.0f);
+  const size_t bytes = host.size() * sizeof(float);
+  EXPECT_STATUS(side.gpu.copy(window, host.data(), bytes));
+  side.meet();
+  EXPECT_NCCL(ncclAlltoAll(in.device(), window, block, ncclFloat32, side.comm, side.stream()));
+  EXPECT_STATUS(side.gpu.copy(host.data(), window, bytes));
+  for (size_t i = 0; i < host.size(); ++i)
+    ASSERT_EQ(host[i], valueOf(i / block, self * block + i % block)) << block << ", " << i;
+  std::ranges::fill(host, -1.0f);
+  for (size_t i = 0; i < block; ++i) host[self * block + i] = valueOf(self, i);
+  EXPECT_STATUS(side.gpu.copy(window, host.data(), bytes));
+  side.meet();
+  EXPECT_NCCL(
+      ncclAllGather(window + self * block, window, block, ncclFloat32, side.comm, side.stream()));
+  EXPECT_STATUS(side.gpu.copy(host.data(), window, bytes));
+  for (size_t i = 0; i < host.size(); ++i)
+    ASSERT_EQ(host[i], valueOf(i / block, i % block)) << block << ", " << i;
+}
+
+TEST_F(Registration, CopyEnginesFillWindowsWhereThePolicyIsZero) {
+  const ncclUniqueId id = anotherId();
+  runRanks([&id](RankSide& side) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, side.count, id, side.rank, &config), ncclSuccess);
+    void* memory = nullptr;
+    ASSERT_EQ(ncclMemAlloc(&memory, kCount * sizeof(float)), ncclSuccess);
+    RankSide there{side.rank, side.count, comm, side.gpu, side.meeting};
+    Array<float> in(side.gpu, kCount, 0.0f);
+    fillInput(there, in);
+    side.meet();
+    ncclWindow_t window = nullptr;
+    EXPECT_NCCL(ncclCommWindowRegister(comm, memory, kCount * sizeof(float), &window,
+                                       NCCL_WIN_COLL_SYMMETRIC));
+    auto* const floats = static_cast<float*>(memory);
+    for (int call = 0; call < kCalls; ++call) {
+      for (const size_t block : {size_t{1}, size_t{1000}, blockOf(side)})
+        exchangeInWindow(there, in, floats, block);
+    }
+    side.meet();
+    if (window != nullptr) {
+      EXPECT_NCCL(ncclCommWindowDeregister(comm, window));
+    }
+    EXPECT_NCCL(ncclCommDestroy(comm));
+    EXPECT_NCCL(ncclMemFree(memory));
+  });
+}
+
 // What the capture registers by itself, with NCCL_GRAPH_REGISTER=1; the program registers nothing.
 TEST_F(Registration, ReplaysOfAGraphAreRight) {
   runRanks([](RankSide& side) {

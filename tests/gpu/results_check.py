@@ -57,12 +57,18 @@ open(sys.argv[sys.argv.index("--json") + 1], "a").write({line!r})
 """
 
 # Enough of PyTorch for torch_suite.py: one test that always passes, one that passes with NCCL only, one that never does.
+COMMON_UTILS = """
+import unittest
+class TestCase(unittest.TestCase):
+    def setUp(self): raise RuntimeError("CUDA is begun in a process that forks ranks")
+"""
 DISTRIBUTED_TEST = """
-import os, unittest
+import os
+from torch.testing._internal.common_utils import TestCase
 class TestDistBackend:
-    def _spawn_processes(self): pass
+    def _start_processes(self, process): process(target=int)
 class DistributedTest:
-    class _DistTestBase(unittest.TestCase):
+    class _DistTestBase(TestCase):
         def test_both(self): pass
         def test_of_nccl(self):
             self.assertFalse(os.environ.get("LD_PRELOAD") and "LACKING" in os.environ)
@@ -182,6 +188,7 @@ class Results(unittest.TestCase):
         write(packages / "expecttest.py", "")
         for folder in ("torch", "torch/testing", "torch/testing/_internal", "torch/testing/_internal/distributed"):
             write(packages / folder / "__init__.py", "")
+        write(packages / "torch/testing/_internal/common_utils.py", COMMON_UTILS)
         if text:
             write(packages / "torch/testing/_internal/distributed/distributed_test.py", text)
         return str(packages)

@@ -10,6 +10,7 @@ forked from here, where PyTorch is imported once: ranks that import it themselve
 """
 import argparse
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -27,7 +28,6 @@ def load():
     # By NVML, the count of GPUs leaves CUDA alone: each test may then use it in the process that is forked from here.
     os.environ.update(BACKEND="nccl", WORLD_SIZE=str(RANKS), PYTORCH_NVML_BASED_CUDA_CHECK="1")
     os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp())
-    import torch
     from torch.testing._internal.common_utils import TestCase
     from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
 
@@ -36,7 +36,7 @@ def load():
             # PyTorch's own preparation of a test looks at the GPU, which a process that forks ranks must not.
             with unittest.mock.patch.object(TestCase, "setUp", lambda self: None):
                 super().setUp()
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+            self._start_processes(multiprocessing.get_context("fork").Process)
 
     return TestDistBackendWithFork
 

@@ -22,9 +22,6 @@ constexpr int32_t kTransferThreads = 256;  // of a transfer's
 constexpr uint64_t kLeastPulled = 2_MiB;
 // Where there are blocks for one way only: pulling 16 MB takes 64 µs, pushing 56.
 constexpr uint64_t kLeastPulledByFew = 32_MiB;
-// Of copy engines' sends: they say when to begin and when all is there. Where the receiver names no
-// place they carry the bytes themselves.
-constexpr int32_t kEngineBlocks = 8;
 // From here on, of what one rank sends to the other, copy engines are faster than kernels.
 // All-gather in place on 2 × H200, µs by kernels and by engines (2026-11-23): of 16 MB 36 and 43,
 // of 64 MB 130 and 110, of 1 GB 1487 and 1394.
@@ -105,7 +102,7 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
   const bool fold = folds(collective);
   const bool hasRoot = collective == kBroadcast || collective == kReduce;
   const bool isRoot = hasRoot && place.root == place.self;
-  const int32_t peer = 1 - place.self;
+  const auto ranks = static_cast<size_t>(request.rankCount);
   auto* input = static_cast<std::byte*>(const_cast<void*>(place.input));
   auto* output = static_cast<std::byte*>(place.output);
   const size_t bytes = messageBytes(request);
@@ -120,19 +117,26 @@ TransferParts transferParts(const GpuRequest& request, const CallPlace& place) {
   const bool exchanges = collective == kAllToAll;
   const bool scatters = collective == kReduceScatter || exchanges;
   const bool gathers = collective == kAllGather || exchanges;
-  std::byte* sent = blockOf(input, peer, scatters);
-  std::byte* received = blockOf(output, peer, gathers);
+  const size_t span = exchanges ? ranks * bytes : bytes;
   const bool isInPlace =
-      (collective == kAllReduce || exchanges) && sent < received + bytes && received < sent + bytes;
-  if (!hasRoot || isRoot == (collective == kBroadcast))
-    add({.isSend = true, .isInPlace = isInPlace, .buffer = sent, .peer = peer});
+      (collective == kAllReduce || exchanges) && input < output + span && output < input + span;
   std::byte* kept = blockOf(input, place.self, scatters);
-  if (!hasRoot || isRoot == (collective == kReduce)) {
-    add({.folds = fold,
-         .isInPlace = isInPlace,
-         .buffer = received,
-         .source = fold ? kept : nullptr,
-         .peer = peer});
+  // So that no two ranks begin with the same peer.
+  for (int32_t turn = 1; turn < request.rankCount; ++turn) {
+    const int32_t peer = (place.self + turn) % request.rankCount;
+    if (!hasRoot || isRoot == (collective == kBroadcast)) {
+      add({.isSend = true,
+           .isInPlace = isInPlace,
+           .buffer = blockOf(input, peer, scatters),
+           .peer = peer});
+    }
+    if (!hasRoot || isRoot == (collective == kReduce)) {
+      add({.folds = fold,
+           .isInPlace = isInPlace,
+           .buffer = blockOf(output, peer, gathers),
+           .source = fold ? kept : nullptr,
+           .peer = peer});
+    }
   }
   std::byte* own = blockOf(output, place.self, gathers);
   if (!fold && (gathers || isRoot) && kept != own)
@@ -177,12 +181,16 @@ TransferShape shapeTransfer(uint64_t bytes, const GpuRequest& request) {
 bool goesByEngines(const GpuRequest& request) {
   const bool moves = request.collective == kAllGather || request.collective == kAllToAll;
   const uint64_t bytes = messageBytes(request);
-  return moves && request.rankCount == 2 && request.ranksPerDevice == 1 && bytes != 0 &&
-         (request.prefersEngines || bytes >= kLeastByEngines);
+  if (!moves || bytes == 0 || request.rankCount > wire::kGpuMaxRanks) return false;
+  return request.prefersEngines ||
+         (request.rankCount == 2 && request.ranksPerDevice == 1 && bytes >= kLeastByEngines);
 }
 
+// Blocks say when to begin and when all is there. Where the receiver names no place they carry the
+// bytes themselves.
 TransferShape engineShape(const GpuRequest& request) {
-  return {.blocks = std::clamp(request.maxBlocks, 1, kEngineBlocks),
+  const int32_t most = std::min(request.maxBlocks, wire::kGpuEngineBlocks);
+  return {.blocks = std::max(most / (request.rankCount - 1), 1),
           .messages = wire::GpuMessages::kSlots,
           .tellsPlace = true,
           .pull = GpuPull::kNone};

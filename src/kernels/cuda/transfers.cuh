@@ -220,16 +220,20 @@ class TransferKeeper {
     return (kSends ? counters.sent : counters.received) + 1;
   }
 
+  // Of a receive that has a gate.
+  __device__ uint32_t& gated() const {
+    return controlOf(call_.view, call_.view.rank)->gated[call_.block][call_.transfer.peer];
+  }
+
   __device__ void tellPlace() {
     const wire::GpuTransfer& transfer = call_.transfer;
-    // One lane looks, since the word may change.
-    uint32_t& gated = controlOf(call_.view, call_.view.rank)->gated[call_.block];
     const bool isTold = transfer.engine == wire::GpuEngine::kTell;
+    // One lane looks, since the words may change.
     bool isReached = lane_ == 0 && transfer.reach != nullptr;
-    if (isReached) isReached = isTold ? gated != 0 : isAlive(transfer.alive);
+    if (isReached) isReached = isTold ? gated() != 0 : isAlive(transfer.alive);
     if (__shfl_sync(0xffffffff, isReached ? 1 : 0, 0) != 0) place_ = transfer.reach;
     if (lane_ != 0 || isTold) return;
-    if (transfer.engine == wire::GpuEngine::kGate) gated = isReached ? 1 : 0;
+    if (transfer.engine == wire::GpuEngine::kGate) gated() = isReached ? 1 : 0;
     GpuControl* theirs = controlOf(call_.view, transfer.peer);
     storeAddress(theirs->places[call_.block][call_.view.rank], place_, placeNumber());
   }

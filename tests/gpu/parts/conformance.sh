@@ -42,7 +42,7 @@ types() {
 # forms NAME RANKS: graphs, groups, and memory that peers write to, as logs of 8 ranks or fewer have to tell.
 forms() {
   local operation direct=${direct-'bytes at .* are written directly by peers'} engines=''
-  [[ $1 != "2 GPUs,"* ]] || engines='to the peer by copy engines'
+  [ -z "$direct" ] || engines='to [1-7] of [1-7] peers by copy engines'
   for operation in all_reduce alltoall broadcast; do
     tutti_perf "$1 graphs $operation" 60 $operation "${@:2}" -G 5 -b 8 -e 16M -f 64 -T 50
   done

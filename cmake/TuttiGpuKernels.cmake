@@ -30,7 +30,7 @@ function(tutti_gpu_image source name)
   set(image ${gpu_out}/${name}.fatbin)
   set(headers ${gpu_headers})
   if(NOT source STREQUAL program.cu)
-    list(REMOVE_ITEM headers ${gpu_dir}/program.cuh ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_program.h)
+    list(REMOVE_ITEM headers ${gpu_dir}/program.cuh ${gpu_dir}/program_messages.cuh ${CMAKE_CURRENT_SOURCE_DIR}/src/wire/gpu_program.h)
   endif()
   add_custom_command(OUTPUT ${image}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} ${gpu_flags} ${ARGN} ${gpu_dir}/${source} -o ${image}

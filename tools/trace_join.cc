@@ -190,6 +190,11 @@ nlohmann::json joinTraces(std::vector<RankTrace> traces,
   std::set<std::string> communicators;
   for (const RankTrace& trace : traces) communicators.insert(facts(trace).at("communicator"));
   const double first = firstTime(traces, shifts);
+  // Beyond what the wall clocks say, as the first rank sees it.
+  const auto correction = [&](const Json& of) {
+    return shifts.at(of.at("clock")) - of.at("wall_clock_offset_us").get<double>();
+  };
+  const double ownCorrection = traces.empty() ? 0 : correction(facts(traces.front()));
   Json joined = {{"displayTimeUnit", "ns"},
                  {"otherData", {{"schema", "tutti.trace.joined/1"}, {"ranks", Json::array()}}},
                  {"traceEvents", Json::array()}};
@@ -197,7 +202,7 @@ nlohmann::json joinTraces(std::vector<RankTrace> traces,
     RankTrace& trace = traces[process];
     const double shift = shifts.at(clockOf(trace)) - first;
     Json about = facts(trace);
-    about["clock_shift_us"] = shift;
+    about["clock_shift_us"] = correction(about) - ownCorrection;
     joined["otherData"]["ranks"].push_back(std::move(about));
     for (Json& event : trace.document.at("traceEvents")) {
       event["pid"] = process;

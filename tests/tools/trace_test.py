@@ -66,8 +66,11 @@ class Trace(unittest.TestCase):
         # Host b's wall clock is 5 ms late; a message takes 20 us.
         self.write(trace(0, "a", 1e15, sends=[("ab", 1010)], receives=[("ba", 1070)]),
                    trace(1, "b", 1e15 - 5000, sends=[("ba", 1050)], receives=[("ab", 1030)]))
-        for name, at in self.times(self.joined()).items():
+        joined = self.joined()
+        for name, at in self.times(joined).items():
             self.assertAlmostEqual(at["f"] - at["s"], 20, delta=0.01, msg=name)
+        for rank, shift in zip(joined["otherData"]["ranks"], (0, 5000)):
+            self.assertAlmostEqual(rank["clock_shift_us"], shift, delta=1, msg=rank["host"])
 
     def test_clocks_of_a_ring_are_set_so_that_each_hop_takes_alike(self):
         walls = [2e15, 2e15 + 3000, 2e15 - 8000]

@@ -139,8 +139,16 @@ void FarPages::addTold(RankView& rank) const {
   if (isFar(rank) && find(rank, board_.rankCount()).isThere) rank.hasTold = true;
 }
 
+bool FarPages::ask(int32_t rank) {
+  const auto found = std::ranges::find(asked_, rank, &Asked::rank);
+  if (found != asked_.end()) return found->isTaken;
+  const bool isTaken = bootstrap_->probe(Rank{rank}).ok();
+  asked_.push_back({.rank = rank, .isTaken = isTaken});
+  return isTaken;
+}
+
 FarPages::Heard FarPages::add(RankView& rank, int32_t rankCount) {
-  const bool isLast = !bootstrap_->probe(Rank{rank.rank}).ok();
+  const bool isLast = !ask(rank.rank);
   Heard heard = find(rank, rankCount);
   heard.isLast = isLast;
   return heard;
@@ -194,6 +202,7 @@ void FarPages::addFresh(std::vector<RankView>& ranks, std::span<const int32_t> w
   const Instant began = clock_.now();
   Nanoseconds pause = kFirstPause;
   while (!missing.empty() && clock_.now() - began < kPatience) {
+    beginLook();
     std::erase_if(missing, [&](int32_t rank) {
       const Heard heard = add(ranks[static_cast<size_t>(rank)], rankCount);
       if (heard.isLast) return clock_.now() - began > kForLastWords;

@@ -33,6 +33,11 @@ class FarPages {
   FarPages(const FarPages&) = delete;
   FarPages& operator=(const FarPages&) = delete;
 
+  // A new look: who is asked from now on is asked once, however many want to know.
+  void beginLook() { asked_.clear(); }
+  // Asks a rank for a sign of life. False: it cannot be asked any more.
+  bool ask(int32_t rank);
+
   // Fills in what is known of those that rank `start` waits for, and of those that they wait for:
   // what they called, and, where that is news, what they wait for; `tutti why` sees that, too. And
   // asks them, for the next time. What the first of them says that has failed; else no code.
@@ -63,9 +68,15 @@ class FarPages {
   Heard add(observe::RankView& rank, int32_t rankCount);
   Heard find(observe::RankView& rank, int32_t rankCount) const;
 
+  struct Asked {
+    int32_t rank = -1;
+    bool isTaken = false;
+  };
+
   bootstrap::Bootstrap* const bootstrap_;
   observe::Board& board_;
   Clock& clock_;
+  std::vector<Asked> asked_;  // in this look
 };
 
 }  // namespace tutti::launch

@@ -130,11 +130,11 @@ Status Watch::look(std::span<const WaitNote> waits, int64_t idleNanoseconds,
     return static_cast<int64_t>(suspect.since) < since;
   };
   std::erase_if(stopped_, isOld);
-  std::erase_if(silent_, isOld);
   std::erase_if(moved_, isOld);
   std::vector<WaitNote> notes(waits.begin(), waits.end());
   for (WaitNote& note : notes) note.since = quietSince(note.peer, since, now);
   parts_.recorder.publishWaits(notes.data(), notes.size());
+  far_.beginLook();
 
   std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
   if (auto verdict = judgePeers(ranks, now)) return give(std::move(*verdict));
@@ -269,8 +269,10 @@ std::optional<Verdict> Watch::judgeSilence(const RankView& view, Instant now) {
   const int32_t rank = view.rank;
   auto found = std::ranges::find(silent_, rank, &Suspect::rank);
   if (found == silent_.end()) found = silent_.insert(found, {.rank = rank, .since = now});
-  auto sign = parts_.bootstrap->probe(Rank{rank});
-  if (sign.ok() && *sign) found->since = std::max(found->since, (**sign).last);
+  // Whoever has answered since is asked anew by this look.
+  const auto sign = parts_.bootstrap->lastSign(Rank{rank});
+  if (sign && sign->last >= found->since) found->since = now;
+  far_.ask(rank);
   const uint64_t arrived = parts_.arrivedBytes ? parts_.arrivedBytes(Rank{rank}) : 0;
   if (std::exchange(found->arrivedBytes, arrived) != arrived) found->since = now;
   const Nanoseconds silence = now - found->since + kLookInterval;

@@ -62,7 +62,6 @@ class Watch {
   // Before an operation may wait, and whenever one advances.
   void advanced() {
     parts_.recorder.clearWaits();
-    if (!silent_.empty()) silent_.clear();
     if (!moved_.empty()) moved_.clear();
   }
 
@@ -139,8 +138,10 @@ class Watch {
   uint64_t warnedNumber_ = 0;     // the operation that was warned about
   std::vector<Suspect> stopped_;  // awaited ranks that were stopped at every look since
   std::vector<Suspect> gone_;     // awaited ranks that had left or died at an earlier look
-  std::vector<Suspect> silent_;   // awaited ranks of other hosts, since they were first asked
-  std::vector<Suspect> moved_;    // awaited ranks, since bytes last came from there or arrived
+  // Ranks of other hosts, since they were asked for the first sign of life that has not come; kept
+  // from wait to wait, as their silence goes on.
+  std::vector<Suspect> silent_;
+  std::vector<Suspect> moved_;  // awaited ranks, since bytes last came from there or arrived
 };
 
 }  // namespace tutti::launch

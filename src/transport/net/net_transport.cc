@@ -99,7 +99,8 @@ NetTransport::NetTransport(NetTransportOptions options) : options_(std::move(opt
   relays_ = std::make_shared<RelayService>(RelayService::Options{.provider = *options_.provider,
                                                                  .token = options_.relayToken,
                                                                  .timeout = options_.timeout,
-                                                                 .clock = *options_.clock});
+                                                                 .clock = *options_.clock,
+                                                                 .others = measured_});
   options_.handoff->addSource([relays = std::weak_ptr(relays_)](const auto& token) {
     const std::shared_ptr<RelayService> here = relays.lock();
     return here != nullptr ? here->open(token) : UniqueFd();
@@ -130,7 +131,8 @@ Pump::Options NetTransport::pumpOptions(const wire::LinkView& ring) const {
   return {.ring = ring,
           .provider = *options_.provider,
           .clock = *options_.clock,
-          .patience = options_.timeout};
+          .patience = options_.timeout,
+          .others = measured_};
 }
 
 Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,

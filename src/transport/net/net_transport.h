@@ -66,6 +66,7 @@ class NetTransport final : public Transport {
 
   const Caps caps_{.name = "net", .mapped = false, .needsOneProcess = false, .needsOneHost = false};
   const NetTransportOptions options_;
+  const std::shared_ptr<MeasuredLinks> measured_ = std::make_shared<MeasuredLinks>();  // by pumps
   std::shared_ptr<RelayService> relays_;  // shared with the hand-off service; null: carries none
   std::mutex mutex_;                      // guards all below
   std::optional<uint32_t> place_;         // tutti::net::RanksHere's, as first noted

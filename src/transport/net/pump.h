@@ -33,6 +33,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
     Nanoseconds patience;     // how long what was sent may take to go out once this side leaves
     bool isForOther = false;  // the ring is another process's: references name nothing here
     int32_t hostCount = 0;    // LinkOptions's
+    std::shared_ptr<MeasuredLinks> others{};  // SlowWay's
     // The other side has left, before its fault word says so; called under the pump's lock.
     std::function<void(const Parting&)> onEnd{};
     // Of a sender: the connection has been given this message, of so many bytes; as the one above.
@@ -50,6 +51,7 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
 
   const wire::LinkView& ring() const { return port_.view; }
   int32_t hostCount() const { return options_.hostCount; }
+  const std::shared_ptr<MeasuredLinks>& others() const { return options_.others; }
 
   bool run() override;
   void attend() override;
@@ -158,7 +160,7 @@ class SendPump final : public Pump {
 
   uint64_t taken_ = 0;  // messages that the connection has been given
   uint32_t idleRuns_ = 0;
-  SlowWay slowWay_{hostCount()};
+  SlowWay slowWay_{hostCount(), others()};
   tutti::net::Label label_;  // of what the receiver says
   bool hasLabel_ = false;
 };

@@ -59,6 +59,7 @@ class CarriedLink {
             .patience = options.timeout,
             .isForOther = true,
             .hostCount = parts_.hostCount,
+            .others = options.others,
             .onEnd = [this](const Parting& parting) { write(page().ofCarrier, parting); },
             .onTaken = [this](uint64_t number, uint64_t bytes) { note(number, bytes); }})) {}
   ~CarriedLink() { pump_->close(); }

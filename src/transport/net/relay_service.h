@@ -19,6 +19,7 @@
 #include "bootstrap/handoff.h"
 #include "net/net.h"
 #include "transport/net/relay_wire.h"
+#include "transport/net/slow_way.h"
 
 namespace tutti::transport::net {
 
@@ -32,6 +33,7 @@ class RelayService {
     bootstrap::HandoffToken token;   // who has it may ask
     std::chrono::milliseconds timeout;
     Clock& clock;
+    std::shared_ptr<MeasuredLinks> others{};  // Pump's
   };
   explicit RelayService(const Options& options);
   ~RelayService();

@@ -36,7 +36,8 @@ constexpr milliseconds kStep{5};
 
 struct Host {
   double sent = 0, received = 0;
-  int sending = 0, receiving = 0;  // links
+  int sending = 0, receiving = 0;                                               // links
+  std::shared_ptr<MeasuredLinks> measured = std::make_shared<MeasuredLinks>();  // by its pumps
 };
 
 // From one host to another. What the receiver says arrives at once.
@@ -131,7 +132,8 @@ class Traffic {
                            .provider = provider_,
                            .clock = clock,
                            .patience = seconds(1),
-                           .hostCount = hostCount};
+                           .hostCount = hostCount,
+                           .others = wire.from.measured};
     };
     sender_ = std::make_shared<SendPump>(optionsOf(out_.view));
     receiver_ = std::make_shared<ReceivePump>(optionsOf(in_.view));
@@ -254,6 +256,31 @@ TEST_P(SlowLinkHosts, InARingOneThatFallsToATenthIsNamedAlsoWhereNobodyTellsASpe
   Wire& slow = *wires_[rng_.below(wires_.size())];
   slow.most = kSpeed / 10;
   expectOnly(slow, warningsAfter(seconds(10)));
+}
+
+// Nothing is known of it but what its host's other links have.
+TEST_P(SlowLinkHosts, OfFewOneThatWasSlowFromItsFirstMessageOnIsNamedAlsoWhereNobodyTellsASpeed) {
+  areTold_ = false;
+  hosts_.resize(4);
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    for (size_t to = 0; to < hosts_.size(); ++to) {
+      if (to != host) add(host, to);
+    }
+  }
+  Wire& slow = *wires_[rng_.below(wires_.size())];
+  slow.most = kSpeed / 3 / 12;  // of a third each, up to a quarter less
+  expectOnly(slow, warningsAfter(seconds(10)));
+}
+
+TEST_P(SlowLinkHosts, OfFewThatAllSendToAllAreTakenForNoneWhereNobodyTellsASpeed) {
+  areTold_ = false;
+  hosts_.resize(2 + rng_.below(4));
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    for (size_t to = 0; to < hosts_.size(); ++to) {
+      if (to != host) add(host, to);
+    }
+  }
+  EXPECT_EQ(warningsAfter(seconds(5)), "");
 }
 
 TEST_P(SlowLinkHosts, ThatShareAWireAfterTheyHadOneEachAreTakenForNone) {

@@ -36,6 +36,9 @@ constexpr Nanoseconds kLeastSeen = std::chrono::seconds(1);
 constexpr Nanoseconds kQuietFor = std::chrono::milliseconds(2500);
 // An interface that receives more of its speed than this may be what several senders share.
 constexpr double kQuietPart = 1.0 / 4;
+// How long what was measured of another link counts: links that are used in turns, or once a step,
+// have their figures of the same wires.
+constexpr Nanoseconds kMeasuredFor = std::chrono::seconds(60);
 constexpr double kBytesPerMbit = 1e6 / 8;
 
 // What both sides' interfaces could, in bytes a second.
@@ -53,16 +56,33 @@ Speeds speedsOf(const Way& way, const SlowWay::Sent& sent) {
   return speeds;
 }
 
+bool isOfFew(const SlowWay::Sent& sent) {
+  return sent.hostCount > 0 && sent.hostCount <= kFewHosts;
+}
+
 // Below which the way is slow.
 double leastOf(const Speeds& speeds, const SlowWay::Sent& sent) {
-  const bool isFew = sent.hostCount > 0 && sent.hostCount <= kFewHosts;
-  const bool isShared = !isFew && sent.quiet.mbit == 0;
+  const bool isShared = !isOfFew(sent) && sent.quiet.mbit == 0;
   return std::max(speeds.most * kPart, isShared ? 0 : speeds.proven * kPartOfFew);
+}
+
+// Below which it is slow beside others, however much these send meanwhile: TCP shares an interface
+// among them, and no receiver of so few hosts has so little left. More than the interface is
+// supposed to have counts no more.
+double leastBesideOthers(const Way& way, const SlowWay::Sent& sent) {
+  if (!way.isSupposed || !isOfFew(sent)) return 0;
+  return std::min(sent.others, static_cast<double>(way.bytesPerSecond)) * kPartOfFew;
 }
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-std::string describeSpeed(const Way& way, const Speeds& speeds, double least) {
+std::string describeSpeed(const Way& way, const Speeds& speeds, double least, double others) {
+  if (others > 0) {
+    return fmt::format(
+        "tells no speed and over which the other links of this process have {:.0f} Mbit/s (their "
+        "median)",
+        others / kBytesPerMbit);
+  }
   if (!way.isSupposed) return fmt::format("has {:.0f} Mbit/s", speeds.most / kBytesPerMbit);
   if (least > speeds.most * kPart)
     return fmt::format("tells no speed and has carried {:.0f} Mbit/s",
@@ -88,8 +108,9 @@ std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent
       static_cast<double>(after.interfaceBytes - before.interfaceBytes) / seconds(sent.time);
   const bool isReceivers = after.receiverLimited - before.receiverLimited > sent.time / 4;
   const double least = leastOf(speeds, sent);
+  const bool isBehind = rate < leastBesideOthers(after, sent);
   const bool isUsed = rate >= least || all >= least;
-  if (rate == 0 || isUsed || isReceivers || after.roundTrip > kLongestWay) return {};
+  if (rate == 0 || (isUsed && !isBehind) || isReceivers || after.roundTrip > kLongestWay) return {};
   constexpr double kMegabyte = 1e6;
   // TCP's figure is that of its best moments, bursts of a queue among them.
   const double carried = std::min(rate, static_cast<double>(sent.bytes) / seconds(sent.time));
@@ -98,7 +119,44 @@ std::string SlowWay::judge(const Way& before, const Way& after, const Sent& sent
       "interface that {}; the cable, a switch or the route is slower than that, loses packets, or "
       "is full of others'",
       after.text, carried / kMegabyte, carried / kBytesPerMbit, rate / kBytesPerMbit,
-      describeSpeed(after, speeds, least));
+      describeSpeed(after, speeds, least, isBehind ? sent.others : 0));
+}
+
+void MeasuredLinks::note(const void* link, double perSecond, Instant now) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(measured_, link, &Measured::link);
+  const Measured measured{.link = link, .perSecond = perSecond, .at = now};
+  if (found == measured_.end()) {
+    measured_.push_back(measured);
+  } else {
+    *found = measured;
+  }
+}
+
+void MeasuredLinks::forget(const void* link) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(measured_, [link](const Measured& each) { return each.link == link; });
+}
+
+double MeasuredLinks::medianOfOthers(const void* link, Instant now) const {
+  std::vector<double> others;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Measured& each : measured_) {
+      if (each.link != link && now - each.at <= kMeasuredFor) others.push_back(each.perSecond);
+    }
+  }
+  if (others.empty()) return 0;
+  // Of two the smaller: one that is fast for a reason of its own makes no other slow.
+  const auto middle = others.begin() + static_cast<std::ptrdiff_t>((others.size() - 1) / 2);
+  std::ranges::nth_element(others, middle);
+  return *middle;
+}
+
+double SlowWay::compare(const std::optional<Way>& way, Instant now) const {
+  if (others_ == nullptr || !way || !way->isSupposed) return 0;
+  others_->note(this, static_cast<double>(way->measuredPerSecond), now);
+  return others_->medianOfOthers(this, now);
 }
 
 void SlowWay::look(const Motor::Carried& carried, Instant now,
@@ -119,7 +177,8 @@ void SlowWay::look(const Motor::Carried& carried, Instant now,
                   .time = passed,
                   .hostCount = hostCount_,
                   .quiet = now - quietAt_ <= kQuietFor ? quiet_ : QuietSpeed{},
-                  .carried = seenRate_.most()};
+                  .carried = seenRate_.most(),
+                  .others = compare(way, now)};
   const std::string found = way && before_ ? judge(*before_, *way, sent) : "";
   slowLooks_ = found.empty() ? 0 : slowLooks_ + 1;
   before_ = std::move(way);

@@ -9,13 +9,18 @@
 // one, each has as little. Of that only the receiver knows. So it tells the sender of a link over
 // which little arrives, while little arrives from all others together, too.
 //
-// An interface that tells no speed has at least what it has been seen to carry over a second.
+// An interface that tells no speed has at least what it has been seen to carry over a second. And
+// where the communicator is on few hosts, a link over it is slow that carries far less than most of
+// the other links of this process do: that also names one that was slow from its first message on.
 // Counted is no more of that than it is supposed to have: between machines of one host far more may
 // go through than over any wire.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -52,11 +57,38 @@ class SeenRate {
   double most_ = 0;
 };
 
+// What is measured of the links of a process that send, for each to be compared with the others.
+// Thread-safe.
+class MeasuredLinks {
+ public:
+  // `link` is any address of its own.
+  void note(const void* link, double perSecond, Instant now);
+  void forget(const void* link);
+  // Of those that were measured lately, without this one; 0: there are none.
+  double medianOfOthers(const void* link, Instant now) const;
+
+ private:
+  struct Measured {
+    const void* link = nullptr;
+    double perSecond = 0;
+    Instant at{};
+  };
+  mutable std::mutex mutex_;  // guards the one below
+  std::vector<Measured> measured_;
+};
+
 // Under its pump's mutex.
 class SlowWay {
  public:
-  // Of a communicator on so many hosts; 0: not known.
-  explicit SlowWay(int32_t hostCount = 0) : hostCount_(hostCount) {}
+  // Of a communicator on so many hosts; 0: not known. `others` is shared by the process's links;
+  // null: there are none.
+  explicit SlowWay(int32_t hostCount = 0, std::shared_ptr<MeasuredLinks> others = nullptr)
+      : hostCount_(hostCount), others_(std::move(others)) {}
+  ~SlowWay() {
+    if (others_ != nullptr) others_->forget(this);
+  }
+  SlowWay(const SlowWay&) = delete;
+  SlowWay& operator=(const SlowWay&) = delete;
 
   // After messages have gone out: what has by now. Looks at the connection four times a second at
   // most, and only where the messages since the last look are many bytes, or some in a second, and
@@ -78,6 +110,7 @@ class SlowWay {
     int32_t hostCount = 0;
     QuietSpeed quiet{};  // what the receiver has told meanwhile
     double carried = 0;  // bytes a second that the interface was seen to send; 0: not known
+    double others = 0;   // that the process's other links have in the median; 0: there are none
   };
   // What is to be said of a way that looked so before and after this was sent; empty where nothing
   // is wrong with it. Pure.
@@ -89,8 +122,10 @@ class SlowWay {
   static constexpr size_t kBytesBetweenLooks = 120_KiB;
 
   void look(const Motor::Carried& carried, Instant now, const tutti::net::Connection& connection);
+  double compare(const std::optional<tutti::net::Way>& way, Instant now) const;
 
   const int32_t hostCount_;
+  const std::shared_ptr<MeasuredLinks> others_;
   Motor::Carried seen_{};  // at the last look
   Instant lookedAt_{};
   std::optional<tutti::net::Way> before_;  // as it was then

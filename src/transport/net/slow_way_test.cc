@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 
 #include "base/units.h"
@@ -100,6 +101,52 @@ TEST(SlowWay, OfATenthIsNamedWhereInterfacesThatTellNoSpeedHaveCarriedMore) {
   way.measuredPerSecond = way.interfaceBytes = 60 * kMegabyte;
   EXPECT_THAT(judge(100, {.mbit = 100, .isLeast = true}), HasSubstr("is supposed to have 10000"))
       << "to have carried little says nothing";
+}
+
+// However much the others send over the same interface.
+TEST(SlowWay, OfATenthOfWhatTheOthersHaveIsNamedWhereFewInterfacesTellNoSpeed) {
+  Way way = tenGigabit(10 * kMegabyte, 300 * kMegabyte);
+  way.isSupposed = true;
+  const auto judge = [&](double othersMbit, int32_t hostCount = 4) {
+    return SlowWay::judge(tenGigabit(10 * kMegabyte, 0), way,
+                          {.bytes = 10 * kMegabyte,
+                           .time = seconds(1),
+                           .hostCount = hostCount,
+                           .others = othersMbit * 1e6 / 8});
+  };
+  EXPECT_THAT(judge(800),
+              HasSubstr("tells no speed and over which the other links of this process have 800 "
+                        "Mbit/s (their median)"));
+  EXPECT_EQ(judge(0), "") << "there are none";
+  EXPECT_EQ(judge(600), "") << "an eighth";
+  EXPECT_EQ(judge(800, 6), "") << "five senders, unevenly";
+  way.measuredPerSecond = 160 * kMegabyte;
+  EXPECT_EQ(judge(100'000), "") << "more than 10 Gbit/s may never have been on a wire";
+  way.measuredPerSecond = 10 * kMegabyte;
+  way.isSupposed = false;
+  EXPECT_EQ(judge(800), "") << "what the interface has is known, and others keep it busy";
+}
+
+TEST(MeasuredLinks, HaveAMedianOfTheOthersLately) {
+  MeasuredLinks links;
+  ManualClock clock;
+  std::array<char, 5> link{};
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 0);
+  links.note(&link[0], 10, clock.now());
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 0) << "its own";
+  links.note(&link[1], 100, clock.now());
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 100);
+  links.note(&link[2], 900, clock.now());
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 100) << "of two the smaller";
+  links.note(&link[3], 300, clock.now());
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 300);
+  links.note(&link[3], 50, clock.now());
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 100) << "the last of each";
+  links.forget(&link[1]);
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 50);
+  clock.advance(seconds(61));
+  links.note(&link[2], 900, clock.now());
+  EXPECT_EQ(links.medianOfOthers(&link[0], clock.now()), 900) << "others are of long ago";
 }
 
 TEST(SlowWay, IsToldWhatTheReceiverHas) {

@@ -53,9 +53,11 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
 
   find_package(Python3 QUIET COMPONENTS Interpreter)
   if(TUTTI_TESTS AND Python3_FOUND)
-    add_test(NAME tools.command
-             COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/command_test.py
-                     $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_VERSION})
+    foreach(topic command doctor explain)
+      add_test(NAME tools.${topic}
+               COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/${topic}_test.py
+                       $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_VERSION})
+    endforeach()
     add_test(NAME tools.topo
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/topo_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} "${TUTTI_SANITIZE}")
@@ -68,7 +70,7 @@ if(CLI11_FOUND AND nlohmann_json_FOUND)
     add_test(NAME tools.files
              COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tests/tools/files_test.py
                      $<TARGET_FILE:tutti> ${CMAKE_CURRENT_SOURCE_DIR} "${TUTTI_SANITIZE}")
-    set_tests_properties(tools.command tools.files tools.sim tools.topo tools.trace PROPERTIES TIMEOUT 600)
+    set_tests_properties(tools.command tools.doctor tools.explain tools.files tools.sim tools.topo tools.trace PROPERTIES TIMEOUT 600)
   endif()
 else()
   message(STATUS "tutti: no CLI11 or nlohmann-json found, so the tutti command is not built")

@@ -22,11 +22,15 @@ Report examine(const std::string& python) {
   examineMachine(report);
   examineLimits(report);
   examineSharing(report, settings);
-  examineNetwork(report, settings);
+  const auto place = static_cast<std::ptrdiff_t>(report.sections.size());
   examineGpus(report, settings);
   examineLibraries(report);
   examineTorch(report, python);
   examineSettings(report, settings);
+  // Last, though shown before: while a network's library hangs as it is loaded, nothing else can
+  // be.
+  examineNetwork(report, settings);
+  std::rotate(report.sections.begin() + place, report.sections.end() - 1, report.sections.end());
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/version.h"
+#include "net/foreign_calls.h"
 #include "tools/command.h"
 #include "tools/own_library.h"
 
@@ -129,5 +130,8 @@ int runAndFlush(int argc, char** argv) {
 int main(int argc, char** argv) {
   tutti::tools::insistOnOwnLibrary(argv);
   tutti::tools::holdClosedStreams();
-  return tutti::tools::runAndFlush(argc, argv);
+  const int exitCode = tutti::tools::runAndFlush(argc, argv);
+  // exit() would wait for the dynamic loader, whose lock a library that hangs may hold.
+  if (tutti::net::CallThread::isAnyLeftBehind()) ::_exit(exitCode);
+  return exitCode;
 }

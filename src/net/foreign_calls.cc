@@ -12,6 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Set when a thread is left behind, read by who ends the process: a hint that orders nothing.
+constinit std::atomic<bool> hasLeftOneBehind{false};
+
 // What a job may still take when its thread is to end, before that is left behind.
 constexpr std::chrono::seconds kParting{1};
 
@@ -70,8 +73,11 @@ CallThread::~CallThread() {
     thread_.join();
   } else {
     thread_.detach();
+    hasLeftOneBehind.store(true, std::memory_order_relaxed);
   }
 }
+
+bool CallThread::isAnyLeftBehind() { return hasLeftOneBehind.load(std::memory_order_relaxed); }
 
 void CallThread::run(State& state) {
   State::ofThisThread = &state;
@@ -110,11 +116,15 @@ std::optional<Nanoseconds> CallThread::jobAge() const {
   return steadyClock().now() - *state_->startedAt;
 }
 
-std::string CallThread::complaint(Nanoseconds waited) const {
+std::string CallThread::whatHangs() const {
   std::lock_guard lock(state_->mutex);
-  return fmt::format("{} has not returned from {} within {} ms (see TUTTI_TIMEOUT_MS)",
+  return fmt::format("{} has not returned from {}",
                      state_->library.empty() ? "the network's library" : state_->library,
-                     state_->call.empty() ? "a call" : state_->call,
+                     state_->call.empty() ? "a call" : state_->call);
+}
+
+std::string CallThread::complaint(Nanoseconds waited) const {
+  return fmt::format("{} within {} ms (see TUTTI_TIMEOUT_MS)", whatHangs(),
                      std::chrono::duration_cast<milliseconds>(waited).count());
 }
 

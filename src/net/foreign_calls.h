@@ -36,13 +36,19 @@ class CallThread {
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;
 
+  // One was left behind in this process. It may hold the dynamic loader's lock, for which exit()
+  // and dlopen() wait.
+  static bool isAnyLeftBehind();
+
   // A job owns, alone or with others, all that it uses: it may outlive whoever posted it.
   void post(std::function<void()> job);
   // False: it took longer.
   bool waitUntilIdle(Nanoseconds timeout);
   // How long the present job has been running; nothing: there is none.
   std::optional<Nanoseconds> jobAge() const;
-  // "network plug-in Fake has not returned from init within 4000 ms (see TUTTI_TIMEOUT_MS)".
+  // "network plug-in Fake has not returned from init".
+  std::string whatHangs() const;
+  // The same "within 4000 ms (see TUTTI_TIMEOUT_MS)".
   std::string complaint(Nanoseconds waited) const;
 
  private:

@@ -47,6 +47,18 @@ class Doctor(unittest.TestCase):
         self.assertIn("set TUTTI_SECRET_FILE", self.findings(NCCL_COMM_ID="127.0.0.1:5000"))
         self.assertIn("TUTTI_DEVICE=cuda, but there is no GPU", self.findings(TUTTI_DEVICE="cuda", CUDA_VISIBLE_DEVICES=""))
 
+    def test_a_library_that_hangs_as_it_is_loaded_does_not_hold_up_the_end(self):
+        hanging = pathlib.Path(TUTTI).resolve().parent.parent / "tests/fakes/hanging"
+        if not (hanging / "libfabric.so.1").exists():
+            self.skipTest("the library that hangs was not built")
+        env = {"NCCL_NET": "ofi", "LD_LIBRARY_PATH": str(hanging), "TUTTI_TIMEOUT_MS": "500"}
+        for command, told in ((("doctor",), "wrong: "), (("explain", "all_reduce", "-n", "4", "--hosts", "2"), "none: ")):
+            with self.subTest(command=command):
+                result = run(*command, env=env, limit=60)
+                self.assertIn(told + "NCCL_NET=ofi: this network cannot be used: libfabric has not returned from opening a "
+                              "provider within 500 ms", result.stdout)
+                self.assertEqual(result.returncode, 1 if command[0] == "doctor" else 0)
+
     def test_what_ranks_run_on_is_what_the_library_would_choose(self):
         fakes = pathlib.Path(TUTTI).resolve().parent.parent / "lib" / "fakes"
         if not (fakes / "libcuda.so.1").exists():

@@ -11,7 +11,6 @@
 
 #include "base/settings.h"
 #include "base/units.h"
-#include "comm/plugin_calls.h"
 #include "comm/reading.h"
 #include "comm/reduction.h"
 #include "comm/relays.h"
@@ -90,10 +89,8 @@ std::string networkHere(const Settings& settings) {
 // The network that reduces, if every host has what this one has.
 plan::NetworkReduction reductionHere(const Settings& settings, const ExplainedCall& call) {
   if (settings.integer("NCCL_COLLNET_ENABLE") == 0) return {};
-  auto opened = comm::openReductionInTime(net::networkOptionsOf(settings));
-  comm::ReductionOffer offer =
-      comm::describeReduction(opened.ok() ? Result<net::ReductionNetwork*>(opened->get())
-                                          : Result<net::ReductionNetwork*>(opened.takeStatus()));
+  Result<comm::ReductionOffer> found = comm::lookForReduction(net::networkOptionsOf(settings));
+  comm::ReductionOffer offer = found.ok() ? *found : comm::offerOf(found.takeStatus());
   offer.nodeThreshold = static_cast<int32_t>(settings.integer("NCCL_COLLNET_NODE_THRESHOLD"));
   std::vector<comm::ReductionRank> ranks;
   for (int32_t rank = 0; rank < call.rankCount; ++rank)

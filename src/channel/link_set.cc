@@ -150,6 +150,7 @@ Status LinkSet::openNetwork(Lane lane) {
                                         seat_.members.begin());
   TUTTI_TRY_ASSIGN(transport::ReducerLinks links,
                    transport::openReducer({.group = std::move(seat_.group),
+                                           .patience = seat_.patience,
                                            .maxBytes = seat_.maxBytes,
                                            .setBytes = seat_.setBytes,
                                            .memberCount = seat_.members.size(),

@@ -101,9 +101,10 @@ class LinkSet {
   struct NetworkSeat {
     std::string name{};
     Rank network{-1};
-    std::vector<Rank> members{};                          // of the group, this rank among them
-    std::unique_ptr<tutti::net::ReductionGroup> group{};  // null: it has none
-    size_t maxBytes = 0;                                  // of a reduction
+    std::vector<Rank> members{};                     // of the group, this rank among them
+    std::unique_ptr<tutti::net::HeldGroup> group{};  // null: it has none
+    std::chrono::milliseconds patience{0};           // for making links with it
+    size_t maxBytes = 0;                             // of a reduction
     size_t setBytes = 0;  // of what is gathered or scattered at a time, for all members together
   };
   // Before the first link.
@@ -115,12 +116,15 @@ class LinkSet {
   std::span<const Rank> networkMembers() const { return seat_.members; }
   // Before the messages of a call that reduces there.
   void beginReduction(Collective collective, DataType type, ReduceOp op);
-  // Something is with the network, which wakes nobody.
+  // Something is with the network.
   bool isReducing() const { return reducer_ != nullptr && reducer_->isBusy(); }
   // For whoever waits there for long: tells the other members what this one has handed in, and says
   // whether they have told of as much. Then the network owes all of them the result.
   bool isNetworkOwing();
   std::string_view networkName() const { return seat_.name; }
+  transport::Reducer::Stand networkStand() const {
+    return reducer_ == nullptr ? transport::Reducer::Stand{} : reducer_->stand();
+  }
   // A member has failed: what it said. Its links are elsewhere, and the network may not tell.
   std::optional<transport::Parting> networkParting();
 

@@ -290,7 +290,7 @@ Status Communicator::agree() {
   noteProcess(own, process_);
   noteWays(own, process_.settings());
   own.processor = processorKind();
-  if (config_.reducesInNetwork) own.reduction = describeReduction(process_.reductionNetwork());
+  if (config_.reducesInNetwork) own.reduction = offerOf(process_.reduction());
   own.reduction.nodeThreshold =
       static_cast<int32_t>(process_.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord),
@@ -366,9 +366,9 @@ Status Communicator::agreeOnNetwork(std::span<const ReductionOffer> offers,
   plan::NetworkReduction& network = agreement.inNetwork;
   network = agreeOnReduction(ranks, agreement.order);
   if (network.headCount > 0) {
-    TUTTI_TRY_ASSIGN(net::ReductionNetwork * own, process_.reductionNetwork());
+    TUTTI_TRY_ASSIGN(const FoundReduction* own, process_.reduction());
     TUTTI_TRY_ASSIGN(networkSeat_, joinReduction({.bootstrap = *bootstrap_,
-                                                  .network = own,
+                                                  .network = own->network,
                                                   .order = agreement.order,
                                                   .rankCount = rankCount(),
                                                   .timeout = process_.networkOptions().timeout,

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "net/foreign_calls.h"
-#include "net/registry.h"
 
 namespace tutti::comm {
 
@@ -25,12 +24,6 @@ Result<T> callInTime(Nanoseconds patience, Call call) {
   thread->waitUntilIdle(patience);
   if (std::optional<Result<T>> result = awaited.take()) return std::move(*result);
   return makeError(Code::kSystemError, thread->complaint(patience) + "; it is done without");
-}
-
-inline Result<std::unique_ptr<net::ReductionNetwork>> openReductionInTime(
-    const net::NetworkOptions& options) {
-  return callInTime<std::unique_ptr<net::ReductionNetwork>>(
-      pluginPatience(options.timeout), [options] { return net::openReduction(options); });
 }
 
 }  // namespace tutti::comm

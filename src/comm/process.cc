@@ -189,19 +189,19 @@ std::shared_ptr<kernels::Crews> Process::crews() {
   return crews;
 }
 
-Result<net::ReductionNetwork*> Process::reductionNetwork() {
+Result<const FoundReduction*> Process::reduction() {
   const std::lock_guard lock(reductionMutex_);
   if (!noReduction_.ok()) return noReduction_.clone();
-  if (reduction_ != nullptr) return reduction_.get();
-  auto opened = openReductionInTime(net::networkOptionsOf(settings_));
-  if (!opened.ok()) {
-    noReduction_ = opened.takeStatus();
+  if (reduction_) return &*reduction_;
+  Result<FoundReduction> found = findReduction(net::networkOptionsOf(settings_));
+  if (!found.ok()) {
+    noReduction_ = found.takeStatus();
     return noReduction_.clone();
   }
-  reduction_ = std::move(opened).value();
-  log::info(log::Subsystem::kNet, "collective network {}: {}", reduction_->caps().name,
-            reduction_->caps().description);
-  return reduction_.get();
+  reduction_ = std::move(found).value();
+  log::info(log::Subsystem::kNet, "collective network {}: {}", reduction_->network->caps().name,
+            reduction_->network->caps().description);
+  return &*reduction_;
 }
 
 Result<topology::Description> Process::machine(bool hasGpus) {

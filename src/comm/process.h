@@ -20,6 +20,7 @@
 #include "comm/bundle_service.h"
 #include "comm/link_register.h"
 #include "comm/profiling.h"
+#include "comm/reduction.h"
 #include "comm/tuner_plugin.h"
 #include "comm/virtual_cluster.h"
 #include "device/device.h"
@@ -27,7 +28,6 @@
 #include "launch/gpu_profile.h"
 #include "launch/gpu_room.h"
 #include "launch/gpu_watcher.h"
-#include "net/reduction.h"
 #include "observe/recorder.h"
 #include "topology/description.h"
 #include "transport/registry.h"
@@ -88,7 +88,7 @@ class Process {
   std::shared_ptr<plan::Tuner> openTuner(const TunedCommunicator& communicator);
 
   // The network that reduces, found and opened at first need; or why there is none.
-  Result<net::ReductionNetwork*> reductionNetwork();
+  Result<const FoundReduction*> reduction();
 
   // The machine as this process sees it, found out once; see machine.h.
   Result<topology::Description> machine(bool hasGpus);
@@ -131,7 +131,7 @@ class Process {
   std::optional<PluginLibrary> tunerLibrary_;  // looked for at first need, once
 
   std::mutex reductionMutex_;  // guards the two below
-  std::unique_ptr<net::ReductionNetwork> reduction_;
+  std::optional<FoundReduction> reduction_;
   Status noReduction_;  // why there is none, once that is known
 
   std::mutex machineMutex_;                         // guards machines_

@@ -7,6 +7,7 @@
 #include "base/char_field.h"
 #include "base/futex.h"
 #include "base/log.h"
+#include "comm/plugin_calls.h"
 #include "comm/subgroup.h"
 
 namespace tutti::comm {
@@ -66,20 +67,41 @@ std::string obstacleOf(std::span<const ReductionRank> ranks) {
 
 }  // namespace
 
-ReductionOffer describeReduction(Result<net::ReductionNetwork*> network) {
-  ReductionOffer offer{.isWanted = 1};
-  if (!network.ok()) {
-    setText(offer.obstacle, network.status().message());
-    return offer;
-  }
-  const net::ReductionNetwork::Caps& caps = (*network)->caps();
-  offer.deviceCount = static_cast<int32_t>(caps.deviceCount);
-  offer.supported = supportedBy(**network);
-  offer.maxBytes = caps.maxBytes;
-  offer.gathers = caps.gathers ? 1 : 0;
-  offer.scatters = caps.scatters ? 1 : 0;
+namespace {
+
+Result<FoundReduction> openAndAsk(const net::NetworkOptions& options) {
+  TUTTI_TRY_ASSIGN(std::shared_ptr<net::ReductionNetwork> network, net::openReduction(options));
+  const net::ReductionNetwork::Caps& caps = network->caps();
+  ReductionOffer offer{.isWanted = 1,
+                       .deviceCount = static_cast<int32_t>(caps.deviceCount),
+                       .supported = supportedBy(*network),
+                       .maxBytes = caps.maxBytes,
+                       .gathers = caps.gathers ? 1 : 0,
+                       .scatters = caps.scatters ? 1 : 0};
   setText(offer.name, caps.name);
-  return offer;
+  return FoundReduction{.network = std::move(network), .offer = offer};
+}
+
+}  // namespace
+
+Result<FoundReduction> findReduction(const net::NetworkOptions& options) {
+  return callInTime<FoundReduction>(pluginPatience(options.timeout),
+                                    [options] { return openAndAsk(options); });
+}
+
+Result<ReductionOffer> lookForReduction(const net::NetworkOptions& options) {
+  return callInTime<ReductionOffer>(
+      pluginPatience(options.timeout), [options]() -> Result<ReductionOffer> {
+        TUTTI_TRY_ASSIGN(const FoundReduction found, openAndAsk(options));
+        return found.offer;
+      });
+}
+
+ReductionOffer offerOf(Result<const FoundReduction*> found) {
+  if (found.ok()) return (*found)->offer;
+  ReductionOffer none{.isWanted = 1};
+  setText(none.obstacle, found.status().message());
+  return none;
 }
 
 plan::NetworkReduction agreeOnReduction(std::span<const ReductionRank> ranks,
@@ -143,35 +165,64 @@ int32_t seatOf(const ReductionParts& parts, const plan::NetworkReduction& networ
   return -1;
 }
 
-Result<std::unique_ptr<net::ReductionGroup>> connect(const ReductionParts& parts,
-                                                     net::ReductionMember& member,
-                                                     std::span<const net::MemberHandle> handles,
-                                                     size_t number) {
-  // The other ranks wait for the outcome, as long as the time-out.
-  const Instant deadline = parts.clock.now() + parts.timeout / 2;
-  std::atomic<uint64_t> never{0};
+using SharedMember = std::shared_ptr<net::ReductionMember>;
+using SharedGroup = std::shared_ptr<net::ReductionGroup>;
+
+// What a call on the network's thread brings. Calls that end by themselves, given up after that
+// time, have a little more: what hangs is told as such.
+template <typename T, typename Call>
+Result<T> await(const ReductionParts& parts, net::CallThread& calls, Call call) {
+  constexpr Nanoseconds kLook = std::chrono::milliseconds(5);
+  const Nanoseconds patience = parts.timeout * 5 / 8;
+  const Instant deadline = parts.clock.now() + patience;
+  net::Awaited<T> awaited;
+  awaited.start(&calls, std::move(call));
   for (;;) {
-    TUTTI_TRY_ASSIGN(auto group, member.connect(handles, number));
-    if (group != nullptr) return group;
+    calls.waitUntilIdle(kLook);
+    if (auto result = awaited.take()) return std::move(*result);
     if (parts.abort != nullptr && parts.abort->load(std::memory_order_acquire))
       return Status(Code::kInternalError, "aborted during initialisation");
-    if (parts.clock.now() > deadline) {
-      return Status(Code::kSystemError,
-                    fmt::format("its members did not connect within {} ms",
-                                std::chrono::milliseconds(parts.timeout / 2).count()));
-    }
-    sleepOn({.word = &never, .seen = 0}, kAskAgain);
+    if (parts.clock.now() > deadline) return Status(Code::kSystemError, calls.complaint(patience));
   }
 }
 
+Result<SharedMember> listen(const ReductionParts& parts, net::CallThread& calls, int32_t seat) {
+  return await<SharedMember>(
+      parts, calls, [network = parts.network, seat]() -> Result<SharedMember> {
+        TUTTI_TRY_ASSIGN(SharedMember member, network->listen(static_cast<size_t>(seat)));
+        return member;
+      });
+}
+
+// Asks until all members have come, or nobody waits for them any more. `member` goes with it, on
+// the network's thread.
+struct Connecting {
+  SharedMember member;
+  std::vector<net::MemberHandle> handles;
+  size_t number = 0;
+  std::chrono::milliseconds patience{0};
+  std::shared_ptr<std::atomic<bool>> isGivenUp;  // shared with whoever waits
+
+  Result<SharedGroup> operator()() const {
+    const Instant deadline = steadyClock().now() + patience;
+    for (;;) {
+      TUTTI_TRY_ASSIGN(SharedGroup group, member->connect(handles, number));
+      if (group != nullptr) return group;
+      if (isGivenUp->load(std::memory_order_relaxed) || steadyClock().now() > deadline) {
+        return Status(Code::kSystemError,
+                      fmt::format("its members did not connect within {} ms", patience.count()));
+      }
+      sleepFor(kAskAgain);
+    }
+  }
+};
+
 // This rank's group, with the ranks in its seat on all hosts.
-Result<std::unique_ptr<net::ReductionGroup>> joinGroup(const ReductionParts& parts,
-                                                       std::span<const Rank> members,
-                                                       int32_t seat) {
+Result<SharedGroup> meet(const ReductionParts& parts, net::CallThread& calls,
+                         std::span<const Rank> members, int32_t seat) {
   const auto self =
       static_cast<size_t>(std::ranges::find(members, parts.bootstrap.rank()) - members.begin());
-  Result<std::unique_ptr<net::ReductionMember>> member =
-      parts.network->listen(static_cast<size_t>(seat));
+  Result<SharedMember> member = listen(parts, calls, seat);
   std::vector<net::MemberHandle> handles(members.size());
   Status own;
   if (member.ok()) {
@@ -179,15 +230,41 @@ Result<std::unique_ptr<net::ReductionGroup>> joinGroup(const ReductionParts& par
   } else {
     own = member.takeStatus();
   }
-  TUTTI_TRY(gather({.bootstrap = parts.bootstrap,
-                    .members = members,
-                    .tag = kMark | (static_cast<uint64_t>(seat) << 8),
-                    .timeout = parts.timeout,
-                    .abort = parts.abort,
-                    .what = "the meeting of a collective network's members"},
-                   std::move(own), std::as_writable_bytes(std::span(handles)),
-                   sizeof(net::MemberHandle)));
-  return connect(parts, **member, handles, self);
+  const Status gathered =
+      gather({.bootstrap = parts.bootstrap,
+              .members = members,
+              .tag = kMark | (static_cast<uint64_t>(seat) << 8),
+              .timeout = parts.timeout,
+              .abort = parts.abort,
+              .what = "the meeting of a collective network's members"},
+             std::move(own), std::as_writable_bytes(std::span(handles)), sizeof(net::MemberHandle));
+  if (!gathered.ok()) {
+    if (member.ok()) calls.post([kept = std::move(member).value()] {});
+    return gathered.clone();
+  }
+  // The other ranks wait for the outcome, as long as the time-out.
+  const auto isGivenUp = std::make_shared<std::atomic<bool>>(false);
+  Result<SharedGroup> group = await<SharedGroup>(parts, calls,
+                                                 Connecting{.member = std::move(member).value(),
+                                                            .handles = std::move(handles),
+                                                            .number = self,
+                                                            .patience = parts.timeout / 2,
+                                                            .isGivenUp = isGivenUp});
+  isGivenUp->store(true, std::memory_order_relaxed);
+  return group;
+}
+
+Result<std::unique_ptr<net::HeldGroup>> joinGroup(const ReductionParts& parts,
+                                                  std::span<const Rank> members, int32_t seat) {
+  TUTTI_TRY_ASSIGN(std::unique_ptr<net::CallThread> meeting, net::CallThread::start());
+  Result<SharedGroup> group = meet(parts, *meeting, members, seat);
+  // A listener that does not close takes nothing but its own thread with it.
+  net::endCalls(std::move(meeting));
+  if (!group.ok()) return group.takeStatus();
+  TUTTI_TRY_ASSIGN(std::unique_ptr<net::CallThread> calls, net::CallThread::start());
+  return std::make_unique<net::HeldGroup>(
+      fmt::format("collective network {}", parts.network->caps().name), std::move(calls),
+      std::move(group).value());
 }
 
 }  // namespace
@@ -201,8 +278,9 @@ Result<channel::LinkSet::NetworkSeat> joinReduction(const ReductionParts& parts,
     seat.name = network.name;
     seat.network = Rank{parts.rankCount + number};
     seat.members = membersOf(network, parts.order, number);
+    seat.patience = parts.timeout / 2;
     seat.maxBytes = parts.network->caps().maxBytes;
-    Result<std::unique_ptr<net::ReductionGroup>> group = joinGroup(parts, seat.members, number);
+    Result<std::unique_ptr<net::HeldGroup>> group = joinGroup(parts, seat.members, number);
     if (group.ok()) {
       seat.group = std::move(group).value();
     } else {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,8 @@
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
 #include "channel/link_set.h"
-#include "net/reduction.h"
+#include "net/held_group.h"
+#include "net/registry.h"
 #include "plan/plan.h"
 
 namespace tutti::comm {
@@ -32,8 +34,18 @@ struct ReductionOffer {
   std::array<char, 192> obstacle{};
 };
 
-// `network`: this process's, or why it has none; only looked at where one is wanted.
-ReductionOffer describeReduction(Result<net::ReductionNetwork*> network);
+// A network that reduces, and what to offer of it.
+struct FoundReduction {
+  std::shared_ptr<net::ReductionNetwork> network;  // shared with calls that have not returned
+  ReductionOffer offer;
+};
+// The first that the options name. A plug-in that does not return within half the time-out is done
+// without.
+Result<FoundReduction> findReduction(const net::NetworkOptions& options);
+// The same for who only wants to know; the network has ended by then.
+Result<ReductionOffer> lookForReduction(const net::NetworkOptions& options);
+// Where there is none, it says why.
+ReductionOffer offerOf(Result<const FoundReduction*> found);
 
 // A rank and its host, by number.
 struct ReductionRank {
@@ -51,7 +63,7 @@ std::vector<Rank> membersOf(const plan::NetworkReduction& network, std::span<con
 
 struct ReductionParts {
   bootstrap::Bootstrap& bootstrap;
-  net::ReductionNetwork* network = nullptr;  // of a head
+  std::shared_ptr<net::ReductionNetwork> network;  // shared with calls that do not return
   std::span<const Rank> order{};
   int32_t rankCount = 1;
   std::chrono::milliseconds timeout{0};

@@ -54,7 +54,7 @@ TEST(Reduction, HeadsAreTheRanksInOneSeatOfAllHosts) {
 
 TEST(Reduction, IsNoneWhereOneRankLacksIt) {
   std::vector<ReductionOffer> offers(3, offerOf("Switch", 1));
-  offers[2] = describeReduction(Status(Code::kSystemError, "no such file"));
+  offers[2] = comm::offerOf(Status(Code::kSystemError, "no such file"));
   EXPECT_EQ(agreed({0, 1, 2}, offers).obstacle, "rank 2 has none: no such file");
   offers[2] = {};
   EXPECT_EQ(agreed({0, 1, 2}, offers).obstacle, "NCCL_COLLNET_ENABLE is not set on rank 2");

@@ -122,6 +122,7 @@ class Operation final : public device::Task {
   Status explain(const Run& run, Status error);
   Status lookAround(int64_t idleNanoseconds);
   Status judgeNetwork(int64_t idleNanoseconds);
+  Status judgeNetworkCall(int64_t idleNanoseconds);
   void noteWaits();
   void noteMembers(observe::WaitNote note);
   Status giveUp(const Run& run, wire::LinkFault fault);
@@ -288,11 +289,13 @@ class Launcher final : public Runner {
   void finish(Operation& operation, Status status);
 
   Parts parts_;
-  Watch watch_;  // these six: used by the thread that drives the present operation
+  Watch watch_;  // these eight: used by the thread that drives the present operation
   kernels::StepScratch scratch_;
-  kernels::Execution recalled_;                     // of a call that goes as an earlier one did
-  const Recall* bound_ = nullptr;                   // whose recalled_ is, and ended well
-  size_t nextMember_ = 0;                           // of a network's, to be looked at
+  kernels::Execution recalled_;    // of a call that goes as an earlier one did
+  const Recall* bound_ = nullptr;  // whose recalled_ is, and ended well
+  size_t nextMember_ = 0;          // of a network's, to be looked at
+  uint64_t networkRounds_ = 0;     // of its thread, at the last look
+  int64_t stuckSince_ = 0;  // how long was waited when it was first seen in the call it is in
   const schedule::Program* lastProgram_ = nullptr;  // of a collective
   HomeCpu home_;
   std::optional<kernels::Outbox> outbox_;  // in parts_.outbox

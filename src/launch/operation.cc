@@ -274,7 +274,6 @@ void Operation::addWaits(device::WaitSet& waits) {
     return;
   }
   attend(launcher_.parts_.links, waits);
-  if (launcher_.parts_.links.isReducing()) waits.overflowed = true;  // the network wakes nobody
   for (const Run& run : runs_) {
     if (run.stage == Stage::kRunning) run.execution.addWaits(waits);
     // An offer arrives by message, not in a word.

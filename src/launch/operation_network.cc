@@ -46,6 +46,7 @@ Status Operation::judgeNetwork(int64_t idleNanoseconds) {
                                                 name(run.call.shape.collective), parting.text),
                                     run.number, {});
   }
+  TUTTI_TRY(judgeNetworkCall(idleNanoseconds));
   const int64_t patience = launcher_.parts_.timeout.count();
   if (idleNanoseconds < patience / 2 || !links.isNetworkOwing() || idleNanoseconds < patience)
     return {};
@@ -59,6 +60,26 @@ Status Operation::judgeNetwork(int64_t idleNanoseconds) {
            "long it may take",
            links.networkName(), launcher_.parts_.recorder->rank(), seconds,
            links.networkMembers().size())});
+}
+
+// Whether the network's library has not returned from a call for long.
+Status Operation::judgeNetworkCall(int64_t idleNanoseconds) {
+  const channel::LinkSet& links = launcher_.parts_.links;
+  const transport::Reducer::Stand stand = links.networkStand();
+  const bool isSame = stand.call != nullptr && stand.rounds == launcher_.networkRounds_;
+  launcher_.networkRounds_ = stand.rounds;
+  launcher_.stuckSince_ =
+      isSame ? std::min(launcher_.stuckSince_, idleNanoseconds) : idleNanoseconds;
+  const int64_t patience = launcher_.parts_.timeout.count();
+  if (idleNanoseconds < patience || idleNanoseconds - launcher_.stuckSince_ < patience / 2)
+    return {};
+  const double seconds = std::chrono::duration<double>(Nanoseconds(idleNanoseconds)).count();
+  return launcher_.watch_.explain(
+      remoteError(
+          "rank {}: collective network {} has not returned from {} for {:.1f} s; "
+          "NCCL_COLLNET_ENABLE=0 goes without it, TUTTI_TIMEOUT_MS sets how long it may take",
+          launcher_.parts_.recorder->rank(), links.networkName(), stand.call, seconds),
+      number_, {});
 }
 
 }  // namespace tutti::launch

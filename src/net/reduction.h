@@ -19,9 +19,9 @@ namespace tutti::net {
 // Where a member of a group is to be found; opaque, travels over authenticated channels.
 using MemberHandle = std::array<std::byte, 128>;
 
-// One member's end of a group. One thread at a time; nothing blocks; errors are final, and made,
-// not logged: whoever owns the group says what they mean for the call. Members reduce in the same
-// order.
+// One member's end of a group. One thread at a time; nothing is meant to block, but somebody else's
+// library may never return: see net/held_group.h. Errors are final, and made, not logged: whoever
+// owns the group says what they mean for the call. Members reduce in the same order.
 class ReductionGroup {
  public:
   using Memory = MemoryName;
@@ -46,6 +46,9 @@ class ReductionGroup {
   virtual Result<Request> post(const Reduction& reduction) = 0;
   // True once: the output is there, and the request is over.
   virtual Result<bool> test(Request request) = 0;
+
+  // The library's function that a post() or test() is in, null between them. Any thread.
+  virtual const char* callUnderWay() const = 0;
 
   virtual ~ReductionGroup() = default;
 };

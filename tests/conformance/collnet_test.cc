@@ -275,7 +275,7 @@ TEST(CollnetPlugin, ThatFailsAtTheStartIsToldAndTheOthersTakeItsPlace) {
 
 TEST(CollnetPlugin, ThatHangsAtTheStartIsLeftBehindAndTheOthersTakeItsPlace) {
   for (const auto& [call, what] : std::vector<std::pair<std::string, std::string>>{
-           {"init", "init"}, {"devices", "listing its devices"}}) {
+           {"init", "init"}, {"devices", "listing its devices"}, {"support", "reduceSupport"}}) {
     const ReducerProcess reducer;
     const Outcome outcome = run(
         kSums, "01", reducer.settings(10, {"FAKE_COLLNET=hang-" + call, "TUTTI_TIMEOUT_MS=4000"}));
@@ -285,6 +285,31 @@ TEST(CollnetPlugin, ThatHangsAtTheStartIsLeftBehindAndTheOthersTakeItsPlace) {
     EXPECT_GE(outcome.count("WARN " + told), 2u) << outcome.log;
     EXPECT_THAT(outcome.log, HasSubstr("no network reduces between the hosts"));
     EXPECT_THAT(outcome.log, HasSubstr("rank 0 has none: " + told));
+  }
+}
+
+TEST(CollnetPlugin, ThatHangsAsMembersMeetIsLeftBehindAndTheOthersTakeItsPlace) {
+  for (const std::string call : {"listen", "connect"}) {
+    const ReducerProcess reducer;
+    // On rank 0 alone: its group's other members wait for it.
+    const Outcome outcome = run(kSums, "011", reducer.settings(11, {"TUTTI_TIMEOUT_MS=4000"}),
+                                {"FAKE_COLLNET=hang-" + call});
+    EXPECT_TRUE(outcome.isGood()) << call << '\n' << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr("collective network FakeSwitch has not returned from " +
+                                       call + " within 2500 ms (see TUTTI_TIMEOUT_MS)"));
+    EXPECT_THAT(outcome.log, HasSubstr("no network reduces between the hosts"));
+  }
+}
+
+TEST(CollnetPlugin, ThatHangsAsAListenerOrGroupClosesIsLeftBehind) {
+  for (const auto& [order, call] : std::vector<std::pair<std::string, std::string>>{
+           {"unlisten", "closeListen"}, {"release", "deregMr"}, {"close", "closeColl"}}) {
+    const ReducerProcess reducer;
+    const Outcome outcome =
+        run(kSums, "01", reducer.settings(11, {kChain, "FAKE_COLLNET=hang-" + order}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+    EXPECT_THAT(outcome.log, HasSubstr("collective network FakeSwitch has not returned from " +
+                                       call + ": it is left behind"));
   }
 }
 
@@ -319,6 +344,23 @@ TEST(CollnetPlugin, ThatFailsLaterEndsTheCallsOfAllRanks) {
         run(kFailingSums, "0011",
             reducer.settings(11, {kChain, "FAKE_COLLNET=" + order, "TUTTI_TIMEOUT_MS=5000",
                                   "TEST_MESSAGE=" + reason}));
+    EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
+  }
+}
+
+// The call that does not return is named on its own rank and on those that wait for that one.
+TEST(CollnetPlugin, ThatHangsInACallEndsTheCallsOfAllRanks) {
+  for (const auto& [order, call] :
+       std::vector<std::pair<std::string, std::string>>{{"hang-register", "regMr"},
+                                                        {"hang-reduce 20", "iallreduce"},
+                                                        {"hang-test 40", "test"}}) {
+    const ReducerProcess reducer;
+    const Outcome outcome =
+        run(kFailingSums, "0011",
+            reducer.settings(
+                11, {kChain, "TUTTI_TIMEOUT_MS=3000",
+                     "TEST_MESSAGE=collective network FakeSwitch has not returned from " + call}),
+            {"FAKE_COLLNET=" + order});
     EXPECT_TRUE(outcome.isGood()) << order << '\n' << outcome.log;
   }
 }

@@ -4,9 +4,11 @@
  * ("127.0.0.1:4000"); it has FAKE_COLLNET_DEVICES adapters (2 unless set). It insists on its
  * contract: memory that was registered, at most 32 requests, types and operations that it has.
  *
- * FAKE_COLLNET in the environment says what goes wrong: "hang-init" and "hang-devices" never
- * return; "fail-init", "no-devices", "fail-listen",
- * "fail-connect", "never-connect"; "fail-reduce N", "fail-test N" (the Nth of the process);
+ * FAKE_COLLNET in the environment says what goes wrong: "hang-init", "hang-devices",
+ * "hang-support", "hang-listen", "hang-connect", "hang-unlisten", "hang-register", "hang-release",
+ * "hang-close" and "hang-finish" never return, nor do "hang-reduce N" and "hang-test N" (the Nth of
+ * the process); "fail-init", "no-devices", "fail-listen", "fail-connect", "never-connect";
+ * "fail-reduce N", "fail-test N";
  * "no-floats": it reduces integers only; "short": 1000 bytes at a time; "slow": every other call
  * has to be made again. Gathers and scatters count as reductions. FAKE_COLLNET_REPORT names a file,
  * to which each group's adapter, members, reductions, bytes, gathers and scatters are written when
@@ -79,6 +81,7 @@ static ncclResult_t begin(Logger logger) {
 }
 
 static ncclResult_t listenOn(int device, void* place, void** made) {
+  hangIfOrdered("hang-listen");
   if (isOrdered("fail-listen")) return ncclSystemError;
   if (device < 0 || device >= deviceCount()) return ncclInternalError;
   struct Handle handle = {.magic = 0xc011};
@@ -116,6 +119,7 @@ static ncclResult_t connectGroup(void** handles, int members, int member, void* 
                                  void** made) {
   struct Listener* listener = place;
   *made = NULL;
+  hangIfOrdered("hang-connect");
   if (isOrdered("fail-connect")) return ncclSystemError;
   if (isOrdered("never-connect") || mustRepeat()) return ncclSuccess;
   if (listener->fd < 0) {
@@ -146,6 +150,7 @@ static ncclResult_t connectGroup(void** handles, int members, int member, void* 
 
 static ncclResult_t closeListener(void* place) {
   struct Listener* listener = place;
+  hangIfOrdered("hang-unlisten");
   if (listener->fd >= 0) close(listener->fd);
   free(listener);
   return ncclSuccess;
@@ -153,6 +158,7 @@ static ncclResult_t closeListener(void* place) {
 
 static ncclResult_t closeGroup(void* place) {
   struct Group* group = place;
+  hangIfOrdered("hang-close");
   const char* report = getenv("FAKE_COLLNET_REPORT");
   FILE* file = report == NULL ? NULL : fopen(report, "a");
   if (file != NULL) {
@@ -173,6 +179,7 @@ static size_t bytesOfType(ncclDataType_t type) {
 }
 
 static ncclResult_t reduceSupport(ncclDataType_t type, ncclRedOp_t op, int* isSupported) {
+  hangIfOrdered("hang-support");
   const int isFloat = type >= ncclFloat16;
   *isSupported = bytesOfType(type) != 0 && op <= ncclMin && !(isOrdered("no-floats") && isFloat);
   return ncclSuccess;
@@ -198,7 +205,9 @@ static ncclResult_t start(struct Group* group, const struct Work* work, void** r
   const size_t bytes = bytesIn(work->input, work->inputs);
   const size_t most = bytesIn(work->output, work->outputs);
   *request = NULL;
-  if (isNth("fail-reduce", atomic_fetch_add(&reductions, 1))) return ncclSystemError;
+  const long number = atomic_fetch_add(&reductions, 1);
+  if (isNth("fail-reduce", number)) return ncclSystemError;
+  while (isNth("hang-reduce", number)) sleep(1);
   if (bytes == 0 || (isOrdered("short") && (bytes > 1000 || most > 1000)))
     return ncclInvalidArgument;
   if (work->inputs > kMostPlaces || work->outputs > kMostPlaces) return ncclInvalidUsage;
@@ -381,7 +390,9 @@ static ncclResult_t test(void* place, int* done, int* size) {
   struct Request* request = place;
   *done = 0;
   if (!request->isUsed) return ncclInternalError;
-  if (isNth("fail-test", atomic_fetch_add(&tests, 1))) return ncclSystemError;
+  const long number = atomic_fetch_add(&tests, 1);
+  if (isNth("fail-test", number)) return ncclSystemError;
+  while (isNth("hang-test", number)) sleep(1);
   if (mustRepeat()) return ncclSuccess;
   const ncclResult_t result = request->isDone ? ncclSuccess : advance(request->group);
   if (!request->isDone) return result;
@@ -413,6 +424,7 @@ static ncclResult_t start11(void** context, uint64_t id, Logger logger) {
   return begin(logger);
 }
 static ncclResult_t finish11(void* context) {
+  hangIfOrdered("hang-finish");
   return context == &theContext ? ncclSuccess : ncclInvalidArgument;
 }
 static ncclResult_t listen11(void* context, int device, void* handle, void** made) {

@@ -132,6 +132,7 @@ struct Memory {
 
 static inline ncclResult_t enroll(void* owner, void* data, RegisterSize size, int kind,
                                   void** made) {
+  hangIfOrdered("hang-register");
   if (owner == NULL || data == NULL || size <= 0 || kind != kHostMemory) return ncclInvalidArgument;
   struct Memory* memory = malloc(sizeof *memory);
   if (memory == NULL) return ncclSystemError;
@@ -141,6 +142,7 @@ static inline ncclResult_t enroll(void* owner, void* data, RegisterSize size, in
 }
 
 static inline ncclResult_t release(void* owner, void* memory) {
+  hangIfOrdered("hang-release");
   (void)owner;
   free(memory);
   return ncclSuccess;

@@ -104,6 +104,17 @@ class Explain(unittest.TestCase):
             uneven = run("explain", collective, "-n", "3", "--hosts", "2", env=settings)
             self.assertNotIn("collnetdirect", uneven.stdout)
 
+    def test_a_network_that_hangs_as_it_is_asked_or_ends_is_done_without(self):
+        plugin = pathlib.Path(TUTTI).parent.parent / "lib/libnccl-collnet-fake11.so"
+        if not plugin.exists():
+            self.skipTest(f"no {plugin}")
+        settings = {"NCCL_COLLNET_ENABLE": "1", "NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "Socket", "TUTTI_TIMEOUT_MS": "1000"}
+        for order, call in (("support", "reduceSupport"), ("finish", "finalize")):
+            with self.subTest(call=call):
+                shown = run("explain", "all_reduce", "-n", "4", "--hosts", "2", env=settings | {"FAKE_COLLNET": "hang-" + order}, limit=60)
+                self.assertIn(f"FakeSwitch has not returned from {call} within 500 ms", shown.stdout)
+                self.assertEqual(shown.returncode, 0)
+
     def test_the_pair_that_is_too_far_apart_for_kernels_is_named(self):
         call = ("explain", "all_reduce", "--topo", str(SOURCE / "tests/golden/topologies/dgx_h100.xml"))
         self.assertNotIn("apart", run(*call, env={"NCCL_P2P_LEVEL": "NVL"}).stdout)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "net/plugin/collnet_abi.h"
@@ -18,22 +20,37 @@ constexpr int kNewest = 11;
 
 constexpr char kKind[] = "collnet";
 
-// One version of the interface; the plug-in's own, so it is there as long as the process.
+// One version of the interface; the plug-in's own, so it is there as long as the process. Shared by
+// the network, its members and groups: the plug-in ends with the last of them.
 template <int kVersion>
 struct Calls : CallCheck {
   const abi::Collnet<kVersion>& net;
   void* context = nullptr;
+  bool isOpen = false;
 
   explicit Calls(const PluginLibrary& library)
       : CallCheck("collective network", library),
         net(*static_cast<const abi::Collnet<kVersion>*>(library.functions)) {}
+  ~Calls() {
+    if constexpr (kVersion == 11) {
+      if (!isOpen || net.tail.finalize == nullptr) return;
+      const ForeignCall call(subject(), "finalize");
+      tell(net.tail.finalize(context), "finalize");
+    }
+  }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
 
   Status init(uint64_t process) {
-    if constexpr (kVersion <= 10) return check(net.init(logAsPlugin<kKind>), "init");
+    const ForeignCall call(subject(), "init");
+    if constexpr (kVersion <= 10) TUTTI_TRY(check(net.init(logAsPlugin<kKind>), "init"));
     if constexpr (kVersion == 11)
-      return check(net.init(&context, process, logAsPlugin<kKind>), "init");
+      TUTTI_TRY(check(net.init(&context, process, logAsPlugin<kKind>), "init"));
+    isOpen = true;
+    return {};
   }
   Status listen(int device, void* handle, void** listener) const {
+    const ForeignCall call(subject(), "listen");
     if constexpr (kVersion <= 10) return check(net.listen(device, handle, listener), "listen");
     if constexpr (kVersion == 11)
       return check(net.listen(context, device, handle, listener), "listen");
@@ -41,16 +58,38 @@ struct Calls : CallCheck {
 };
 
 template <int kVersion>
+using SharedCalls = std::shared_ptr<const Calls<kVersion>>;
+
+// Says as long as it lives which call a thread is in, for others to see: a figure for people, which
+// orders nothing.
+class Entered {
+ public:
+  Entered(std::atomic<const char*>& call, const char* name) : call_(call) {
+    call_.store(name, std::memory_order_relaxed);
+  }
+  ~Entered() { call_.store(nullptr, std::memory_order_relaxed); }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  std::atomic<const char*>& call_;
+};
+
+template <int kVersion>
 class PluginGroup final : public ReductionGroup {
  public:
-  PluginGroup(const Calls<kVersion>& calls, void* group, size_t members)
-      : calls_(calls), group_(group), members_(members) {}
-  ~PluginGroup() override { calls_.tell(calls_.net.closeGroup(group_), "closeColl"); }
+  PluginGroup(SharedCalls<kVersion> calls, void* group, size_t members)
+      : shared_(std::move(calls)), calls_(*shared_), group_(group), members_(members) {}
+  ~PluginGroup() override {
+    const ForeignCall call(calls_.subject(), "closeColl");
+    calls_.tell(calls_.net.closeGroup(group_), "closeColl");
+  }
   PluginGroup(const PluginGroup&) = delete;
   PluginGroup& operator=(const PluginGroup&) = delete;
 
   Result<Memory> enroll(std::span<std::byte> memory) override {
     using Size = typename abi::Types<kVersion>::RegisterSize;
+    const ForeignCall call(calls_.subject(), "regMr");
     Memory enrolled;
     TUTTI_TRY(calls_.check(
         calls_.net.registerMemory(group_, memory.data(), static_cast<Size>(memory.size()),
@@ -59,6 +98,7 @@ class PluginGroup final : public ReductionGroup {
     return enrolled;
   }
   void release(Memory memory) override {
+    const ForeignCall call(calls_.subject(), "deregMr");
     calls_.tell(calls_.net.deregisterMemory(group_, memory.name), "deregMr");
   }
 
@@ -66,6 +106,7 @@ class PluginGroup final : public ReductionGroup {
     if (reduction.collective != Collective::kAllReduce) return postBlocks(reduction);
     using Count = typename abi::CollnetTypes<kVersion>::Count;
     Request request;
+    const Entered call(call_, "iallreduce");
     TUTTI_TRY(calls_.check(
         calls_.net.allReduce(group_, const_cast<std::byte*>(reduction.input), reduction.output,
                              static_cast<Count>(reduction.elementCount),
@@ -78,9 +119,11 @@ class PluginGroup final : public ReductionGroup {
   Result<bool> test(Request request) override {
     int isDone = 0;
     int size = 0;
+    const Entered call(call_, "test");
     TUTTI_TRY(calls_.check(calls_.net.test(request.name, &isDone, &size), "test"));
     return isDone != 0;
   }
+  const char* callUnderWay() const override { return call_.load(std::memory_order_relaxed); }
 
  private:
   // The list of parts has one: there are plug-ins that take no more.
@@ -99,6 +142,7 @@ class PluginGroup final : public ReductionGroup {
                  .data = isGather ? reduction.output : input,
                  .size = static_cast<decltype(Part::size)>(all)};
       Request request;
+      const Entered call(call_, isGather ? "iallgather" : "ireducescatter");
       if (isGather) {
         TUTTI_TRY(
             calls_.check(calls_.net.moves.allGather(group_, input, 1, &whole, bytes, 0, all,
@@ -116,17 +160,22 @@ class PluginGroup final : public ReductionGroup {
     }
   }
 
+  const SharedCalls<kVersion> shared_;
   const Calls<kVersion>& calls_;
   void* const group_;
   const size_t members_;
+  std::atomic<const char*> call_{nullptr};
 };
 
 template <int kVersion>
 class PluginMember final : public ReductionMember {
  public:
-  explicit PluginMember(const Calls<kVersion>& calls) : calls_(calls) {}
+  explicit PluginMember(SharedCalls<kVersion> calls)
+      : shared_(std::move(calls)), calls_(*shared_) {}
   ~PluginMember() override {
-    if (listener_ != nullptr) calls_.tell(calls_.net.closeListen(listener_), "closeListen");
+    if (listener_ == nullptr) return;
+    const ForeignCall call(calls_.subject(), "closeListen");
+    calls_.tell(calls_.net.closeListen(listener_), "closeListen");
   }
   PluginMember(const PluginMember&) = delete;
   PluginMember& operator=(const PluginMember&) = delete;
@@ -141,12 +190,13 @@ class PluginMember final : public ReductionMember {
     std::vector<void*> handles;
     for (Aligned& member : members_) handles.push_back(member.handle.data());
     void* group = nullptr;
+    const ForeignCall call(calls_.subject(), "connect");
     TUTTI_TRY(calls_.check(calls_.net.connect(handles.data(), static_cast<int>(handles.size()),
                                               static_cast<int>(number), listener_, &group),
                            "connect"));
     std::unique_ptr<ReductionGroup> made;
     if (group != nullptr)
-      made = std::make_unique<PluginGroup<kVersion>>(calls_, group, members_.size());
+      made = std::make_unique<PluginGroup<kVersion>>(shared_, group, members_.size());
     return made;
   }
 
@@ -155,6 +205,7 @@ class PluginMember final : public ReductionMember {
     Aligned(const MemberHandle& from) : handle(from) {}
     alignas(16) MemberHandle handle;
   };
+  const SharedCalls<kVersion> shared_;
   const Calls<kVersion>& calls_;
   alignas(16) MemberHandle handle_{};
   std::vector<Aligned> members_;
@@ -165,7 +216,8 @@ static_assert(sizeof(MemberHandle) >= abi::kHandleBytes);
 template <int kVersion>
 class PluginReduction final : public ReductionNetwork {
  public:
-  explicit PluginReduction(const PluginLibrary& library) : calls_(library) {
+  explicit PluginReduction(const PluginLibrary& library)
+      : shared_(std::make_shared<Calls<kVersion>>(library)), calls_(*shared_) {
     caps_.name = nameOf(library);
     caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
     // What a count of the interface's type can say.
@@ -175,21 +227,9 @@ class PluginReduction final : public ReductionNetwork {
       caps_.scatters = calls_.net.moves.reduceScatter != nullptr;
     }
   }
-  ~PluginReduction() override {
-    if constexpr (kVersion == 11) {
-      if (isOpen_ && calls_.net.tail.finalize != nullptr)
-        calls_.tell(calls_.net.tail.finalize(calls_.context), "finalize");
-    }
-  }
-  PluginReduction(const PluginReduction&) = delete;
-  PluginReduction& operator=(const PluginReduction&) = delete;
 
   Status open(uint64_t process) {
-    {
-      const ForeignCall call(calls_.subject(), "init");
-      TUTTI_TRY(calls_.init(process));
-    }
-    isOpen_ = true;
+    TUTTI_TRY(shared_->init(process));
     TUTTI_TRY_ASSIGN(adapters_, findAdapters<kVersion>(calls_, [this](const auto& properties) {
                        return take(properties);
                      }));
@@ -201,6 +241,7 @@ class PluginReduction final : public ReductionNetwork {
   const Caps& caps() const override { return caps_; }
 
   Result<bool> supports(DataType type, ReduceOp op) const override {
+    const ForeignCall call(calls_.subject(), "reduceSupport");
     int isSupported = 0;
     TUTTI_TRY(calls_.check(calls_.net.reduceSupport(static_cast<ncclDataType_t>(type),
                                                     static_cast<ncclRedOp_t>(op), &isSupported),
@@ -209,7 +250,7 @@ class PluginReduction final : public ReductionNetwork {
   }
 
   Result<std::unique_ptr<ReductionMember>> listen(size_t device) override {
-    auto member = std::make_unique<PluginMember<kVersion>>(calls_);
+    auto member = std::make_unique<PluginMember<kVersion>>(shared_);
     TUTTI_TRY(member->listen(adapters_.numbers[device]));
     return std::unique_ptr<ReductionMember>(std::move(member));
   }
@@ -224,10 +265,10 @@ class PluginReduction final : public ReductionNetwork {
     return true;
   }
 
-  Calls<kVersion> calls_;
+  const std::shared_ptr<Calls<kVersion>> shared_;
+  const Calls<kVersion>& calls_;
   Caps caps_;
   Adapters adapters_;
-  bool isOpen_ = false;
 };
 
 }  // namespace

@@ -41,10 +41,10 @@ class CollnetBlocks {
 
   // REQUIRES: all sets are over.
   void begin(Collective collective, DataType type, ReduceOp op);
-  // Moves what can be moved now; true when something was.
-  Result<bool> run();
-  // The network has a set, or has not taken one that is complete.
-  bool isBusy() const;
+  // Moves what can be moved now, of the messages before `seen`; true when something was.
+  Result<bool> run(uint64_t seen);
+  // The network has a set, or has not taken one that is complete or a message before `seen`.
+  bool isBusy(uint64_t seen) const;
   // Sets that the network has taken.
   uint64_t postedCount() const { return posted_; }
   uint64_t carriedBytes() const { return carriedBytes_; }  // of the rank's messages so far
@@ -74,7 +74,7 @@ class CollnetBlocks {
   void copyCuts(uint64_t number, size_t member, std::byte* message, bool isInto);
   Result<bool> test();
   bool deliver();
-  Result<bool> collect();
+  Result<bool> collect(uint64_t seen);
   Result<bool> post();
   Result<bool> postSet(uint64_t number);
   Status check(const wire::MessageHead& message) const;

@@ -257,6 +257,18 @@ int32_t helpersOf(const Settings& settings, int32_t cpus) {
   return wanted >= 0 ? wanted : std::clamp(cpus / 2 - 1, 0, kMost);
 }
 
+void noteChoice(InitRecord& own, const std::string& algorithms, const std::string& protocols) {
+  own.algorithmsHash = hashOf(algorithms);
+  std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
+  std::strncpy(own.protocols.data(), protocols.c_str(), own.protocols.size() - 1);
+}
+
+void noteReduction(InitRecord& own, Process& process, bool isWanted) {
+  if (isWanted) own.reduction = offerOf(process.reduction());
+  own.reduction.nodeThreshold =
+      static_cast<int32_t>(process.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));
+}
+
 std::shared_ptr<plan::Tuner> tunerOf(Process& process, const bootstrap::UniqueId& id,
                                      const graph::MergedGraph& graph) {
   return process.openTuner({.id = hashOf(bootstrap::jobName(id.job)),
@@ -275,10 +287,8 @@ Status Communicator::agree() {
       plan::linkGeometry(static_cast<size_t>(process_.settings().integer("NCCL_BUFFSIZE")));
   const std::string& algorithms =
       config_.algorithms.empty() ? process_.settings().text("NCCL_ALGO") : config_.algorithms;
-  own.algorithmsHash = hashOf(algorithms);
-  std::strncpy(own.algorithms.data(), algorithms.c_str(), own.algorithms.size() - 1);
   const std::string& protocols = process_.settings().text("NCCL_PROTO");
-  std::strncpy(own.protocols.data(), protocols.c_str(), own.protocols.size() - 1);
+  noteChoice(own, algorithms, protocols);
   // A file that cannot be used is told after the others have heard from us: they need not wait.
   Result<TuningFile> tuning = readTuningFile(process_.settings().text("TUTTI_TUNING_FILE"));
   own.tuningHash = tuning.ok() ? tuning->hash : ~uint64_t{0};
@@ -290,9 +300,7 @@ Status Communicator::agree() {
   noteProcess(own, process_);
   noteWays(own, process_.settings());
   own.processor = processorKind();
-  if (config_.reducesInNetwork) own.reduction = offerOf(process_.reduction());
-  own.reduction.nodeThreshold =
-      static_cast<int32_t>(process_.settings().integer("NCCL_COLLNET_NODE_THRESHOLD"));
+  noteReduction(own, process_, config_.reducesInNetwork);
   TUTTI_TRY(bootstrap_->allGather(std::as_writable_bytes(std::span(records)), sizeof(InitRecord),
                                   "the agreement on settings"));
   if (!tuning.ok()) return tuning.takeStatus();
@@ -304,10 +312,16 @@ Status Communicator::agree() {
     ownsGpu_ = ownsGpu(records, own);
     stagingBytes_ = std::ranges::min(records, {}, &InitRecord::stagingBytes).stagingBytes;
   }
+  for (const InitRecord& record : records) peers_.push_back(record.peer);
+  const std::vector<RankCpus> cpus = cpusOf(records);
+  settleOnHost(cpus);
+  // What is wrong with it is told here, to the others as well, and not by the first call between
+  // hosts. They wait meanwhile, so one that is long in coming is left to that call.
+  if (!isOneHost(records) && device_.accelerator() == nullptr)
+    TUTTI_TRY(findNetwork(process_.networkOptions().timeout / 4).takeStatus());
   TUTTI_TRY_ASSIGN(const Reading reading,
                    agreeOnReading(*bootstrap_, readingOf(process_.settings(), records, own)));
   TUTTI_TRY_ASSIGN(graph_, graph::mergePlaces(placesOf(records)));
-  const std::vector<RankCpus> cpus = cpusOf(records);
   plan::Agreement agreement{.rank = rank(),
                             .rankCount = rankCount(),
                             .geometry = geometryOf(records),
@@ -322,8 +336,6 @@ Status Communicator::agree() {
   agreement.overlapsNetwork = plan::doOverlap(overlapOf(records), cpusEach(cpus) >= 2);
   agreement.railOf = railsOf(records);
   agreement.processor = processorOf(records);
-  for (const InitRecord& record : records) peers_.push_back(record.peer);
-  settleOnHost(cpus);
   if (!wire::isValid(agreement.geometry)) {
     return remoteError("a rank proposes slots of {} bytes", agreement.geometry.slotBytes);
   }

@@ -233,6 +233,7 @@ class Communicator {
                     std::unique_ptr<observe::Recorder> recorder);
   Status prepareStaged(std::unique_ptr<observe::Recorder> recorder);
   Status prepareGpuDirect();
+  Result<transport::Transport*> findNetwork(std::optional<Nanoseconds> patience);
   Result<std::vector<net::Adapter>> findAdapters();
   std::string describeGpuDirect() const;
   void openProfiler();

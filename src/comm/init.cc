@@ -261,18 +261,28 @@ Result<std::unique_ptr<channel::PeerSegments>> Communicator::shareSegments() {
   return std::move(shared.segments);
 }
 
-// The adapters of the network between hosts.
-Result<std::vector<net::Adapter>> Communicator::findAdapters() {
+// The network between hosts, found and listening. Null: there is none, or it takes longer.
+Result<transport::Transport*> Communicator::findNetwork(std::optional<Nanoseconds> patience) {
+  constexpr Nanoseconds kPause = std::chrono::microseconds(200);
+  const Instant start = process_.clock().now();
   for (const auto& transport : process_.transports(config_.network)) {
     if (transport->caps().needsOneHost || transport->caps().needsOneProcess) continue;
     for (;;) {
       TUTTI_TRY_ASSIGN(const Progress progress, transport->prepare());
-      if (progress == Progress::kDone) return transport->adapters();
+      if (progress == Progress::kDone) return transport.get();
       TUTTI_TRY(checkNotAborted());
-      sleepFor(std::chrono::milliseconds(1));
+      if (patience && process_.clock().now() - start > *patience) break;
+      sleepFor(kPause);
     }
   }
-  return std::vector<net::Adapter>();
+  return static_cast<transport::Transport*>(nullptr);
+}
+
+// The adapters of the network between hosts.
+Result<std::vector<net::Adapter>> Communicator::findAdapters() {
+  TUTTI_TRY_ASSIGN(transport::Transport * network, findNetwork(std::nullopt));
+  if (network == nullptr) return std::vector<net::Adapter>();
+  return network->adapters();
 }
 
 // Of GPU ranks of several hosts: whether the network reaches their memory by itself.

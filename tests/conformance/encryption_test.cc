@@ -37,7 +37,7 @@ TEST(EncryptionOfLinks, LeavesNoOtherNetwork) {
   const Outcome sockets = run(kAllReduce, "01", {plugin, "TUTTI_SECURE=encrypt"});
   EXPECT_TRUE(sockets.isGood()) << sockets.log;
   EXPECT_EQ(sockets.count("over Fake"), 0u) << sockets.log;
-  const Outcome forced = run(kFailingAllReduce, "01",
+  const Outcome forced = run(kFailingInit, "01",
                              {plugin, "NCCL_NET=fake", "TUTTI_SECURE=encrypt",
                               "TEST_MESSAGE=NCCL_NET=fake does not encrypt"});
   EXPECT_TRUE(forced.isGood()) << forced.log;

@@ -63,6 +63,7 @@ inline constexpr const char* kExchange = "NetworkRanks.DISABLED_Exchange";
 inline constexpr size_t kGatheredBytes = 1'600'000;
 inline constexpr size_t kExchangedBytes = 3'200'000;
 inline constexpr int kRounds = 8;
+inline constexpr const char* kFailingInit = "NetworkRanks.DISABLED_InitThatFails";
 inline constexpr const char* kFailingAllReduce = "NetworkRanks.DISABLED_AllReduceThatFails";
 
 }  // namespace tutti::conformance

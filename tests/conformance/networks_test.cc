@@ -118,6 +118,20 @@ TEST(NetworkRanks, DISABLED_AbortAmidTheSearch) {
   EXPECT_LT(ended - aborted, std::chrono::seconds(1));
 }
 
+// What is wrong with its network a rank says as it comes to be, and the others say that it did.
+TEST(NetworkRanks, DISABLED_InitThatFails) {
+  const ProcessRank self = thisProcess();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  const std::string network = textOf("TEST_NETWORKS");
+  if (!network.empty()) config.netName = network.c_str();
+  ncclComm_t comm = nullptr;
+  EXPECT_NE(ncclCommInitRankConfig(&comm, self.count, self.id, self.rank, &config), ncclSuccess);
+  EXPECT_THAT(std::string(ncclGetLastError(nullptr)), testing::HasSubstr(textOf("TEST_MESSAGE")));
+  if (comm != nullptr) {
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  }
+}
+
 void failAtAllReduce() {
   const ProcessRank self = thisProcess();
   ncclComm_t comm = nullptr;
@@ -316,11 +330,25 @@ TEST(NetPlugin, OfOneRankOnlyIsNotUsed) {
   EXPECT_GE(outcome.count("goes over sockets"), 1u) << outcome.log;
 }
 
-TEST(NetPlugin, ThatIsAskedForAndMissingIsAnError) {
+TEST(NetPlugin, ThatIsAskedForAndMissingIsAnErrorOfInit) {
   const Outcome outcome = run(
-      kFailingAllReduce, "01",
+      kFailingInit, "01",
       {"NCCL_NET=Other", pluginOf(10), "TEST_MESSAGE=NCCL_NET=Other: there is no such network"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(NetPlugin, ThatIsMissingForOneRankFailsTheInitOfAll) {
+  const Outcome outcome =
+      run(kFailingInit, "012", {"TEST_MESSAGE=NCCL_NET=Other: there is no such network"},
+          {"NCCL_NET=Other"});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+}
+
+TEST(NetPlugin, IsNotLookedForByRanksOfOneHost) {
+  const Outcome outcome = run(kAllReduce, "00", {"NCCL_NET=Other", pluginOf(10)});
+  EXPECT_TRUE(outcome.isGood()) << outcome.log;
+  EXPECT_EQ(outcome.count("Fake"), 0u) << outcome.log;
+  EXPECT_EQ(outcome.count("links to other hosts"), 0u) << outcome.log;
 }
 
 // What a communicator's config asks for, "Fake" and "Other" being there.
@@ -353,7 +381,7 @@ TEST(NetworkOfAConfig, GivesWayToTheSettings) {
 }
 
 TEST(NetworkOfAConfig, ThatIsMissingIsAnError) {
-  const Outcome outcome = run(kByConfig, "01",
+  const Outcome outcome = run(kFailingInit, "01",
                               {pluginOf(11), "TEST_NETWORKS=Third",
                                "TEST_MESSAGE=config.netName=Third: there is no such network"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
@@ -361,7 +389,7 @@ TEST(NetworkOfAConfig, ThatIsMissingIsAnError) {
 
 TEST(NetworkOfAConfig, ThatEncryptsNothingIsAnError) {
   const Outcome outcome =
-      run(kByConfig, "01",
+      run(kFailingInit, "01",
           {pluginOf(11), "TUTTI_SECURE=encrypt", "TEST_NETWORKS=Fake",
            "TEST_MESSAGE=config.netName=Fake does not encrypt, as TUTTI_SECURE=encrypt asks"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
@@ -458,7 +486,7 @@ TEST(LibfabricProvider, ThatHangsAsItIsLoadedEndsTheCalls) {
 TEST(LibfabricProvider, ThatIsAskedForAndMissingIsAnError) {
   if (!hasLibfabric()) GTEST_SKIP() << "there is no libfabric.so.1";
   const Outcome outcome =
-      run(kFailingAllReduce, "01",
+      run(kFailingInit, "01",
           {"NCCL_NET=ofi", "TUTTI_OFI_PROVIDER=nosuch", "TEST_MESSAGE=no provider nosuch"});
   EXPECT_TRUE(outcome.isGood()) << outcome.log;
 }

@@ -130,7 +130,7 @@ TEST_F(Verbs, GivesWayWhereItIsDisabledOrAbsent) {
 
 TEST_F(Verbs, ThatIsAskedForAndMissingIsAnError) {
   const Outcome outcome =
-      run(kFailingAllReduce, "01",
+      run(kFailingInit, "01",
           with({"NCCL_NET=IB", "NCCL_IB_HCA=other",
                 "TEST_MESSAGE=NCCL_NET=IB: this network cannot be used: InfiniBand has no port "
                 "to use: mlx5_0:1: NCCL_IB_HCA=other"}));

@@ -107,6 +107,13 @@ NetTransport::NetTransport(NetTransportOptions options) : options_(std::move(opt
   });
 }
 
+// With the listener for links, so that an interface that cannot be used is told here already.
+Result<Progress> NetTransport::prepare() {
+  TUTTI_TRY_ASSIGN(const Progress progress, options_.provider->prepare());
+  if (progress == Progress::kDone) TUTTI_TRY(options_.provider->contact().takeStatus());
+  return progress;
+}
+
 std::string NetTransport::obstacle(const bootstrap::PeerInfo& sender,
                                    const bootstrap::PeerInfo& receiver) const {
   return sender.rank == receiver.rank ? "the same rank" : "";

@@ -36,7 +36,7 @@ class NetTransport final : public Transport {
   explicit NetTransport(NetTransportOptions options);
 
   const Caps& caps() const override { return caps_; }
-  Result<Progress> prepare() override { return options_.provider->prepare(); }
+  Result<Progress> prepare() override;
   std::string obstacle(const bootstrap::PeerInfo& sender,
                        const bootstrap::PeerInfo& receiver) const override;
   Result<Listening> listen(const bootstrap::PeerInfo& sender, const bootstrap::PeerInfo& receiver,

@@ -40,6 +40,7 @@ void Execution::start() {
 
 // Looks while it may. The word that is missing is looked at alone until it is there.
 bool Execution::awaitReady(const BoundStep& step, size_t elements, uint32_t& looks) {
+  if (binding_.isJoint) offerJointly(step, elements * binding_.program->elementBytes());
   while (!isReady(step, elements)) {
     do {
       if (!mayLookAgain(looks)) return false;
@@ -78,10 +79,11 @@ bool Execution::isReady(const BoundStep& step, size_t elements) {
   return !awaitsRoom(step, bytes);
 }
 
-Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elements) {
+Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elements,
+                                              uint32_t& looks) {
   if (joint_.isOpen()) {
     if (const BoundOperand* lost = beginReading(step)) return endWith(*lost);
-    return receiveJointly(step);
+    return receiveJointly(step, looks);
   }
   StepData data{.elements = elements, .bytes = elements * binding_.program->elementBytes()};
   data.refers = refers_ && data.bytes > wire::kInlineBytes;
@@ -98,7 +100,7 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
                 static_cast<std::byte*>(scratch.destinations[0]), segmentOfOutput(),
                 streamedCount(step, data) > 0);
     openAhead(step);
-    return receiveJointly(step);
+    return receiveJointly(step, looks);
   }
   Status computed = compute(step, data);
   if (data.readsPeers) {
@@ -110,18 +112,37 @@ Result<Execution::Attempt> Execution::runStep(const BoundStep& step, size_t elem
 }
 
 // A message that goes to one place and no further, so that the sender has nothing else to do.
+bool Execution::mayBeJoint(const BoundStep& step) const {
+  return binding_.isJoint && step.isCopy && step.outputCount == 1 && step.linkCount == 0 &&
+         step.operands[0].place == Place::kLink;
+}
+
 bool Execution::isJoint(const BoundStep& step) const {
-  if (!binding_.isJoint || !step.isCopy || step.outputCount != 1 || step.linkCount != 0)
-    return false;
-  const BoundOperand& source = binding_.program->sources(step)[0];
-  if (source.place != Place::kLink) return false;
+  if (!mayBeJoint(step)) return false;
+  const BoundOperand& source = step.operands[0];
   const wire::MessageHead& message = source.port->view.message(source.port->next);
   // What is mapped the receiver copies alone, unless the sender can map where it goes, too: by the
   // kernel that writes at a third of the speed, and is waited for in each piece. Broadcasts in
   // place of 8, 16, 32 and 64 MB took 191, 550, 2970 and 6200 us with such help, and 150, 402, 1165
   // and 4140 without (AMD EPYC VM, family 26, 2026-11-27).
+  if ((message.flags & wire::kIsDivided) != 0) return true;
   return wire::isJoint(source.port->view, message) &&
          (message.kind != wire::MessageKind::kShared || segmentOfOutput().serial != 0);
+}
+
+// Where the message of a step is wanted that may be one, unless it is there. Who fails must be able
+// to wait for who writes.
+void Execution::offerJointly(const BoundStep& step, size_t bytes) {
+  if (!mayBeJoint(step)) return;
+  wire::LinkPort& port = *step.operands[0].port;
+  const wire::SharedSegment segment = segmentOfOutput();
+  const size_t least = segment.serial != 0 ? kDividedMinBytes : wire::kJointMinBytes;
+  if (bytes < least || bytes > wire::kDividedMostBytes) return;
+  if (port.offered == port.next + 1 || port.landing != nullptr || wire::hasMessage(port)) return;
+  if (port.view.geometry.slotBytes < sizeof(wire::JointCopy) || !canFenceOthers()) return;
+  JointReceive::offer(port, static_cast<uint32_t>(bytes), binding_.signature,
+                      outputAt(step.operands[1]), segment);
+  hasOffered_ = true;
 }
 
 // Of a program that does nothing else the next pieces' messages, as far as they are there. None of
@@ -143,7 +164,7 @@ void Execution::openAhead(const BoundStep& step) {
     const wire::MessageHead& message = port.view.message(number);
     if (message.mark.load(std::memory_order_acquire) != number + 1) return;
     if (message.kind != kind || message.bytes != bytes || message.signature != binding_.signature ||
-        !wire::isJoint(port.view, message))
+        !wire::isJoint(port.view, message) || (message.flags & wire::kIsDivided) != 0)
       return;
     joint_.openAhead(static_cast<std::byte*>(binding_.scratch->destinations[0]) +
                          (piece - mine) * pieceElements * program.elementBytes(),
@@ -155,9 +176,12 @@ wire::SharedSegment Execution::segmentOfOutput() const {
   return binding_.shared == nullptr ? wire::SharedSegment{} : binding_.shared->output;
 }
 
-Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step) {
+Result<Execution::Attempt> Execution::receiveJointly(const BoundStep& step, uint32_t& looks) {
   const BoundOperand& source = binding_.program->sources(step)[0];
   Result<Progress> progress = joint_.poll(binding_.crew);
+  while (progress.ok() && *progress == Progress::kIdle && mayLookAgain(looks)) {
+    if (joint_.isAnswered()) progress = joint_.poll(binding_.crew);
+  }
   if (progress.ok() && *progress == Progress::kIdle) {
     // A sender that fails waits for who reads, also where this thread is the one that has to let it
     // go on.
@@ -306,6 +330,14 @@ Status Execution::refuseMessage(const BoundStep& step, const BoundOperand& sourc
           source.peer, header.bytes, header.signature, bytes, binding_.signature, numberOf(step)));
 }
 
+// The sender's part of the next message, which its receiver may have offered a place. Where several
+// wait for messages none waits until another's part is written.
+JointSend Execution::divide(wire::LinkPort& port, const std::byte* from, uint32_t bytes,
+                            wire::MessageKind kind) const {
+  if (!binding_.isJoint || binding_.program->outgoing().size() != 1) return {};
+  return {port, from, bytes, binding_.signature, kind};
+}
+
 // Hands filled slots to their receivers, who wait for them, then drained ones back to their
 // senders, who rarely do.
 void Execution::publish(const BoundStep& step, const StepData& data) {
@@ -318,7 +350,10 @@ void Execution::publish(const BoundStep& step, const StepData& data) {
     for (const BoundOperand& link : binding_.program->links(step)) {
       const bool isOnGpu = link.port->view.gpuSlots != nullptr && link.port->view.isLong(bytes);
       if (data.refers) {
-        wire::publishReference(*link.port, data.reference, bytes, binding_.signature, flags_);
+        JointSend half = divide(*link.port, data.reference, bytes, wire::MessageKind::kReference);
+        wire::publishReference(*link.port, data.reference, bytes, binding_.signature,
+                               flags_ | half.flags());
+        half.write(*link.port, binding_.streams, binding_.crew);
       } else {
         const bool isForMany = mayPost_ && step.linkCount > 1;
         const uint32_t announced = isForMany ? announceOutbox(*link.port, data.bytes) : 0;

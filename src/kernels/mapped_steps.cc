@@ -58,12 +58,14 @@ Execution::Attempt Execution::tryMappedSend(const BoundStep& step, size_t elemen
   if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
   const std::byte* from = localAt(content);
   hasForms_ = hasReferred_ = true;
+  JointSend half = divide(port, from, static_cast<uint32_t>(bytes), wire::MessageKind::kShared);
   wire::publishShared(port,
                       {.serial = segment.serial,
                        .offset = static_cast<uint64_t>(from - segment.start),
                        .address = reinterpret_cast<uint64_t>(from)},
                       static_cast<uint32_t>(bytes), binding_.signature,
-                      flagsOf(step, port, MessageForm::kShared));
+                      flagsOf(step, port, MessageForm::kShared) | half.flags());
+  half.write(port);
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), from, bytes);
   return Attempt::kDone;
@@ -110,12 +112,32 @@ Execution::Attempt Execution::tryMappedReceive(const BoundStep& step, size_t ele
   wire::LinkPort& port = *link.port;
   const size_t bytes = elements * binding_.program->elementBytes();
   const std::byte* memory = nullptr;
+  if (binding_.isJoint) offerJointly(step, bytes);
   const Attempt got = tryMappedMessage(link, bytes, looks, memory);
   if (got != Attempt::kDone) return got == Attempt::kUnfit ? tryLanded(step, bytes) : got;
-  if (isJoint(step)) return Attempt::kUnfit;
+  if (isJoint(step)) return tryMappedJointly(step, memory, looks);
   for (const BoundOperand& output : BoundProgram::outputs(step))
     copyBytes(outputAt(output), memory, bytes);
   return endMapped(port);
+}
+
+// Of one piece: else those ahead are opened, too.
+Execution::Attempt Execution::tryMappedJointly(const BoundStep& step, const std::byte* memory,
+                                               uint32_t& looks) {
+  if (!binding_.program->runsOnce()) return Attempt::kUnfit;
+  const BoundOperand& link = step.operands[0];
+  joint_.open(*link.port, memory, outputAt(step.operands[1]), segmentOfOutput());
+  for (;;) {
+    Result<Progress> progress = joint_.poll();
+    if (!progress.ok()) [[unlikely]]
+      return Attempt::kUnfit;  // and comes upon it again
+    if (*progress == Progress::kDone) return endMapped(*link.port);
+    do {
+      if (mayLookAgain(looks)) continue;
+      blockage_ = {.what = For::kBlocks, .peer = link.peer, .port = link.port};
+      return Attempt::kBlocked;
+    } while (!joint_.isAnswered());
+  }
 }
 
 // A result that its sender has put where this rank offered, and that goes nowhere else.

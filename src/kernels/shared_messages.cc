@@ -143,16 +143,22 @@ void Execution::publishByForms(const BoundStep& step, const StepData& data) {
         wire::publish(port, bytes, signature, wire::MessageKind::kPayload, flags);
         break;
       case MessageForm::kReference:
-      case MessageForm::kReferenceAnnouncing:
-        wire::publishReference(port, data.reference, bytes, signature, flags);
+      case MessageForm::kReferenceAnnouncing: {
+        JointSend half = divide(port, data.reference, bytes, wire::MessageKind::kReference);
+        wire::publishReference(port, data.reference, bytes, signature, flags | half.flags());
+        half.write(port, binding_.streams, binding_.crew);
         break;
-      case MessageForm::kShared:
+      }
+      case MessageForm::kShared: {
+        JointSend half = divide(port, data.reference, bytes, wire::MessageKind::kShared);
         wire::publishShared(port,
                             {.serial = data.shared->serial,
                              .offset = static_cast<uint64_t>(data.reference - data.shared->start),
                              .address = reinterpret_cast<uint64_t>(data.reference)},
-                            bytes, signature, flags);
+                            bytes, signature, flags | half.flags());
+        half.write(port, binding_.streams, binding_.crew);
         break;
+      }
       case MessageForm::kPlaced:
         wire::endWriting(port);
         wire::publish(port, bytes, signature, wire::MessageKind::kLanded, flags);

@@ -164,8 +164,8 @@ bool Execution::runOnce(uint32_t looks) {
   step_ = 0;
   turn_ = 1;
   while (hasReferred_ && !isDrained()) {
-    // A sender that may help its receivers does so in poll().
-    if (binding_.isJoint || !mayLookAgain(looks)) return false;
+    if (binding_.isJoint && helpReceivers()) continue;
+    if (!mayLookAgain(looks)) return false;
   }
   if (isHearing_) [[unlikely]]
     binding_.outbox->end();
@@ -201,7 +201,7 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
           offerLanding(step, elements * program.elementBytes());
           return done > 0 ? Progress::kAdvanced : Progress::kIdle;
         }
-        TUTTI_TRY_ASSIGN(attempt, runStep(step, elements));
+        TUTTI_TRY_ASSIGN(attempt, runStep(step, elements, looks));
       }
       if (attempt == Attempt::kBlocked) {
         offerLanding(step, elements * program.elementBytes());
@@ -216,9 +216,8 @@ Result<Progress> Execution::runSteps(uint32_t looks) {
   }
   if (done == kStepsAPoll) return Progress::kAdvanced;
   while (hasReferred_ && !isDrained()) {
-    // A sender that may help its receivers does so now.
-    if (binding_.isJoint || !mayLookAgain(looks))
-      return done > 0 ? Progress::kAdvanced : Progress::kIdle;
+    if (binding_.isJoint && looks > 1 && helpReceivers()) continue;
+    if (!mayLookAgain(looks)) return done > 0 ? Progress::kAdvanced : Progress::kIdle;
   }
   if (isHearing_) [[unlikely]]
     binding_.outbox->end();

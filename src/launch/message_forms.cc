@@ -125,7 +125,9 @@ void Operation::begin(Run& run) {
   // ranks took 1.25 times as long when both copied everything, broadcast takes half (2026-11-21);
   // sends of 16 MiB both ways 1.15 to 1.2 (mapped, 2026-11-27).
   const size_t longest = longestMessage(variant.plan.layout) * sizeOf(call.shape.type);
-  binding.isJoint = longest >= wire::kJointMinBytes && !isAmongAll(call.shape.collective) &&
+  const size_t leastJoint =
+      binding.shared != nullptr ? kernels::kDividedMinBytes : wire::kJointMinBytes;
+  binding.isJoint = longest >= leastJoint && !isAmongAll(call.shape.collective) &&
                     !(call.shape.collective == Collective::kRecv && isExchange());
   binding.crew = crewFor(call.shape);
   binding.refers = !copies && variant.plan.mayRefer && refersByKernel(run, *run.variant);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -14,10 +16,86 @@
 
 namespace tutti::wire {
 
+// Where the receiver wants a message: an address of its process, and where that lies in a segment
+// of its own; serial 0: in none.
+struct JointTarget {
+  uint64_t address = 0;
+  Announcement segment{};
+  uint64_t offset = 0;
+  uint32_t senderBytes = 0;  // what the sender is to take at a time
+};
+
+// The target of a message that is not there yet, in lines of the receiver's. A sender that finds it
+// when it comes to the message divides that at once (kIsDivided), and neither waits for the other
+// before it copies: the message takes two hand-overs of a line, where one whose target is found in
+// its own slot takes four.
+//
+// A number is offered once, and the call that offers it ends well only when it has that message. A
+// sender writes between beginWriting() and endWriting() (wire/placed_result.h), as that call may
+// fail.
+struct JointOffer {
+  // 1 + the number of the message; 0: none, or the rest is being written. Written by the receiver
+  // with release after the rest. Read by the sender with acquire before the rest, and, behind a
+  // fence, after it. Wraps as a mark.
+  alignas(64) std::atomic<uint64_t> wanted;
+  // All relaxed.
+  std::atomic<uint64_t> message;  // describe()
+  std::atomic<uint64_t> address;
+  std::atomic<uint64_t> serial;
+  std::atomic<uint64_t> offset;
+  std::atomic<uint64_t> senderBytes;
+  // Looked at by who has not mapped the segment.
+  alignas(64) std::atomic<uint64_t> segmentBytes;
+  std::array<std::atomic<uint64_t>, 2> token;
+
+  static constexpr uint64_t describe(uint32_t bytes, uint32_t signature) {
+    return uint64_t{signature} << 32 | bytes;
+  }
+  // By the receiver.
+  void write(uint64_t number, uint64_t what, const JointTarget& target);
+  // By the sender. False: nothing is offered for that message.
+  bool read(uint64_t number, uint64_t what, JointTarget& target) const;
+};
+static_assert(sizeof(JointOffer) == 128);
+
+inline void JointOffer::write(uint64_t number, uint64_t what, const JointTarget& target) {
+  wanted.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  message.store(what, std::memory_order_relaxed);
+  address.store(target.address, std::memory_order_relaxed);
+  serial.store(target.segment.serial, std::memory_order_relaxed);
+  offset.store(target.offset, std::memory_order_relaxed);
+  senderBytes.store(target.senderBytes, std::memory_order_relaxed);
+  if (target.segment.serial != 0) {
+    segmentBytes.store(target.segment.bytes, std::memory_order_relaxed);
+    const auto words = std::bit_cast<std::array<uint64_t, 2>>(target.segment.token);
+    token[0].store(words[0], std::memory_order_relaxed);
+    token[1].store(words[1], std::memory_order_relaxed);
+  }
+  wanted.store(number + 1, std::memory_order_release);
+}
+
+inline bool JointOffer::read(uint64_t number, uint64_t what, JointTarget& target) const {
+  if (wanted.load(std::memory_order_acquire) != number + 1) return false;
+  if (message.load(std::memory_order_relaxed) != what) return false;
+  target.address = address.load(std::memory_order_relaxed);
+  target.segment.serial = serial.load(std::memory_order_relaxed);
+  target.offset = offset.load(std::memory_order_relaxed);
+  target.senderBytes = static_cast<uint32_t>(senderBytes.load(std::memory_order_relaxed));
+  if (target.segment.serial != 0) {
+    target.segment.bytes = segmentBytes.load(std::memory_order_relaxed);
+    const std::array<uint64_t, 2> words{token[0].load(std::memory_order_relaxed),
+                                        token[1].load(std::memory_order_relaxed)};
+    target.segment.token = std::bit_cast<SegmentToken>(words);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return wanted.load(std::memory_order_relaxed) == number + 1;
+}
+
 // Lies in the slot of the reference, whose payload is elsewhere.
 struct JointCopy {
-  // Where the receiver wants the message: an address of its process, 0 until it has come to it.
-  // Written by it with release, read by the sender with acquire: what the receiver did to that
+  // Where the receiver wants the message (JointTarget), with what is below; 0 until it has come to
+  // it. Written by it with release, read by the sender with acquire: what the receiver did to that
   // memory before is done.
   alignas(64) std::atomic<uint64_t> target;
   // Bytes that are taken: low half by the sender, from the front, high half by the receiver, from
@@ -25,11 +103,8 @@ struct JointCopy {
   // compare-and-swap of either end, which orders nothing. No more than the message has in all, but
   // kNoneLeft.
   std::atomic<uint64_t> taken;
-  // The segment of the receiver's that the target lies in, and where; serial 0: in none. Before the
-  // target.
   Announcement segment;
   uint64_t offset;
-  // What the sender is to take at a time. Before the target.
   uint32_t senderBytes;
   // Low half, a futex word: the bytes that the sender took and is through with. High half: 1 + the
   // first of those that it could not write, which the receiver reads after all; the sender takes no
@@ -43,6 +118,10 @@ struct JointCopy {
   void reset() {
     target.store(0, std::memory_order_relaxed);
     taken.store(0, std::memory_order_relaxed);
+    resetAnswer();
+  }
+  // The same of a divided one: nobody looks at the rest.
+  void resetAnswer() {
     answered.store(0, std::memory_order_relaxed);
     senderNanoseconds = 0;
   }
@@ -51,8 +130,9 @@ struct JointCopy {
 };
 static_assert(sizeof(JointCopy) == 128);
 
-// Both ends know of each message whether it is one.
+// Both ends know of each message whether it is one. Of one that is divided the sender says so.
 inline constexpr size_t kJointMinBytes = 64_KiB;
+inline constexpr size_t kDividedMostBytes = 512_KiB;
 constexpr bool isJointLength(size_t bytes, size_t slotBytes) {
   return bytes >= kJointMinBytes && slotBytes >= sizeof(JointCopy);
 }

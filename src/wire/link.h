@@ -64,6 +64,10 @@ inline constexpr uint32_t kOnGpu = 16;
 // something in a later call (kernels/outbox.h).
 inline constexpr uint32_t kIsPosted = 32;
 
+// The sender writes the first bytes of it where the receiver has offered (JointOffer), as many as
+// the offer says.
+inline constexpr uint32_t kIsDivided = 64;
+
 // The first line of a place in the ring.
 struct MessageHead {
   // 1 + the number of the message that is here; 0 in new memory. Written by the sender with release
@@ -124,15 +128,18 @@ struct LinkControl {
   alignas(kCacheLineBytes) std::atomic<uint32_t> isReading;
 
   // Nonzero while the sender writes to a place that the receiver has offered
-  // (wire/placed_result.h). Raised by the sender, which then looks at receiverFault and writes only
-  // where there is none; the receiver that fails marks receiverFault, fences all ranks' threads,
-  // then looks here, and its output is the caller's again once this is zero. With that fence
-  // (base/futex.h) one of the two sees the other, and the sender needs none. Cleared with release
-  // after the write, read with acquire. Wraps never: 0 or 1. A line of its own, which stays the
-  // sender's.
+  // (wire/placed_result.h, JointOffer). Raised by the sender, which then looks at receiverFault and
+  // writes only where there is none; the receiver that fails marks receiverFault, fences all ranks'
+  // threads, then looks here, and its output is the caller's again once this is zero. With that
+  // fence (base/futex.h) one of the two sees the other, and the sender needs none. Cleared with
+  // release after the write, read with acquire. Wraps never: 0 or 1. A line of its own, which stays
+  // the sender's.
   alignas(kCacheLineBytes) std::atomic<uint32_t> isWriting;
+
+  // Of the message that the receiver waits for.
+  JointOffer jointOffer;
 };
-static_assert(sizeof(LinkControl) == 4 * kCacheLineBytes);
+static_assert(sizeof(LinkControl) == 6 * kCacheLineBytes);
 
 struct LinkGeometry {
   uint32_t slotCount = 0;  // a power of two
@@ -271,6 +278,9 @@ struct LinkPort {
   int32_t senderProcess = 0;
   Landing* landing = nullptr;  // null: messages come in slots
   JointPace jointPace{};
+  // 1 + the number of the last message that was offered a place, and the sender's part of it.
+  uint64_t offered = 0;
+  size_t offeredBytes = 0;
 
   // Sender: whether the receiver is of this process, so that plain references reach it; else what
   // it has mapped (null: it maps nothing).
@@ -298,7 +308,8 @@ inline JointCopy& jointOf(const LinkView& view, uint64_t number) {
 
 inline bool isJoint(const LinkView& view, const MessageHead& message) {
   return message.kind != MessageKind::kPayload && message.kind != MessageKind::kLanded &&
-         isJointLength(message.bytes, view.geometry.slotBytes);
+         ((message.flags & kIsDivided) != 0 ||
+          isJointLength(message.bytes, view.geometry.slotBytes));
 }
 
 // ---- the sender's side
@@ -364,13 +375,27 @@ inline void publish(LinkPort& port, uint32_t bytes, uint32_t signature,
   wakeIfAnnounced(message.mark, port.view.control->receiverSleeps);
 }
 
+// Of a message whose payload is elsewhere.
+inline void publishNaming(LinkPort& port, uint32_t bytes, uint32_t signature, MessageKind kind,
+                          uint32_t flags) {
+  const bool isDivided = (flags & kIsDivided) != 0;
+  const bool isJoint = isDivided || isJointLength(bytes, port.view.geometry.slotBytes);
+  if (isDivided) {
+    jointOf(port.view, port.next).resetAnswer();
+  } else if (isJoint) {
+    jointOf(port.view, port.next).reset();
+  }
+  publish(port, bytes, signature, kind, flags);
+  // The receiver has them from the last time round.
+  if (isJoint) fetchToWrite(port.view.slot(port.next), sizeof(JointCopy));
+}
+
 // Hands over a reference instead. The memory stays as it is until isDrained().
 inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes, uint32_t signature,
                              uint32_t flags = 0) {
   const Reference reference{.address = reinterpret_cast<uint64_t>(memory)};
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
-  if (isJointLength(bytes, port.view.geometry.slotBytes)) jointOf(port.view, port.next).reset();
-  publish(port, bytes, signature, MessageKind::kReference, flags);
+  publishNaming(port, bytes, signature, MessageKind::kReference, flags);
   port.drainTo = port.next;
 }
 
@@ -379,8 +404,7 @@ inline void publishReference(LinkPort& port, const void* memory, uint32_t bytes,
 inline void publishShared(LinkPort& port, const SharedReference& reference, uint32_t bytes,
                           uint32_t signature, uint32_t flags = 0) {
   std::memcpy(port.view.message(port.next).inlinePayload, &reference, sizeof reference);
-  if (isJointLength(bytes, port.view.geometry.slotBytes)) jointOf(port.view, port.next).reset();
-  publish(port, bytes, signature, MessageKind::kShared, flags);
+  publishNaming(port, bytes, signature, MessageKind::kShared, flags);
   if ((flags & (kIsAnswered | kIsPosted)) == 0) port.drainTo = port.next;
 }
 

@@ -64,16 +64,20 @@ inline void takeOffer(const LinkPort& port, LinkPort& back) {
   back.placeNumber = back.next;
 }
 
-// Where the next message may be written, from now on until endWriting(); null: nowhere.
-inline std::byte* beginWriting(LinkPort& port, size_t bytes) {
-  std::byte* place = std::exchange(port.place, nullptr);
-  if (place == nullptr || port.placeBytes != bytes || port.placeNumber != port.next) return nullptr;
+// To the receiver's memory, from now on until endWriting(). False: it has failed.
+inline bool beginWriting(LinkPort& port) {
   LinkControl& control = *port.view.control;
   control.isWriting.store(1, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the receiver fences the processor
-  if (control.receiverFault.load(std::memory_order_acquire) == 0) return place;
+  if (control.receiverFault.load(std::memory_order_acquire) == 0) return true;
   control.isWriting.store(0, std::memory_order_release);
-  return nullptr;
+  return false;
+}
+// Where the next message may be written, likewise; null: nowhere.
+inline std::byte* beginWriting(LinkPort& port, size_t bytes) {
+  std::byte* place = std::exchange(port.place, nullptr);
+  if (place == nullptr || port.placeBytes != bytes || port.placeNumber != port.next) return nullptr;
+  return beginWriting(port) ? place : nullptr;
 }
 inline void endWriting(LinkPort& port) {
   port.view.control->isWriting.store(0, std::memory_order_release);

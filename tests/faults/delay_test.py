@@ -104,7 +104,13 @@ class DelayBetweenHosts(HostEach):
 class Writers(FaultCase):
     def test_of_a_call_that_has_ended_write_no_more(self):
         """A rank that helps to receive is late with a block; the receiver's call is aborted meanwhile, and waits for it."""
-        call = "loop:broadcast:1000000:1"
+        self.write_late("loop:broadcast:1000000:1")
+
+    def test_of_a_place_that_was_offered_before_write_no_more(self):
+        """The same of one message, which its sender divides."""
+        self.write_late("loop:broadcast:32000:1")
+
+    def write_late(self, call):
         ranks = self.launch(f"allreduce:8 abortafter:200 {call} untouched:600", f"allreduce:8 inject:latewrite:0 {call} injected:latewrite",
                             inject=True, timeout_ms=2000, TUTTI_PROCESS_READ="1")
         code, _, message = ranks[0].result("untouched")

@@ -19,6 +19,12 @@ constexpr int kStepsAPoll = 32;
 // same, however much is fetched.
 constexpr size_t kMostFetched = 2048;
 
+// Of a message that is not there yet, whose payload is asked for together with its head, rather
+// than once that has come: all-reduces of 64 B and all-gathers and reduce-scatters of 128 B take
+// 0.85 to 0.92 of the time, messages of two lines 0.96 to 0.99, of four 1.08 (Intel Xeon VM, family
+// 6, model 167, 2026-11-29).
+constexpr size_t kMostAwaited = 128;
+
 }  // namespace
 
 Execution::Attempt Execution::tryShape(const BoundStep& step, size_t elements, uint32_t& looks) {
@@ -98,6 +104,8 @@ Execution::Attempt Execution::tryMessage(const BoundOperand& link, size_t bytes,
                                          const std::byte*& payload) {
   wire::LinkPort& port = *link.port;
   while (!wire::hasMessage(port)) {
+    if (bytes > wire::kInlineBytes && bytes <= kMostAwaited)
+      fetchToRead(port.view.slot(port.next), bytes);
     if (mayLookAgain(looks)) continue;
     blockage_ = {.what = For::kMessage, .peer = link.peer, .port = &port};
     return Attempt::kBlocked;

@@ -157,7 +157,7 @@ TEST_P(DividedCopyTest, TheSendersPartIsWrittenBeforeTheReceiverLooks) {
 }
 
 TEST_P(DividedCopyTest, BothAtOnce) {
-  for (int message = 0; message < 200; ++message) {
+  for (int message = 0; message < 50; ++message) {
     offer();
     std::thread sender([&] {
       JointSend half = divide();
@@ -282,11 +282,12 @@ TEST_P(MappedDividedCopyTest, APlaceThatEndsBehindItsSegmentIsNotWritten) {
 
 // ---- of whole executions
 
-// A broadcast in place by two ranks that have mapped each other's buffers.
+// A broadcast by two ranks that have mapped each other's buffers.
 class MappedPair {
  public:
-  explicit MappedPair(size_t bytes)
-      : cluster_({&schedule::algorithms(Collective::kBroadcast)[0], 2, 0, bytes / 8, 4}, 512_KiB) {
+  explicit MappedPair(size_t bytes, bool inPlace = true)
+      : inPlace_(inPlace),
+        cluster_({&schedule::algorithms(Collective::kBroadcast)[0], 2, 0, bytes / 8, 4}, 512_KiB) {
     for (const size_t rank : {0, 1}) {
       std::vector<int64_t>& buffer = cluster_.rank(static_cast<int32_t>(rank)).output;
       const wire::SharedSegment segment{.serial = rank + 1,
@@ -296,6 +297,14 @@ class MappedPair {
       segments_.add(segment);
       shared_[rank] = {
           .input = segment, .output = segment, .referableSteps = referable_, .answeredSteps = {}};
+    }
+    if (!inPlace) {
+      const std::vector<int64_t>& input = cluster_.rank(0).input;
+      shared_[0].input = {.serial = 9,
+                          .start = reinterpret_cast<const std::byte*>(input.data()),
+                          .bytes = input.size() * sizeof(int64_t),
+                          .token = {}};
+      segments_.add(shared_[0].input);
     }
     sender.mapper = receiver.mapper = &segments_;
     sender.ledger = &ledger_;
@@ -311,10 +320,11 @@ class MappedPair {
       RankState& state = cluster_.rank(rank);
       state.isDone = false;
       std::ranges::fill(state.output, -1);
-      if (rank == 0) std::ranges::copy(state.input, state.output.begin());
+      if (rank == 0 && inPlace_) std::ranges::copy(state.input, state.output.begin());
       auto* buffer = reinterpret_cast<std::byte*>(state.output.data());
+      const auto* input = reinterpret_cast<const std::byte*>(state.input.data());
       state.execution.start({.program = &state.bound,
-                             .input = buffer,
+                             .input = inPlace_ ? buffer : input,
                              .output = buffer,
                              .signature = kSignature,
                              .scratch = &state.scratch,
@@ -328,6 +338,7 @@ class MappedPair {
   const wire::MessageHead& last() const { return sender.view.message(sender.next - 1); }
 
  private:
+  const bool inPlace_;
   Cluster cluster_;
   const std::vector<uint8_t> referable_ = std::vector<uint8_t>(8, 1);
   std::array<SharedBuffers, 2> shared_;
@@ -366,6 +377,19 @@ TEST(DividedCopy, AReceiverThatIsThereFirstOffersAndTakesItsPartAlone) {
   EXPECT_TRUE(pair.execution(1).hasOffered()) << "who fails has to wait for who writes";
   EXPECT_EQ(pair.execution(0).poll().value(), Progress::kAdvanced);
   EXPECT_TRUE(pair.isDivided());
+  EXPECT_EQ(pair.execution(1).poll().value(), Progress::kDone);
+  EXPECT_EQ(pair.execution(0).poll().value(), Progress::kDone);
+  pair.cluster().check();
+}
+
+// While the receiver reads, which need not wait for it.
+TEST(DividedCopy, ASenderThatHasACopyOfItsOwnToMakeMakesThat) {
+  MappedPair pair(40_KiB, false);
+  pair.start();
+  EXPECT_EQ(pair.execution(1).poll().value(), Progress::kIdle);
+  EXPECT_EQ(pair.execution(0).poll().value(), Progress::kAdvanced);
+  ASSERT_EQ(pair.last().kind, wire::MessageKind::kShared);
+  EXPECT_FALSE(pair.isDivided());
   EXPECT_EQ(pair.execution(1).poll().value(), Progress::kDone);
   EXPECT_EQ(pair.execution(0).poll().value(), Progress::kDone);
   pair.cluster().check();

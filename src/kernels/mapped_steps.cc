@@ -3,6 +3,7 @@
 //
 // What is not as it is in the steady state (a segment that is not mapped yet, a message in another
 // form, a peer that has failed) is unfit: the general way then does the step from its beginning.
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -58,7 +59,14 @@ Execution::Attempt Execution::tryMappedSend(const BoundStep& step, size_t elemen
   if (!awaitSlot(link, bytes, looks)) return Attempt::kBlocked;
   const std::byte* from = localAt(content);
   hasForms_ = hasReferred_ = true;
-  JointSend half = divide(port, from, static_cast<uint32_t>(bytes), wire::MessageKind::kShared);
+  // A copy of its own it makes while the receiver reads: broadcasts out of place of 32, 128 and 512
+  // KiB took 1.1, 1.25 and 1.5 times as long where it wrote for that first.
+  const bool copiesHere =
+      std::ranges::any_of(BoundProgram::outputs(step),
+                          [&](const BoundOperand& output) { return outputAt(output) != from; });
+  JointSend half;
+  if (!copiesHere)
+    half = divide(port, from, static_cast<uint32_t>(bytes), wire::MessageKind::kShared);
   wire::publishShared(port,
                       {.serial = segment.serial,
                        .offset = static_cast<uint64_t>(from - segment.start),

@@ -233,8 +233,9 @@ void Communicator::openLinks(std::unique_ptr<observe::Recorder> recorder) {
 
 launch::OwnSegment Communicator::makeOutbox(const plan::Agreement& agreement) {
   device::SharedMemory* memory = sharedMemory();
-  if (!agreement.hasOutbox() || memory == nullptr) return {};
-  return {*memory, kernels::Outbox::kBytes};
+  const bool isOfHosts = !agreement.isOneHost && agreement.isCrowded() && ranksOnHost_ > 2;
+  if ((!agreement.hasOutbox() && !isOfHosts) || memory == nullptr) return {};
+  return {*memory, kernels::Outbox::bytesFor(kernels::Outbox::reachOf(agreement.isOneHost))};
 }
 
 Status Communicator::prepareHost(std::unique_ptr<observe::Recorder> recorder) {

@@ -21,6 +21,7 @@ bool bringsItself(MessageForm form) {
   switch (form) {
     case MessageForm::kPayload:
     case MessageForm::kPayloadAnnouncing:
+    case MessageForm::kPosted:
     case MessageForm::kPlaced: return true;
     case MessageForm::kReference:
     case MessageForm::kReferenceAnnouncing:

@@ -27,8 +27,9 @@ void Execution::start() {
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
              binding_.gpu == nullptr && binding_.crew == nullptr;
-  mayPost_ = isPlain_ && binding_.outbox != nullptr;
-  isHearing_ = binding_.outbox != nullptr && binding_.program->hearsAll();
+  mayPost_ = mayPost();
+  isHearing_ =
+      binding_.outbox != nullptr && !binding_.outbox->isOfHosts() && binding_.program->hearsAll();
   if (isHearing_) [[unlikely]]
     binding_.outbox->begin();
   isMapped_ = binding_.shared != nullptr && !binding_.streams && binding_.crew == nullptr &&
@@ -355,10 +356,9 @@ void Execution::publish(const BoundStep& step, const StepData& data) {
                                flags_ | half.flags());
         half.write(*link.port, binding_.streams, binding_.crew);
       } else {
-        const bool isForMany = mayPost_ && step.linkCount > 1;
-        const uint32_t announced = isForMany ? announceOutbox(*link.port, data.bytes) : 0;
         wire::publish(*link.port, bytes, binding_.signature, wire::MessageKind::kPayload,
-                      (isOnGpu ? flags_ | wire::kOnGpu : flags_) | announced);
+                      (isOnGpu ? flags_ | wire::kOnGpu : flags_) |
+                          announcementBeside(step, *link.port, data.bytes));
       }
     }
   }

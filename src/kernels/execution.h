@@ -231,8 +231,15 @@ class Execution {
   bool isMappedByAll(const BoundStep& step) const;
   std::byte* takeRoom(const BoundStep& step, size_t bytes);
   bool awaitsRoom(const BoundStep& step, size_t bytes);
+  bool mayPost() const;
+  bool canRead(wire::LinkPort& port) const;
+  bool postCopies(const BoundStep& step, StepData& data);
   void publishPosted(const BoundStep& step, const std::byte* room, size_t bytes);
+  void publishRoom(wire::LinkPort& port, const std::byte* room, size_t bytes);
   uint32_t announceOutbox(wire::LinkPort& port, size_t bytes) const;
+  uint32_t announcementBeside(const BoundStep& step, wire::LinkPort& port, size_t bytes) const {
+    return mayPost_ && step.linkCount > 1 ? announceOutbox(port, bytes) : 0;
+  }
   const std::byte* findPosted(const wire::LinkPort& port, size_t bytes) const;
   inline Attempt tryReceive(const BoundStep& step, size_t elements, uint32_t& looks);
   inline void fetchNextMessage(const BoundOperand& link, size_t bytes);

@@ -1,4 +1,5 @@
 // The executor's messages by way of the outbox (outbox.h).
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/execution.h"
@@ -13,26 +14,34 @@ constexpr size_t kMessageWorth = 4_KiB;
 constexpr uint32_t kAnsweredFlags = wire::kIsAnswered | wire::kIsPosted;
 constexpr uint32_t kRoomFlags = wire::kIsPosted;
 
-// Shorter ones are copied as soon: one-shot of 1 KiB 1.0 to 1.1 of the time, of 4 KiB 0.92 and 0.80
-// (4 and 8 ranks on 2 CPUs); all-gather by 8 of 1 KiB each 1.02, 4 KiB 0.87, 8 KiB 0.4 (AMD EPYC
-// VM, 2026-11-24).
-constexpr size_t kPostedMinBytes = 2_KiB;
-
 }  // namespace
+
+// Between hosts also beside messages that the network takes from the output, and in calls whose
+// outputs are stored past the caches: what lies in a room is read again.
+bool Execution::mayPost() const {
+  if (binding_.outbox == nullptr) return false;
+  if (isPlain_) return true;
+  const SharedBuffers* shared = binding_.shared;
+  const bool namesSegments =
+      shared != nullptr && (shared->input.serial != 0 || shared->output.serial != 0);
+  return binding_.outbox->isOfHosts() && !refers_ && !binding_.agrees && !namesSegments &&
+         binding_.gpu == nullptr && binding_.crew == nullptr;
+}
+
+bool Execution::canRead(wire::LinkPort& port) const {
+  return !port.isReceiverHere && wire::isMappedByReceiver(port, binding_.outbox->segment());
+}
 
 // Whether all who get the step's messages can read them there.
 bool Execution::isMappedByAll(const BoundStep& step) const {
-  const wire::SharedSegment& segment = binding_.outbox->segment();
-  bool areAll = true;
-  for (const BoundOperand& link : BoundProgram::links(step)) {
-    areAll = areAll && !link.port->isReceiverHere && wire::isMappedByReceiver(*link.port, segment);
-  }
-  return areAll;
+  return std::ranges::all_of(BoundProgram::links(step),
+                             [this](const BoundOperand& link) { return canRead(*link.port); });
 }
 
 // Room for what the step sends to several; null: copies.
 std::byte* Execution::takeRoom(const BoundStep& step, size_t bytes) {
-  if (!mayPost_ || step.linkCount < 2 || bytes < kPostedMinBytes || !isMappedByAll(step))
+  if (!mayPost_ || step.linkCount < 2 || bytes < binding_.outbox->minBytes() ||
+      !isMappedByAll(step))
     return nullptr;
   Outbox& outbox = *binding_.outbox;
   return isHearing_ ? outbox.take(bytes) : outbox.rooms().take(bytes, step.linkCount);
@@ -42,7 +51,9 @@ std::byte* Execution::takeRoom(const BoundStep& step, size_t bytes) {
 // unread as a schedule may count on: it is waited for as for a slot. Copies would take the root's
 // time, and of 8 readers each would fetch its own.
 bool Execution::awaitsRoom(const BoundStep& step, size_t bytes) {
-  if (!mayPost_ || isHearing_ || step.linkCount < 2 || bytes < kPostedMinBytes) return false;
+  if (!mayPost_ || isHearing_ || step.linkCount < 2 || binding_.outbox->isOfHosts() ||
+      bytes < binding_.outbox->minBytes())
+    return false;
   Rooms& rooms = binding_.outbox->rooms();
   if (rooms.isFree(bytes, step.linkCount)) return false;
   const Rooms::Unread& kept = rooms.keeper();
@@ -57,18 +68,39 @@ bool Execution::awaitsRoom(const BoundStep& step, size_t bytes) {
 }
 
 void Execution::publishPosted(const BoundStep& step, const std::byte* room, size_t bytes) {
+  for (const BoundOperand& link : BoundProgram::links(step)) publishRoom(*link.port, room, bytes);
+}
+
+void Execution::publishRoom(wire::LinkPort& port, const std::byte* room, size_t bytes) {
   Outbox& outbox = *binding_.outbox;
-  const wire::SharedReference reference = outbox.reference(room);
+  if (!isHearing_) outbox.rooms().hold(port);
+  wire::publishShared(port, outbox.reference(room), static_cast<uint32_t>(bytes),
+                      binding_.signature, isHearing_ ? kAnsweredFlags : kRoomFlags);
+}
+
+// The step's messages that would go as copies, two at least, by way of one room. False: none is
+// free, and they are copies.
+bool Execution::postCopies(const BoundStep& step, StepData& data) {
+  const auto forms = std::span(binding_.scratch->forms).first(step.linkCount);
+  if (!mayPost_ || isHearing_ || data.bytes < binding_.outbox->minBytes()) return false;
+  size_t count = 0;
+  size_t at = 0;
   for (const BoundOperand& link : BoundProgram::links(step)) {
-    if (!isHearing_) outbox.rooms().hold(*link.port);
-    wire::publishShared(*link.port, reference, static_cast<uint32_t>(bytes), binding_.signature,
-                        isHearing_ ? kAnsweredFlags : kRoomFlags);
+    if (forms[at++] == MessageForm::kPayload && canRead(*link.port)) ++count;
   }
+  data.room = count < 2 ? nullptr : binding_.outbox->rooms().take(data.bytes, count);
+  if (data.room == nullptr) return false;
+  at = 0;
+  for (const BoundOperand& link : BoundProgram::links(step)) {
+    MessageForm& form = forms[at++];
+    if (form == MessageForm::kPayload && canRead(*link.port)) form = MessageForm::kPosted;
+  }
+  return true;
 }
 
 // Beside a copy: please map it. The flags of that message.
 uint32_t Execution::announceOutbox(wire::LinkPort& port, size_t bytes) const {
-  const bool mayAsk = bytes >= kPostedMinBytes && !port.isReceiverHere;
+  const bool mayAsk = bytes >= binding_.outbox->minBytes() && !port.isReceiverHere;
   if (!mayAsk || wire::isMappedByReceiver(port, binding_.outbox->segment())) return 0;
   return wire::tryAnnounce(port, binding_.outbox->segment(), bytes + kMessageWorth)
              ? wire::kAnnounces

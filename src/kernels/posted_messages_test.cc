@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/execution_testing.h"
+#include "schedule/references.h"
 
 namespace tutti::kernels {
 namespace {
@@ -42,22 +43,25 @@ const Algorithm& algorithmOf(Collective collective, std::string_view name) {
 class Posting {
  public:
   Posting(const Algorithm& algorithm, int32_t rankCount, size_t blockElements,
-          size_t slotBytes = 16_KiB, uint32_t shortCount = 0)
+          size_t slotBytes = 16_KiB, uint32_t shortCount = 0, int32_t hostCount = 1)
       : count(blockElements),
         cluster({.algorithm = &algorithm,
                  .rankCount = rankCount,
                  .root = 0,
                  .count = count,
                  .slotCount = 8,
-                 .shortCount = shortCount},
+                 .shortCount = shortCount,
+                 .hostCount = hostCount},
                 static_cast<uint32_t>(slotBytes)) {
+    const Outbox::Reach reach = Outbox::reachOf(hostCount == 1);
     for (int32_t rank = 0; rank < rankCount; ++rank) {
-      memory_.emplace_back(Outbox::kBytes);
+      memory_.emplace_back(Outbox::bytesFor(reach));
       outboxes.push_back(
           std::make_unique<Outbox>(wire::SharedSegment{.serial = static_cast<uint64_t>(rank) + 1,
                                                        .start = memory_.back().data(),
-                                                       .bytes = Outbox::kBytes,
-                                                       .token = {}}));
+                                                       .bytes = memory_.back().size(),
+                                                       .token = {}},
+                                   reach));
     }
     for (int32_t rank = 0; rank < rankCount; ++rank) {
       RankState& state = cluster.rank(rank);
@@ -71,14 +75,17 @@ class Posting {
         state.incoming[i]->mapper = mappers.back().get();
       }
     }
+    if (hostCount > 1) part(algorithm, rankCount, hostCount);
   }
 
   // Each call has values of its own, so that one that is overwritten too soon, or too late, shows.
   void start(int32_t rank, int64_t call) {
     RankState& state = cluster.rank(rank);
     for (size_t i = 0; i < state.input.size(); ++i) state.input[i] = inputAt(rank, i) + call;
-    cluster.startRank(rank, static_cast<uint32_t>(call), nullptr,
-                      {.outbox = outboxes[static_cast<size_t>(rank)].get()});
+    const auto place = static_cast<size_t>(rank);
+    cluster.startRank(rank, static_cast<uint32_t>(call),
+                      shared_.empty() ? nullptr : &shared_[place],
+                      {.streams = !shared_.empty(), .outbox = outboxes[place].get()});
   }
   void startAll(int64_t call) {
     for (size_t rank = 0; rank < outboxes.size(); ++rank) start(static_cast<int32_t>(rank), call);
@@ -113,8 +120,36 @@ class Posting {
   std::vector<std::unique_ptr<SameMemory>> mappers;
 
  private:
+  // What goes between hosts is read from the sender's memory, as a network does, and nobody there
+  // maps anything.
+  void part(const Algorithm& algorithm, int32_t rankCount, int32_t hostCount) {
+    const schedule::Schedule schedule =
+        schedule::makeSchedule(algorithm, {.rankCount = rankCount, .hostCount = hostCount});
+    for (int32_t rank = 0; rank < rankCount; ++rank) {
+      referable_.push_back(schedule::referableSteps(schedule, Rank{rank}, false));
+      const auto isFar = [&](Rank peer) {
+        return index(peer) * hostCount / rankCount != rank * hostCount / rankCount;
+      };
+      RankState& state = cluster.rank(rank);
+      for (size_t i = 0; i < state.outgoing.size(); ++i) {
+        if (!isFar(state.program.sendsTo[i])) continue;
+        state.outgoing[i]->ledger = nullptr;
+        state.outgoing[i]->carrierReach = wire::CarrierReach::kAnything;
+      }
+      for (size_t i = 0; i < state.incoming.size(); ++i) {
+        if (!isFar(state.program.receivesFrom[i])) continue;
+        state.incoming[i]->mapper = nullptr;
+        state.incoming[i]->isSenderHere = true;
+      }
+    }
+    for (const std::vector<uint8_t>& steps : referable_)
+      shared_.push_back({.input = {}, .output = {}, .referableSteps = steps, .answeredSteps = {}});
+  }
+
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::unique_ptr<wire::SegmentLedger>> ledgers_;
+  std::vector<std::vector<uint8_t>> referable_;  // by rank; empty on one host
+  std::vector<SharedBuffers> shared_;            // likewise
 };
 
 TEST(PostedMessages, AreRightHoweverFarRanksRunAhead) {
@@ -204,6 +239,74 @@ TEST(PostedMessages, OfBroadcastsWaitForRoomsInsteadOfCopies) {
   }
   EXPECT_EQ(root.poll().value(), Progress::kDone);
   EXPECT_EQ(posting.lastKind(0), wire::MessageKind::kShared);
+}
+
+// Of two hosts with three ranks each, which run ahead of each other as far as they can.
+class PostedAcrossHosts : public testing::Test {
+ protected:
+  static constexpr int32_t kRanks = 6;
+  // Runs so many calls of all ranks, in any order, and checks each.
+  void run(int64_t calls) {
+    std::array<int64_t, kRanks> call{};
+    posting.startAll(0);
+    int idlePolls = 0;
+    for (int64_t left = kRanks * calls; left > 0;) {
+      const auto rank = static_cast<int32_t>(rng_.below(kRanks));
+      int64_t& own = call[static_cast<size_t>(rank)];
+      if (own == calls) continue;
+      const Progress progress = posting.cluster.rank(rank).execution.poll().value();
+      idlePolls = progress == Progress::kIdle ? idlePolls + 1 : 0;
+      ASSERT_LT(idlePolls, 1000) << "nobody moves";
+      if (progress != Progress::kDone) continue;
+      posting.check(rank, own, true);
+      if (HasFatalFailure()) return;
+      --left;
+      if (++own < calls) posting.start(rank, own);
+    }
+  }
+  // Of the last two messages, the rank's own result and that of its counterpart on the other host.
+  std::array<wire::MessageKind, 2> lastKinds(int32_t from, int32_t to) {
+    RankState& state = posting.cluster.rank(from);
+    const auto at =
+        std::ranges::find(state.program.sendsTo, Rank{to}) - state.program.sendsTo.begin();
+    const wire::LinkPort& port = *state.outgoing[static_cast<size_t>(at)];
+    return {port.view.message(port.next - 2).kind, port.view.message(port.next - 1).kind};
+  }
+
+  static constexpr size_t kElements = size_t{kRanks} * 3 * 8192;  // three pieces of 64 KiB a chunk
+  Posting posting{
+      algorithmOf(Collective::kAllReduce, "hierarchical"), kRanks, kElements, 64_KiB, 0, 2};
+
+ private:
+  SeededRng rng_{20261129};
+};
+
+TEST_F(PostedAcrossHosts, LieOnceForAllRanksOfAHostAndGoFromTheOutputToOtherHosts) {
+  run(20);
+  constexpr std::array kBoth{wire::MessageKind::kShared, wire::MessageKind::kShared};
+  for (const int32_t peer : {1, 2}) EXPECT_EQ(lastKinds(0, peer), kBoth);
+  for (const int32_t peer : {3, 5}) EXPECT_EQ(lastKinds(4, peer), kBoth);
+  EXPECT_EQ(lastKinds(0, 3).back(), wire::MessageKind::kReference);
+}
+
+TEST_F(PostedAcrossHosts, AreCopiesWhereNoRoomIsFree) {
+  wire::LinkControl control{};
+  wire::LinkPort unread;
+  unread.view.control = &control;
+  for (const auto& outbox : posting.outboxes) {
+    ASSERT_NE(outbox->rooms().take(Outbox::kRoomsOfHostsBytes, 1), nullptr);
+    outbox->rooms().hold(unread);
+  }
+  run(5);
+  constexpr std::array kBoth{wire::MessageKind::kPayload, wire::MessageKind::kPayload};
+  EXPECT_EQ(lastKinds(0, 1), kBoth);
+}
+
+TEST_F(PostedAcrossHosts, AreCopiesForRanksThatCannotMap) {
+  for (const auto& mapper : posting.mappers) mapper->accepts = false;
+  run(5);
+  constexpr std::array kBoth{wire::MessageKind::kPayload, wire::MessageKind::kPayload};
+  EXPECT_EQ(lastKinds(0, 1), kBoth);
 }
 
 TEST(PostedMessages, GoOnceAllHaveMapped) {
@@ -321,6 +424,21 @@ TEST_F(RoomsOfTwoLinks, AreForSoManyMessagesAtMost) {
   EXPECT_EQ(post(64), nullptr);
   giveBack(1, 1);
   EXPECT_NE(post(64), nullptr);
+}
+
+TEST(Rooms, AreAsLongTogetherAsIsSaid) {
+  std::vector<std::byte> memory(3 * kCacheLineBytes);
+  Rooms rooms(memory.data(), memory.size());
+  EXPECT_EQ(rooms.take(memory.size() + 1, 1), nullptr);
+  wire::LinkControl control{};
+  wire::LinkPort port;
+  port.view.control = &control;
+  for (size_t round = 0; round < 5; ++round) {
+    std::byte* two = rooms.take(2 * kCacheLineBytes, 1);
+    EXPECT_EQ(two, memory.data()) << round;
+    rooms.hold(port);
+    control.head.store(++port.next);
+  }
 }
 
 TEST(Outbox, ReusesAHalfOnlyWhenALaterCallHasEnded) {

@@ -26,8 +26,8 @@ class Rooms {
   // Messages under way: short ones of 32 slots to 15 receivers.
   static constexpr size_t kMostUnread = 512;
 
-  // Memory of kBytes.
-  explicit Rooms(std::byte* start) : start_(start) {}
+  // So much memory.
+  explicit Rooms(std::byte* start, size_t bytes = kBytes) : start_(start), bytes_(bytes) {}
 
   // There is room for a message to so many links.
   bool isFree(size_t bytes, size_t linkCount) {
@@ -42,10 +42,10 @@ class Rooms {
   // That room; null: none is free. Each link's message is told to hold().
   std::byte* take(size_t bytes, size_t linkCount) {
     const size_t size = roundUp(bytes, kCacheLineBytes);
-    if (size > kBytes || linkCount > kMostUnread || !isFree(bytes, linkCount)) return nullptr;
+    if (size > bytes_ || linkCount > kMostUnread || !isFree(bytes, linkCount)) return nullptr;
     taken_ = beginOf(size);
     filled_ = taken_ + size;
-    return start_ + taken_ % kBytes;
+    return start_ + taken_ % bytes_;
   }
 
   // The link's next message names the room that was taken last.
@@ -64,15 +64,17 @@ class Rooms {
  private:
   Unread& oldest() { return unread_[passed_ % kMostUnread]; }
   bool fits(uint64_t end, size_t linkCount) {
-    return end - oldest().begin <= kBytes && noted_ + linkCount - passed_ <= kMostUnread;
+    return end - oldest().begin <= bytes_ && noted_ + linkCount - passed_ <= kMostUnread;
   }
   // Rooms do not go on from the end to the beginning.
   uint64_t beginOf(size_t size) const {
-    return filled_ % kBytes + size > kBytes ? roundUp(filled_, uint64_t{kBytes}) : filled_;
+    const uint64_t past = filled_ % bytes_;
+    return past + size > bytes_ ? filled_ - past + bytes_ : filled_;
   }
 
   std::byte* start_;
-  // Both grow for ever; a place is the rest by kBytes, or by kMostUnread.
+  size_t bytes_;
+  // Both grow for ever; a place is the rest by bytes_, or by kMostUnread.
   uint64_t filled_ = 0;
   uint64_t taken_ = 0;  // where the last room begins
   uint64_t noted_ = 0;

@@ -94,12 +94,15 @@ void Execution::placeByForms(const BoundStep& step, const wire::SharedSegment* s
       }
     }
     form = chooseForm(port, segment, data);
-    if (bringsPayload(form)) {
-      hasCopied_ = hasCopied_ || couldRefer;
-      scratch.destinations[data.localCount++] = wire::payloadToFill(port, data.bytes);
-    } else {
-      hasReferred_ = true;
-    }
+    hasReferred_ = hasReferred_ || !bringsPayload(form);
+  }
+  if (postCopies(step, data))
+    scratch.destinations[data.localCount++] = const_cast<std::byte*>(data.room);
+  at = 0;
+  for (const BoundOperand& link : binding_.program->links(step)) {
+    if (!bringsPayload(scratch.forms[at++])) continue;
+    hasCopied_ = hasCopied_ || couldRefer;
+    scratch.destinations[data.localCount++] = wire::payloadToFill(*link.port, data.bytes);
   }
 }
 
@@ -140,8 +143,10 @@ void Execution::publishByForms(const BoundStep& step, const StepData& data) {
     switch (form) {
       case MessageForm::kPayload:
       case MessageForm::kPayloadAnnouncing:
-        wire::publish(port, bytes, signature, wire::MessageKind::kPayload, flags);
+        wire::publish(port, bytes, signature, wire::MessageKind::kPayload,
+                      flags | announcementBeside(step, port, data.bytes));
         break;
+      case MessageForm::kPosted: publishRoom(port, data.room, data.bytes); break;
       case MessageForm::kReference:
       case MessageForm::kReferenceAnnouncing: {
         JointSend half = divide(port, data.reference, bytes, wire::MessageKind::kReference);

@@ -14,6 +14,7 @@ enum class MessageForm : uint8_t {
   kReference,
   kReferenceAnnouncing,
   kShared,
+  kPosted,  // to several, by way of the outbox
   kPlaced
 };
 

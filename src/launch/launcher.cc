@@ -95,7 +95,9 @@ Launcher::Launcher(Parts parts)
               .peers = &parts_.peers,
               .arrivedBytes = [this](Rank peer) { return parts_.links.arrivedBytes(peer); }}),
       home_(parts_.homeCpu) {
-  if (parts_.outbox.get().serial != 0) outbox_.emplace(parts_.outbox.get());
+  if (parts_.outbox.get().serial != 0)
+    outbox_.emplace(parts_.outbox.get(),
+                    kernels::Outbox::reachOf(parts_.planner.agreement().isOneHost));
 }
 
 // From here on nobody needs to wait for this rank.

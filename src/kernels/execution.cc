@@ -27,7 +27,7 @@ void Execution::start() {
   hasReferred_ = refers_;
   isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
              binding_.gpu == nullptr && binding_.crew == nullptr;
-  mayPost_ = mayPost();
+  mayPost_ = binding_.outbox != nullptr && mayPost();
   isHearing_ =
       binding_.outbox != nullptr && !binding_.outbox->isOfHosts() && binding_.program->hearsAll();
   if (isHearing_) [[unlikely]]

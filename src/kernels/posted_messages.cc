@@ -16,10 +16,9 @@ constexpr uint32_t kRoomFlags = wire::kIsPosted;
 
 }  // namespace
 
-// Between hosts also beside messages that the network takes from the output, and in calls whose
-// outputs are stored past the caches: what lies in a room is read again.
+// REQUIRES: an outbox. Between hosts also beside messages that the network takes from the output,
+// and in calls whose outputs are stored past the caches: what lies in a room is read again.
 bool Execution::mayPost() const {
-  if (binding_.outbox == nullptr) return false;
   if (isPlain_) return true;
   const SharedBuffers* shared = binding_.shared;
   const bool namesSegments =

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 #include <thread>
 
@@ -168,6 +169,26 @@ TEST_F(NetLinks, RefuseAWrongSecretInTime) {
   EXPECT_TRUE(connect(listening.offer).ok());
 }
 
+// Of an offer of sockets: family, port, address.
+constexpr size_t kAddressAt = 48;
+
+// Where an offer's listener is.
+bootstrap::SocketAddress addressIn(const Offer& offer) {
+  bootstrap::EncodedAddress encoded{};
+  std::memcpy(encoded.data(), offer.data() + kAddressAt, 4);
+  std::memcpy(encoded.data() + 8, offer.data() + kAddressAt + 4, 16);
+  auto address = bootstrap::decodeAddress(encoded);
+  EXPECT_TRUE(address.ok()) << address.status().message();
+  return address.ok() ? *address : bootstrap::SocketAddress();
+}
+
+// Nobody listens there, and nobody else's listener gets the port meanwhile.
+UniqueFd keepPort(const bootstrap::SocketAddress& address) {
+  UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::bind(socket.get(), address.data(), address.size()), 0) << std::strerror(errno);
+  return socket;
+}
+
 TEST_F(NetLinks, RefuseAnAddressWhereNobodyListensInTime) {
   NetTransport hasty = openTransport(milliseconds(300));
   Offer offer;
@@ -175,6 +196,7 @@ TEST_F(NetLinks, RefuseAnAddressWhereNobodyListensInTime) {
     NetTransport gone = openTransport(milliseconds(300));
     offer = gone.listen(rank(0), rank(1), kGeometry).value().offer;
   }
+  const UniqueFd port = keepPort(addressIn(offer));
   const auto out = awaitEnd(hasty.connect(rank(0), rank(1), kGeometry, offer));
   ASSERT_FALSE(out.ok());
   const std::string text(out.status().message());
@@ -191,21 +213,13 @@ TEST_F(NetLinks, RefuseGarbledOffers) {
     EXPECT_EQ(connect(offer).takeStatus().code(), Code::kRemoteError) << byte;
   }
   Offer noAddress = listening.offer;
-  std::memset(noAddress.data() + 24, 0, 20);
+  std::memset(noAddress.data() + kAddressAt, 0, 20);
   EXPECT_EQ(connect(noAddress).takeStatus().code(), Code::kRemoteError);
   const wire::LinkGeometry larger{.slotCount = 4, .slotBytes = 4096};
   EXPECT_EQ(awaitEnd(here_.connect(rank(0), rank(1), larger, listening.offer)).takeStatus().code(),
             Code::kRemoteError);
   const wire::LinkGeometry impossible{.slotCount = 3, .slotBytes = 128};
   EXPECT_EQ(there_.listen(rank(0), rank(1), impossible).takeStatus().code(), Code::kInternalError);
-}
-
-// Where an offer's listener is.
-bootstrap::SocketAddress addressIn(const Offer& offer) {
-  bootstrap::EncodedAddress encoded{};
-  std::memcpy(encoded.data(), offer.data() + 24, 4);
-  std::memcpy(encoded.data() + 8, offer.data() + 28, 16);
-  return bootstrap::decodeAddress(encoded).value();
 }
 
 TEST_F(NetLinks, AreMadeWhileStrangersCrowdTheListener) {
@@ -215,6 +229,7 @@ TEST_F(NetLinks, AreMadeWhileStrangersCrowdTheListener) {
   const std::string_view request = "GET / HTTP/1.1\r\n\r\n";
   for (int i = 0; i < 100; ++i) {
     strangers.push_back(std::move(bootstrap::startConnect(address).fd));
+    ASSERT_GE(strangers.back().get(), 0) << address.text();
     // Every other one is silent.
     if (i % 2 == 0) bootstrap::writeSome(strangers.back().get(), std::as_bytes(std::span(request)));
   }

@@ -1,6 +1,5 @@
 // Messages whose receiver has offered a place, and whose sender writes its part there at once.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,7 +14,7 @@
 #include "base/futex.h"
 #include "kernels/execution_testing.h"
 #include "kernels/joint_copy.h"
-#include "kernels/remote_memory_testing.h"
+#include "kernels/joint_copy_testing.h"
 #include "wire/placed_result.h"
 
 namespace tutti::kernels {
@@ -23,10 +22,6 @@ namespace {
 
 constexpr uint32_t kBytes = 100'001;
 constexpr uint32_t kSignature = 7;
-constexpr size_t kGuard = 64;
-
-// How the sender reaches the receiver's memory.
-enum class Way { kKernel, kOneProcess, kMapped };
 
 // Maps segments of this process, by their serials.
 class OwnSegments final : public wire::SegmentMapper {
@@ -56,26 +51,12 @@ class OwnSegments final : public wire::SegmentMapper {
   std::map<uint64_t, wire::SharedSegment> mapped_;
 };
 
-class DividedCopyTest : public testing::TestWithParam<Way> {
+class DividedCopyTest : public JointLinkTest {
  protected:
-  DividedCopyTest() {
-    const wire::LinkGeometry geometry{.slotCount = 4, .slotBytes = 128};
-    const size_t bytes = wire::linkBytes(geometry);
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kCacheLineBytes, bytes)));
-    std::uninitialized_fill_n(memory_.get(), bytes, std::byte{0});
-    sender_.view = receiver_.view = wire::viewLink(memory_.get(), geometry);
-    sender_.isReceiverHere = receiver_.isSenderHere = GetParam() == Way::kOneProcess;
-    sender_.receiverProcess = receiver_.senderProcess = ::getpid();
-    sender_.mayWrite = true;
+  DividedCopyTest() : JointLinkTest(kBytes, 4) {
     sender_.mapper = &segments_;
     sender_.targets = &targets_;
-    SeededRng rng(1);
-    for (std::byte& byte : sent_) byte = static_cast<std::byte>(rng.below(256));
     segments_.add(segment());
-  }
-
-  void SetUp() override {
-    if (GetParam() == Way::kKernel && !readsThroughKernel()) GTEST_SKIP() << kNotThroughKernel;
   }
 
   wire::SharedSegment segment() const {
@@ -109,24 +90,10 @@ class DividedCopyTest : public testing::TestWithParam<Way> {
     EXPECT_TRUE(isAllThere());
     wire::release(receiver_);
   }
-  bool isAllThere() const {
-    return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
-           std::all_of(received_.begin() + kBytes, received_.end(),
-                       [](std::byte byte) { return byte == std::byte{0x5a}; });
-  }
   wire::JointOffer& offered() { return receiver_.view.control->jointOffer; }
 
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  wire::LinkPort sender_;
-  wire::LinkPort receiver_;
-  std::vector<std::byte> sent_ = std::vector<std::byte>(kBytes);
-  std::vector<std::byte> received_ = std::vector<std::byte>(kBytes + kGuard, std::byte{0x5a});
   OwnSegments segments_;
   wire::SegmentLedger targets_;
-  JointReceive receive_;
 };
 INSTANTIATE_TEST_SUITE_P(Memory, DividedCopyTest,
                          testing::Values(Way::kKernel, Way::kOneProcess, Way::kMapped),

@@ -122,11 +122,11 @@ bool Execution::isJoint(const BoundStep& step) const {
   if (!mayBeJoint(step)) return false;
   const BoundOperand& source = step.operands[0];
   const wire::MessageHead& message = source.port->view.message(source.port->next);
+  if ((message.flags & wire::kIsDivided) != 0) return true;
   // What is mapped the receiver copies alone, unless the sender can map where it goes, too: by the
   // kernel that writes at a third of the speed, and is waited for in each piece. Broadcasts in
   // place of 8, 16, 32 and 64 MB took 191, 550, 2970 and 6200 us with such help, and 150, 402, 1165
   // and 4140 without (AMD EPYC VM, family 26, 2026-11-27).
-  if ((message.flags & wire::kIsDivided) != 0) return true;
   return wire::isJoint(source.port->view, message) &&
          (message.kind != wire::MessageKind::kShared || segmentOfOutput().serial != 0);
 }

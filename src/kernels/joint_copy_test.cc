@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <span>
@@ -14,18 +12,14 @@
 
 #include "base/futex.h"
 #include "base/rng.h"
-#include "kernels/remote_memory_testing.h"
+#include "kernels/joint_copy_testing.h"
 
 namespace tutti::kernels {
 namespace {
 
 constexpr size_t kBytes = 300'001;
-constexpr uint64_t kGuard = 64;
 constexpr uint64_t kSerial = 3;
 constexpr size_t kUnit = wire::kJointBlockUnit;
-
-// How the ends of a link reach each other's memory.
-enum class Way { kKernel, kOneProcess, kMapped };
 
 // Maps one segment, which is memory of this process, where it may.
 class OneSegment final : public wire::SegmentMapper {
@@ -53,27 +47,13 @@ class OneSegment final : public wire::SegmentMapper {
 };
 
 // A link whose ends are both of this process.
-class JointCopyTest : public testing::TestWithParam<Way> {
+class JointCopyTest : public JointLinkTest {
  protected:
   static bool never() { return false; }
 
-  JointCopyTest() {
-    const wire::LinkGeometry geometry{.slotCount = 2, .slotBytes = 128};
-    const size_t bytes = wire::linkBytes(geometry);
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kCacheLineBytes, bytes)));
-    std::uninitialized_fill_n(memory_.get(), bytes, std::byte{0});
-    sender_.view = receiver_.view = wire::viewLink(memory_.get(), geometry);
-    sender_.isReceiverHere = receiver_.isSenderHere = GetParam() == Way::kOneProcess;
-    sender_.receiverProcess = receiver_.senderProcess = ::getpid();
-    sender_.mayWrite = true;
+  JointCopyTest() : JointLinkTest(kBytes, 2) {
     sender_.mapper = &segments_;
     sender_.targets = &targets_;
-    SeededRng rng(1);
-    for (std::byte& byte : sent_) byte = static_cast<std::byte>(rng.below(256));
-  }
-
-  void SetUp() override {
-    if (GetParam() == Way::kKernel && !readsThroughKernel()) GTEST_SKIP() << kNotThroughKernel;
   }
 
   void publish() {
@@ -90,23 +70,9 @@ class JointCopyTest : public testing::TestWithParam<Way> {
   void takeAsSender() {
     wire::takeBlock(wire::jointOf(sender_.view, 0), wire::JointEnd::kSender, kBytes, kUnit);
   }
-  bool isAllThere() const {
-    return std::equal(sent_.begin(), sent_.end(), received_.begin()) &&
-           std::all_of(received_.begin() + kBytes, received_.end(),
-                       [](std::byte byte) { return byte == std::byte{0x5a}; });
-  }
 
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  wire::LinkPort sender_;
-  wire::LinkPort receiver_;
-  std::vector<std::byte> sent_ = std::vector<std::byte>(kBytes);
-  std::vector<std::byte> received_ = std::vector<std::byte>(kBytes + kGuard, std::byte{0x5a});
   OneSegment segments_{kSerial, received_};
   wire::SegmentLedger targets_{kBytes};
-  JointReceive receive_;
 };
 
 // So many times as long for the receiver's bytes as for the sender's.

@@ -252,12 +252,19 @@ void GpuBatcher::carryByEngines(const Places& theirs) {
   gate.transferCount = 0;
   const auto all =
       std::span(transfers_.transfers).first(static_cast<size_t>(transfers_.transferCount));
+  const auto outputOf = [&](const wire::GpuTransfer& send) {
+    return theirs[static_cast<size_t>(send.peer)];
+  };
+  const bool isMapped = std::ranges::any_of(all, [&](const wire::GpuTransfer& transfer) {
+    return transfer.isSend && outputOf(transfer) != nullptr;
+  });
+  if (!isMapped) return;
   for (wire::GpuTransfer& transfer : all) {
     if (transfer.isSend) {
-      std::byte* const output = theirs[static_cast<size_t>(transfer.peer)];
-      if (output == nullptr) continue;
+      if (outputOf(transfer) == nullptr) continue;
       // This rank's block of the peer's output.
-      std::byte* const there = output + static_cast<size_t>(launch_.view.rank) * transfer.bytes;
+      std::byte* const there =
+          outputOf(transfer) + static_cast<size_t>(launch_.view.rank) * transfer.bytes;
       transfer.source = there;
       engines_.toPeers[static_cast<size_t>(engines_.toPeerCount++)] = {there, transfer.buffer,
                                                                        transfer.bytes};
@@ -266,8 +273,6 @@ void GpuBatcher::carryByEngines(const Places& theirs) {
     gate.transfers[gate.transferCount++] = transfer;
     transfer.engine = wire::GpuEngine::kTell;
   }
-  if (engines_.toPeerCount > 0) return;
-  for (wire::GpuTransfer& transfer : all) transfer.engine = wire::GpuEngine::kNone;
 }
 
 void GpuBatcher::copyBeside(const kernels::cuda::TransferPart& part,

@@ -16,6 +16,7 @@
 
 #include "base/rng.h"
 #include "net/net.h"
+#include "transport/net/bare_provider_testing.h"
 
 namespace tutti::transport::net {
 
@@ -150,18 +151,13 @@ class VirtualConnection final : public tutti::net::Connection {
 };
 
 // One process's, for all links that end there.
-class VirtualService final : public tutti::net::Provider {
+class VirtualService final : public BareProvider {
  public:
-  VirtualService(SeededRng& rng, bool refusesWatches) : rng_(rng), refuses_(refusesWatches) {}
+  VirtualService(SeededRng& rng, bool refusesWatches)
+      : BareProvider({.name = "virtual", .reach = wire::CarrierReach::kAnything}),
+        rng_(rng),
+        refuses_(refusesWatches) {}
 
-  const Caps& caps() const override { return caps_; }
-  Result<Contact> contact() override { return Contact{}; }
-  void expect(uint64_t, std::shared_ptr<tutti::net::Worker>) override {}
-  void forget(uint64_t) override {}
-  Result<std::unique_ptr<tutti::net::PendingConnection>> connect(
-      const Contact&, const tutti::net::Caller&, std::chrono::milliseconds) override {
-    return Status(Code::kInternalError, "not in this test");
-  }
   Result<uint64_t> watch(tutti::net::Connection& connection, const tutti::net::Readiness& readiness,
                          std::shared_ptr<tutti::net::Worker> worker) override {
     EXPECT_FALSE(isWatched(connection));
@@ -216,7 +212,6 @@ class VirtualService final : public tutti::net::Provider {
     return false;
   }
 
-  const Caps caps_{.name = "virtual", .reach = wire::CarrierReach::kAnything};
   SeededRng& rng_;
   const bool refuses_;
   std::map<uint64_t, Watched> watches_;

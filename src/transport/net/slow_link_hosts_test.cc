@@ -1,6 +1,7 @@
 // Which links of how many hosts are told to be slow: pumps over virtual wires, whose interfaces
 // share their speed among all that goes through them, by seed.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -177,7 +178,8 @@ class Traffic {
 class SlowLinkHosts : public testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override {
-    log_ = testing::TempDir() + "tutti_slow_links_" + std::to_string(GetParam());
+    // Other tests of the seed run beside this one.
+    log_ = testing::TempDir() + "tutti_slow_links_" + std::to_string(::getpid());
     std::filesystem::remove(log_);
     log::configure({.level = log::Level::kWarn, .file = log_});
   }

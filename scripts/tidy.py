@@ -213,6 +213,7 @@ class Rules:
         self.data = data
         self.findings = []
         self.notes = []
+        self.types = {}  # qualified name: path
 
     def check(self, path, text):
         source = Source(path, text)
@@ -225,6 +226,7 @@ class Rules:
             if not source.is_test:
                 self.check_globals(source, statements)
         self.check_functions(source, scopes)
+        self.check_types(source, scopes)
         self.check_file(source)
         self.check_bans(source)
         self.check_comments(source)
@@ -326,6 +328,16 @@ class Rules:
                             f"{name} has {parameters} parameters, {sizes['function_parameters']} are allowed: "
                             "pass an options struct")
 
+    def check_types(self, source, scopes):
+        """One definition: linkers merge what two types of one name have inline, and say nothing."""
+        if source.is_test or not source.path.startswith(("src/", "tools/", "include/")):
+            return
+        for scope in scopes:
+            name = qualified_name(scope)
+            first = self.types.setdefault(name, source.path) if name else source.path
+            if first != source.path:
+                self.report(source, source.line(scope.head_offset), "name", f"{first} has a type {name}, too")
+
     def check_file(self, source):
         sizes = self.data["sizes"]
         count = source.text.count("\n")
@@ -398,6 +410,21 @@ def declared_name(declaration):
     constant = re.search(r"\bconst\b", before) and (
         not re.search(r"[*]", before) or re.search(r"\*\s*const\b[^*]*$", before))
     return None if constant else match.group(1)
+
+
+TYPE_NAME = re.compile(r"^(?:enum\s+(?:class|struct)|enum|class|struct|union)\s+(?:(?:\[\[.*?\]\]|alignas\s*\([^()]*\))\s*)*([\w:]+)")
+
+
+def qualified_name(scope):
+    """Of a type that other files' code may name, too; None of any other scope, and of templates."""
+    match = TYPE_NAME.match(scope.head) if scope.kind == "type" else None
+    names = [match.group(1)] if match else []
+    while names and (scope := scope.parent).parent is not None:
+        space = re.match(r"^(?:inline\s+)?namespace\s+([\w:]+)$", scope.head)
+        if not space:
+            return None  # no name, or another type's
+        names.insert(0, space.group(1))
+    return "::".join(names) or None
 
 
 def strip_pairs(text, pair):

@@ -237,6 +237,28 @@ class Bans(TidyCase):
         self.allows("src/comm/a.cc", "// One thing;\n// another; and\n// f() does it.\n// Example: f(1);\n")
 
 
+class Names(unittest.TestCase):
+    def refused(self, *files):
+        rules = tidy.Rules(RULES)
+        for path, text in files:
+            rules.check(path, f"namespace tutti::tools {{\n{text}\n}}\n")
+        return [(found.path, found.line) for found in rules.findings if found.rule == "name"]
+
+    def test_a_type_is_defined_in_one_file(self):
+        self.assertEqual(self.refused(("tools/a.cc", "struct Row {};"), ("tools/b.cc", "class Row final : public Base {};")), [("tools/b.cc", 2)])
+        self.assertEqual(self.refused(("src/base/a.cc", "enum class Kind { kA };"), ("tools/b.cc", "enum Kind : int { kA };")), [("tools/b.cc", 2)])
+
+    def test_what_no_other_file_can_name_may_be_called_alike(self):
+        row = "struct Row {};"
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/b.cc", f"namespace {{\n{row}\n}}")), [])
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/b.cc", f"namespace other {{\n{row}\n}}")), [])
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/b.cc", "struct Table {\n  struct Row {};\n};")), [])
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/b.cc", f"void f() {{\n  {row}\n}}")), [])
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/b.cc", "struct Row;")), [])
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/b.cc", "struct Row::Impl {};"), ("tools/c.cc", "template <>\nstruct Row<int> {};")), [])
+        self.assertEqual(self.refused(("tools/a.cc", row), ("tools/row_test.cc", row)), [])
+
+
 class Command(unittest.TestCase):
     def run_on(self, text):
         with tempfile.TemporaryDirectory() as root:

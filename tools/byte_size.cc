@@ -1,5 +1,7 @@
 #include "tools/byte_size.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -7,6 +9,8 @@
 #include <cmath>
 #include <optional>
 #include <string>
+
+#include "base/units.h"
 
 namespace tutti::tools {
 namespace {
@@ -43,6 +47,13 @@ Result<uint64_t> parseBytes(std::string_view text) {
     return invalidArgument("size '{}' is more than 1024T", text);
   if (bytes != std::floor(bytes)) return invalidArgument("size '{}' is no whole bytes", text);
   return static_cast<uint64_t>(bytes);
+}
+
+std::string shortText(uint64_t bytes) {
+  if (bytes == 0) return "0";
+  if (bytes % 1_GiB == 0) return fmt::format("{}G", bytes / 1_GiB);
+  if (bytes % 1_MiB == 0) return fmt::format("{}M", bytes / 1_MiB);
+  return bytes % 1_KiB == 0 ? fmt::format("{}K", bytes / 1_KiB) : std::to_string(bytes);
 }
 
 }  // namespace tutti::tools

@@ -16,9 +16,9 @@
 namespace tutti::tools {
 namespace {
 
-Report examine(const std::string& python) {
+DoctorReport examine(const std::string& python) {
   const Settings settings = Settings::load();
-  Report report;
+  DoctorReport report;
   examineMachine(report);
   examineLimits(report);
   examineSharing(report, settings);
@@ -54,7 +54,7 @@ std::string shownKey(std::string key) {
   return key;
 }
 
-void printText(const Report& report) {
+void printText(const DoctorReport& report) {
   const Terminal terminal;
   size_t width = 0;
   for (const Section& section : report.sections) {
@@ -77,7 +77,7 @@ void printText(const Report& report) {
     fmt::print("{}\n", terminal.paint(Colour::kGood, "nothing wrong found"));
 }
 
-void printJson(const Report& report) {
+void printJson(const DoctorReport& report) {
   nlohmann::ordered_json output;
   for (const Section& section : report.sections) {
     nlohmann::ordered_json& facts = output[section.name];
@@ -114,7 +114,7 @@ void addDoctor(CLI::App& app, int& exitCode) {
       "Exit code: 0, 1 when something is wrong, or 3 when the process cannot be looked into.\n"
       "Example: tutti doctor --json | jq .findings");
   command->callback([options, &exitCode] {
-    Report report;
+    DoctorReport report;
     if (options->processId == 0) {
       report = examine(options->python);
     } else if (!examineProcess(report, options->processId)) {

@@ -32,7 +32,7 @@ std::string shownCapability(const device::GpuFacts& facts) {
 }
 
 // The library's own choice (comm::Process::chooseDevice), with the reason.
-void addChoice(Report& report, Section& section, const Settings& settings, int64_t gpus) {
+void addChoice(DoctorReport& report, Section& section, const Settings& settings, int64_t gpus) {
   const std::string& wanted = settings.text("TUTTI_DEVICE");
   const auto add = [&](const char* what, std::string why) {
     section.add("ranks_run_on", what, std::move(why));
@@ -59,7 +59,7 @@ void addChoice(Report& report, Section& section, const Settings& settings, int64
 
 }  // namespace
 
-void examineGpus(Report& report, const Settings& settings) {
+void examineGpus(DoctorReport& report, const Settings& settings) {
   Section& section = report.open("devices");
   const auto gpus = device::describeGpus();
   const auto count = gpus.ok() ? static_cast<int64_t>(gpus.value().size()) : 0;

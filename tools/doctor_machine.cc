@@ -97,7 +97,7 @@ void addTopology(Section& section) {
 
 }  // namespace
 
-void examineMachine(Report& report) {
+void examineMachine(DoctorReport& report) {
   Section& section = report.open("machine");
   addCpus(section);
   addTopology(section);

@@ -2,9 +2,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
-#include <memory>
 #include <optional>
 
 #include "base/settings.h"
@@ -27,26 +25,16 @@ std::optional<std::string> inList(const std::optional<std::string>& list) {
   return std::nullopt;
 }
 
-struct PipeCloser {
-  void operator()(std::FILE* pipe) const { ::pclose(pipe); }
-};
-
 // The loader's cache, as ldconfig prints it: "\tlibnccl.so.2 (libc6,x86-64) => /usr/lib/...".
 std::optional<std::string> inLoaderCache() {
-  const std::unique_ptr<std::FILE, PipeCloser> pipe(
-      ::popen("PATH=/sbin:/usr/sbin:$PATH ldconfig -p 2>/dev/null", "re"));
-  if (!pipe) return std::nullopt;
-  std::array<char, 4096> line{};
-  std::optional<std::string> found;
-  while (std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
-    std::string_view text = line.data();
+  for (const std::string& line : linesOf("PATH=/sbin:/usr/sbin:$PATH ldconfig -p 2>/dev/null")) {
+    std::string_view text = line;
     text.remove_prefix(std::min(text.find_first_not_of("\t "), text.size()));
     const size_t arrow = text.find("=> ");
-    if (found || !text.starts_with(kLibraryName) || arrow == std::string_view::npos) continue;
-    text.remove_prefix(arrow + 3);
-    found = std::string(text.substr(0, text.find('\n')));
+    if (text.starts_with(kLibraryName) && arrow != std::string_view::npos)
+      return std::string(text.substr(arrow + 3));
   }
-  return found;
+  return std::nullopt;
 }
 
 // Where the loader would find the library for a program that names it only, and why there.
@@ -68,7 +56,7 @@ std::optional<Found> findByName() {
 
 }  // namespace
 
-void examineNetwork(Report& report, const Settings& settings) {
+void examineNetwork(DoctorReport& report, const Settings& settings) {
   Section& section = report.open("network");
   auto all = bootstrap::listInterfaces();
   if (!all.ok()) {
@@ -102,7 +90,7 @@ void examineNetwork(Report& report, const Settings& settings) {
   }
 }
 
-void examineLibraries(Report& report) {
+void examineLibraries(DoctorReport& report) {
   Section& section = report.open("library");
   const std::optional<std::string> folder = ownLibraryFolder();
   const std::string own = folder ? fmt::format("{}/{}", *folder, kLibraryName) : "";
@@ -121,7 +109,7 @@ void examineLibraries(Report& report) {
   }
 }
 
-void examineSettings(Report& report, const Settings& settings) {
+void examineSettings(DoctorReport& report, const Settings& settings) {
   Section& section = report.open("settings");
   for (const SettingValue& value : settings.values()) {
     if (!value.isSet()) continue;

@@ -38,7 +38,7 @@ struct Finding {
   std::string mend;
 };
 
-struct Report {
+struct DoctorReport {
   std::vector<Section> sections;
   std::vector<Finding> findings;
 
@@ -50,21 +50,24 @@ struct Report {
 
 // Each adds its section. Nothing is left behind: files, processes and sockets they make are gone
 // when they return.
-void examineMachine(Report& report);
-void examineLimits(Report& report);
-void examineSharing(Report& report, const Settings& settings);
-void examineNetwork(Report& report, const Settings& settings);
-void examineGpus(Report& report, const Settings& settings);
-void examineLibraries(Report& report);
+void examineMachine(DoctorReport& report);
+void examineLimits(DoctorReport& report);
+void examineSharing(DoctorReport& report, const Settings& settings);
+void examineNetwork(DoctorReport& report, const Settings& settings);
+void examineGpus(DoctorReport& report, const Settings& settings);
+void examineLibraries(DoctorReport& report);
 // The torch of this Python (a path, or a name to be found in PATH), and what it would load.
-void examineTorch(Report& report, const std::string& python);
-void examineSettings(Report& report, const Settings& settings);
+void examineTorch(DoctorReport& report, const std::string& python);
+void examineSettings(DoctorReport& report, const Settings& settings);
 
 // What a running process has loaded. False, told on stderr, when it cannot be looked into.
-bool examineProcess(Report& report, int64_t processId);
+bool examineProcess(DoctorReport& report, int64_t processId);
 
 // The first line of a file of /proc or /sys, without its end; "" when it cannot be read.
 std::string firstLine(const std::string& path);
+
+// What a shell's command prints, without the ends of its lines; none where it cannot be run.
+std::vector<std::string> linesOf(const std::string& command);
 
 // "1.5 GiB"
 std::string sizeText(int64_t bytes);

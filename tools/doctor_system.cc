@@ -15,8 +15,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <utility>
 
 #include "base/fd.h"
@@ -166,6 +168,20 @@ std::string firstLine(const std::string& path) {
   return line;
 }
 
+std::vector<std::string> linesOf(const std::string& command) {
+  struct PipeCloser {
+    void operator()(std::FILE* pipe) const { ::pclose(pipe); }
+  };
+  const std::unique_ptr<std::FILE, PipeCloser> pipe(::popen(command.c_str(), "re"));
+  std::vector<std::string> lines;
+  std::array<char, 8192> line{};
+  while (pipe && std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
+    lines.emplace_back(line.data());
+    while (lines.back().ends_with('\n')) lines.back().pop_back();
+  }
+  return lines;
+}
+
 std::string sizeText(int64_t bytes) {
   constexpr std::array<std::string_view, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   auto value = static_cast<double>(bytes);
@@ -178,7 +194,7 @@ std::string sizeText(int64_t bytes) {
   return fmt::format("{:.4g} {}", value, kUnits[unit]);
 }
 
-void examineLimits(Report& report) {
+void examineLimits(DoctorReport& report) {
   Section& section = report.open("limits");
   const rlimit files = addLimit(section, "open_files", RLIMIT_NOFILE, false);
   if (files.rlim_cur < kWantedDescriptors) {
@@ -192,7 +208,7 @@ void examineLimits(Report& report) {
   addLimit(section, "locked_memory", RLIMIT_MEMLOCK, true);
 }
 
-void examineSharing(Report& report, const Settings& settings) {
+void examineSharing(DoctorReport& report, const Settings& settings) {
   Section& section = report.open("shared memory");
   const Outcome memfd = tryMemfd();
   section.add("memfd", memfd.text(), "memory of links between processes");

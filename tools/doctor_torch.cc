@@ -6,12 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <set>
 
@@ -22,21 +20,6 @@
 
 namespace tutti::tools {
 namespace {
-
-struct PipeCloser {
-  void operator()(std::FILE* pipe) const { ::pclose(pipe); }
-};
-
-std::vector<std::string> linesOf(const std::string& command) {
-  const std::unique_ptr<std::FILE, PipeCloser> pipe(::popen(command.c_str(), "re"));
-  std::vector<std::string> lines;
-  std::array<char, 8192> line{};
-  while (pipe && std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
-    lines.emplace_back(line.data());
-    while (lines.back().ends_with('\n')) lines.back().pop_back();
-  }
-  return lines;
-}
 
 std::string_view fileName(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
@@ -145,7 +128,7 @@ bool isTuttiFirst(int64_t processId, const Mapped& mapped) {
 
 }  // namespace
 
-void examineTorch(Report& report, const std::string& python) {
+void examineTorch(DoctorReport& report, const std::string& python) {
   const std::optional<std::string> folder = torchFolder(python);
   Section& section = report.open("torch");
   if (!folder) {
@@ -184,7 +167,7 @@ void examineTorch(Report& report, const std::string& python) {
   }
 }
 
-bool examineProcess(Report& report, int64_t processId) {
+bool examineProcess(DoctorReport& report, int64_t processId) {
   std::ifstream maps(fmt::format("/proc/{}/maps", processId));
   if (!maps || maps.peek() == std::ifstream::traits_type::eof()) {
     fmt::print(stderr, "tutti doctor: process {} cannot be looked into: {}\n", processId,

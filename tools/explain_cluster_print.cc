@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/units.h"
 #include "graph/print.h"
 #include "schedule/schedule.h"
+#include "tools/byte_size.h"
 #include "tools/explain_cluster.h"
 #include "tools/terminal.h"
 #include "wire/gpu_program.h"
@@ -18,13 +18,6 @@ using graph::MethodChoice;
 using nlohmann::ordered_json;
 
 constexpr size_t kMostSteps = 64;  // of a program, as text
-
-std::string sizeText(uint64_t bytes) {
-  if (bytes >= 1_GiB && bytes % 1_GiB == 0) return fmt::format("{}G", bytes / 1_GiB);
-  if (bytes >= 1_MiB && bytes % 1_MiB == 0) return fmt::format("{}M", bytes / 1_MiB);
-  return bytes >= 1_KiB && bytes % 1_KiB == 0 ? fmt::format("{}K", bytes / 1_KiB)
-                                              : std::to_string(bytes);
-}
 
 std::string nameOf(const MethodChoice& choice) {
   return fmt::format("{} {}", graph::nameOf(choice.method), graph::nameOf(choice.protocol));
@@ -202,7 +195,7 @@ void printText(const ClusterExplanation& explanation) {
     std::string from;
     for (const auto& [bytes, choice] : explanation.switches)
       from +=
-          fmt::format("{}{} from {}", from.empty() ? "" : ", ", nameOf(choice), sizeText(bytes));
+          fmt::format("{}{} from {}", from.empty() ? "" : ", ", nameOf(choice), shortText(bytes));
     fmt::print("  switches {}\n", from);
     printChoices(explanation);
   }

@@ -10,6 +10,7 @@
 #include "plan/cost_model.h"
 #include "plan/send_relay.h"
 #include "plan/tuning.h"
+#include "tools/byte_size.h"
 #include "tools/terminal.h"
 
 namespace tutti::tools {
@@ -224,18 +225,12 @@ schedule::Program programOf(const Explanation& explanation) {
       plan::optionsFor(shapeOf(call, explanation.count), agreement), call.rank);
 }
 
-std::string sizeText(uint64_t bytes) {
-  if (bytes % 1_GiB == 0) return fmt::format("{}G", bytes / 1_GiB);
-  if (bytes % 1_MiB == 0) return fmt::format("{}M", bytes / 1_MiB);
-  return bytes % 1_KiB == 0 ? fmt::format("{}K", bytes / 1_KiB) : fmt::format("{}", bytes);
-}
-
 // "oneshot, ring from 32K, twoshot from 256K"
 std::string textOf(const std::vector<plan::Switch>& switches) {
   std::string text;
   for (const plan::Switch& each : switches) {
     text += text.empty() ? std::string(each.algorithm)
-                         : fmt::format(", {} from {}", each.algorithm, sizeText(each.bytes));
+                         : fmt::format(", {} from {}", each.algorithm, shortText(each.bytes));
   }
   return text;
 }

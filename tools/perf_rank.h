@@ -65,7 +65,7 @@ class RankRun {
 
   Status join();
   Result<std::unique_ptr<Session>> openSession(const Library& library, const PerfOptions& options);
-  Result<std::vector<RankPlace>> gatherPlaces();
+  Result<std::vector<PlacedRank>> gatherPlaces();
   Status openReport();
   Status runCycle();
   Status runType(DataType type, ReduceOp op, size_t& rowNumber, size_t rowCount);
@@ -101,7 +101,7 @@ class RankRun {
   std::unique_ptr<Session> peer_;  // null without --lib
   std::unique_ptr<LibraryTeam> libraryTeam_;
   Team* team_ = nullptr;
-  std::unique_ptr<Report> report_;  // rank 0
+  std::unique_ptr<PerfReport> report_;  // rank 0
   size_t largestBytes_ = 0;
   std::vector<const Session*> filled_;  // by fillOnce()
   uint64_t checkNumber_ = 0;            // shifts the values of each check

@@ -98,18 +98,18 @@ Status RankRun::join() {
                       session_->gpu() < 0 ? "the CPU" : "a GPU");
 }
 
-Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
+Result<std::vector<PlacedRank>> RankRun::gatherPlaces() {
   PlaceRecord own{.pid = ::getpid(), .gpu = session_->gpu(), .host = {}};
   const std::string host = ownHostName();
   std::memcpy(own.host, host.data(), std::min(host.size(), sizeof own.host - 1));
-  std::vector<RankPlace> places;
+  std::vector<PlacedRank> places;
   if (context_.board != nullptr) {
     TUTTI_TRY_ASSIGN(const std::vector<double> pids,
                      team_->gather(rank_, static_cast<double>(own.pid)));
     TUTTI_TRY_ASSIGN(const std::vector<double> gpus,
                      team_->gather(rank_, static_cast<double>(own.gpu)));
     for (size_t i = 0; i < pids.size(); ++i) {
-      RankPlace& place = places.emplace_back();
+      PlacedRank& place = places.emplace_back();
       place.rank = static_cast<int>(i);
       place.pid = static_cast<int64_t>(pids[i]);
       place.host = host;
@@ -123,7 +123,7 @@ Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
     PlaceRecord record{};
     std::memcpy(&record, bytes.data() + static_cast<size_t>(rank) * sizeof record, sizeof record);
     record.host[kHostNameBytes - 1] = '\0';
-    RankPlace& place = places.emplace_back();
+    PlacedRank& place = places.emplace_back();
     place.rank = rank;
     place.pid = record.pid;
     place.host = record.host;
@@ -133,7 +133,7 @@ Result<std::vector<RankPlace>> RankRun::gatherPlaces() {
 }
 
 Status RankRun::openReport() {
-  TUTTI_TRY_ASSIGN(std::vector<RankPlace> places, gatherPlaces());
+  TUTTI_TRY_ASSIGN(std::vector<PlacedRank> places, gatherPlaces());
   if (rank_ != 0) return {};
   TUTTI_TRY_ASSIGN(const int version, versionOf(library_));
   RunInfo info{
@@ -142,7 +142,7 @@ Status RankRun::openReport() {
   if (peer_ != nullptr) {
     TUTTI_TRY_ASSIGN(info.peerVersion, versionOf(peerLibrary_));
   }
-  TUTTI_TRY_ASSIGN(report_, Report::open(context_.options, info));
+  TUTTI_TRY_ASSIGN(report_, PerfReport::open(context_.options, info));
   return {};
 }
 

@@ -71,9 +71,9 @@ nlohmann::ordered_json toJson(const Row& row) {
   return json;
 }
 
-nlohmann::ordered_json placesToJson(const std::vector<RankPlace>& places) {
+nlohmann::ordered_json placesToJson(const std::vector<PlacedRank>& places) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const RankPlace& place : places) {
+  for (const PlacedRank& place : places) {
     list.push_back({{"rank", place.rank}, {"pid", place.pid}, {"host", place.host}});
   }
   return list;
@@ -109,7 +109,7 @@ std::string headerOf(const PerfOptions& options, const RunInfo& info) {
                             : "");
   }
   text += "#\n# Using devices\n";
-  for (const RankPlace& place : info.places) {
+  for (const PlacedRank& place : info.places) {
     const std::string_view path = place.gpu < 0 ? std::string_view() : name(info.path);
     text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}{}{}\n", place.rank,
                         place.pid, place.host, place.gpu < 0 ? place.rank : place.gpu,
@@ -146,21 +146,23 @@ std::string footerOf(const PerfOptions& options, const Summary& summary) {
       summary.isBelowMinimum ? "FAILED" : "", name(options.operation));
 }
 
-Report::Report(const PerfOptions& options, const RunInfo& info) : options_(options), info_(info) {
+PerfReport::PerfReport(const PerfOptions& options, const RunInfo& info)
+    : options_(options), info_(info) {
   printsTable_ = options.jsonPath != "-" && options.csvPath != "-";
   showsProgress_ = ::isatty(kStandardError) == 1;
 }
 
-Report::~Report() {
+PerfReport::~PerfReport() {
   clearProgress();
   if (csv_ != nullptr && csv_ != stdout) std::fclose(csv_);
 }
 
-Result<std::unique_ptr<Report>> Report::open(const PerfOptions& options, const RunInfo& info) {
+Result<std::unique_ptr<PerfReport>> PerfReport::open(const PerfOptions& options,
+                                                     const RunInfo& info) {
   for (const std::string& path : {options.jsonPath, options.htmlPath}) {
     if (!path.empty() && path != "-") TUTTI_TRY(checkWritable(path));
   }
-  std::unique_ptr<Report> report(new Report(options, info));
+  std::unique_ptr<PerfReport> report(new PerfReport(options, info));
   if (!options.csvPath.empty()) {
     report->csv_ = options.csvPath == "-" ? stdout : std::fopen(options.csvPath.c_str(), "we");
     if (report->csv_ == nullptr) return systemError("create", options.csvPath, errno);
@@ -179,21 +181,21 @@ Result<std::unique_ptr<Report>> Report::open(const PerfOptions& options, const R
   return report;
 }
 
-void Report::showProgress(size_t row, size_t rowCount, size_t bytes) {
+void PerfReport::showProgress(size_t row, size_t rowCount, size_t bytes) {
   if (!showsProgress_) return;
   fmt::print(stderr, "\r[{}/{}] {} bytes\x1b[K", row, rowCount, bytes);
   std::fflush(stderr);
   hasProgress_ = true;
 }
 
-void Report::clearProgress() {
+void PerfReport::clearProgress() {
   if (!hasProgress_) return;
   fmt::print(stderr, "\r\x1b[K");
   std::fflush(stderr);
   hasProgress_ = false;
 }
 
-void Report::add(const Row& row) {
+void PerfReport::add(const Row& row) {
   clearProgress();
   rows_.push_back(row);
   if (csv_ != nullptr) {
@@ -210,7 +212,7 @@ void Report::add(const Row& row) {
   }
 }
 
-Summary Report::summary(const std::optional<double>& minBandwidth) const {
+Summary PerfReport::summary(const std::optional<double>& minBandwidth) const {
   Summary summary;
   double total = 0;
   for (const Row& row : rows_) {
@@ -222,7 +224,7 @@ Summary Report::summary(const std::optional<double>& minBandwidth) const {
   return summary;
 }
 
-Status Report::writeJson(const Summary& summary) const {
+Status PerfReport::writeJson(const Summary& summary) const {
   nlohmann::ordered_json json;
   json["tutti"] = kVersion;
   json["nccl_library"] = info_.libraryVersion;
@@ -245,7 +247,7 @@ Status Report::writeJson(const Summary& summary) const {
   return {};
 }
 
-Status Report::writeHtml(const Summary& summary) const {
+Status PerfReport::writeHtml(const Summary& summary) const {
   const std::string text = pageOf({.options = options_,
                                    .info = info_,
                                    .rows = rows_,
@@ -254,7 +256,7 @@ Status Report::writeHtml(const Summary& summary) const {
   return writeWholeFile(options_.htmlPath, text, kForAll);
 }
 
-Status Report::finish(const std::optional<double>& minBandwidth) {
+Status PerfReport::finish(const std::optional<double>& minBandwidth) {
   clearProgress();
   const Summary total = summary(minBandwidth);
   if (printsTable_) fmt::print("{}\n", footerOf(options_, total));

@@ -42,7 +42,7 @@ struct Row {
   Measurement inPlace = {};
 };
 
-struct RankPlace {
+struct PlacedRank {
   int rank = 0;
   int64_t pid = 0;
   std::string host = {};
@@ -52,9 +52,9 @@ struct RankPlace {
 struct RunInfo {
   int rankCount = 1;
   int libraryVersion = 0;
-  int peerVersion = 0;                 // 0: there is none
-  GpuPath path = GpuPath::kUnknown;    // as the library says
-  std::vector<RankPlace> places = {};  // by rank
+  int peerVersion = 0;                  // 0: there is none
+  GpuPath path = GpuPath::kUnknown;     // as the library says
+  std::vector<PlacedRank> places = {};  // by rank
 };
 
 struct Summary {
@@ -69,11 +69,11 @@ std::string lineOf(const Row& row);
 std::string footerOf(const PerfOptions& options, const Summary& summary);
 
 // Writes as the rows come, so that an interrupted run leaves what it has measured. One thread.
-class Report {
+class PerfReport {
  public:
   // kSystemError when a file cannot be made. REQUIRES: options outlives the report.
-  static Result<std::unique_ptr<Report>> open(const PerfOptions& options, const RunInfo& info);
-  ~Report();
+  static Result<std::unique_ptr<PerfReport>> open(const PerfOptions& options, const RunInfo& info);
+  ~PerfReport();
 
   // A line on a terminal's standard error that the next one replaces; nothing elsewhere.
   void showProgress(size_t row, size_t rowCount, size_t bytes);
@@ -84,7 +84,7 @@ class Report {
   Summary summary(const std::optional<double>& minBandwidth) const;
 
  private:
-  Report(const PerfOptions& options, const RunInfo& info);
+  PerfReport(const PerfOptions& options, const RunInfo& info);
   void clearProgress();
   Status writeJson(const Summary& summary) const;
   Status writeHtml(const Summary& summary) const;

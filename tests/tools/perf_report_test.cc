@@ -54,7 +54,7 @@ TEST(PerfReport, AnotherLibrarysTimesHaveTheirColumns) {
 }
 
 TEST(PerfReport, GpuRanksSayHowTheirCallsGo) {
-  const std::vector<RankPlace> places = {{.rank = 0, .gpu = 0}, {.rank = 1, .gpu = -1}};
+  const std::vector<PlacedRank> places = {{.rank = 0, .gpu = 0}, {.rank = 1, .gpu = -1}};
   EXPECT_THAT(headerOf({}, {.path = GpuPath::kDirect, .places = places}),
               HasSubstr("[gpu] GPU rank, from GPU to GPU\n"));
   const std::string header = headerOf({}, {.path = GpuPath::kThroughHost, .places = places});
@@ -95,7 +95,7 @@ TEST(PerfReport, SumsUpBothSidesOfAllRows) {
   PerfOptions options;
   options.csvPath = "/dev/null";
   options.jsonPath = "/dev/null";
-  Result<std::unique_ptr<Report>> report = Report::open(options, {});
+  Result<std::unique_ptr<PerfReport>> report = PerfReport::open(options, {});
   ASSERT_TRUE(report.ok());
   report.value()->add(makeRow());
   report.value()->add(makeRow());
@@ -110,7 +110,7 @@ TEST(PerfReport, SumsUpBothSidesOfAllRows) {
 TEST(PerfReport, RefusesAFileItCannotMake) {
   PerfOptions options;
   options.csvPath = "/nonexistent/figures.csv";
-  EXPECT_FALSE(Report::open(options, {}).ok());
+  EXPECT_FALSE(PerfReport::open(options, {}).ok());
 }
 
 }  // namespace

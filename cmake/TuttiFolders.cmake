@@ -27,6 +27,8 @@ function(tutti_folder name)
     add_executable(test_${name} ${tests})
     tutti_use_folders(test_${name} ${name})
     target_link_libraries(test_${name} PRIVATE tutti_options GTest::gtest_main GTest::gmock)
+    # A quarter less to compile, and a test runs its own code once.
+    target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES TEST_PREFIX "${name}." PROPERTIES TIMEOUT 300)
   endif()
 endfunction()

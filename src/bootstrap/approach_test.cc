@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <optional>
-
 #include "base/few_descriptors_testing.h"
 #include "base/log.h"
 #include "base/log_setup.h"
@@ -109,7 +107,7 @@ TEST_F(ApproachTest, ComesAnewToAFullQueue) {
 
 // The system repeats what was dropped after 0.2, 0.4, 0.8 s and so on.
 TEST_F(ApproachTest, ComesAnewWhereTheLastStepWasDropped) {
-  std::optional<OnlyBeginnings> dropping(listener.get());
+  OnlyBeginnings dropping(listener.get());
   Approach approach(options());
   const int first = approach.firstFd();
   expectPending(approach);
@@ -117,7 +115,7 @@ TEST_F(ApproachTest, ComesAnewWhereTheLastStepWasDropped) {
   clock.advance(kFirst);
   expectPending(approach);
   EXPECT_EQ(approach.connectionCount(), 2u);
-  dropping.reset();
+  dropping.end();
   clock.advance(2 * kFirst);
   expectPending(approach);
   clock.advance(4 * kFirst);
@@ -139,7 +137,7 @@ TEST_F(ApproachTest, KeepsItsFirstConnectionForSlowWays) {
 }
 
 TEST_F(ApproachTest, GoesOnWithItsFirstConnectionWithoutDescriptors) {
-  std::optional<OnlyBeginnings> dropping(listener.get());
+  OnlyBeginnings dropping(listener.get());
   Approach approach(options());
   expectPending(approach);
   {
@@ -148,7 +146,7 @@ TEST_F(ApproachTest, GoesOnWithItsFirstConnectionWithoutDescriptors) {
     expectPending(approach);
     EXPECT_EQ(approach.connectionCount(), 1u);
   }
-  dropping.reset();
+  dropping.end();
   const UniqueFd repeated = acceptOne();
   clock.advance(2 * kFirst);
   EXPECT_EQ(settle(approach), State::kHeard);

@@ -37,7 +37,7 @@ class Strangers {
   std::vector<UniqueFd> connections_;
 };
 
-// As long as it lives, the listener's system answers who begins a connection, and drops its last
+// Until its end, the listener's system answers who begins a connection, and drops its last
 // step and all bytes, as a queue does that became full in between: who connects thinks that it is
 // through.
 class OnlyBeginnings {
@@ -55,7 +55,9 @@ class OnlyBeginnings {
   }
   OnlyBeginnings(const OnlyBeginnings&) = delete;
   OnlyBeginnings& operator=(const OnlyBeginnings&) = delete;
-  ~OnlyBeginnings() {
+  ~OnlyBeginnings() { end(); }
+
+  void end() {
     const int unused = 0;
     ::setsockopt(listener_, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
   }

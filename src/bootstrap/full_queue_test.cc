@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -121,10 +120,10 @@ TEST_F(FullQueueTest, RanksComeWithinASecondAfterItHasRoom) {
 TEST_F(FullQueueTest, RanksWhoseLastStepWasDroppedComeWithinASecond) {
   inThreeTries([&](int patience) {
     UniqueFd listener = listenWithPlacesFor(kPlaces);
-    std::optional<OnlyBeginnings> dropping(listener.get());
+    OnlyBeginnings dropping(listener.get());
     Ranks ranks(localAddress(listener.get()), key);
     sleepFor(standstillFor(patience).hellos);
-    dropping.reset();
+    dropping.end();
     expectThatAllCome(std::move(listener), ranks, patience);
   });
 }

@@ -50,12 +50,12 @@ class OutgoingTest : public ::testing::Test {
 };
 
 TEST_F(OutgoingTest, ComesAnewWhereItIsNotHeard) {
-  std::optional<OnlyBeginnings> dropping(listener.get());
+  OnlyBeginnings dropping(listener.get());
   Outgoing outgoing(options());
   ASSERT_TRUE(outgoing.send(FrameType::kMessage, 1, {}));
   hearAll(outgoing);
   for (int i = 0; i < 3; ++i) goOn(outgoing);
-  dropping.reset();
+  dropping.end();
   goOn(outgoing);
   // Connections that it has given up stand in the queue, too.
   const auto serverPoller = Poller::open().value();

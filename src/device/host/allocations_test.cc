@@ -25,7 +25,7 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   return std::malloc(bytes);
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tutti::device::host {
 

@@ -25,12 +25,16 @@ FormTrial::Turn FormTrial::next() const {
     case Phase::kSettle: return {.form = Form::kCopy, .agrees = saysLong(), .isMeasured = true};
     case Phase::kTrial: return {.form = formOf(call_), .agrees = saysLong(), .isMeasured = true};
     case Phase::kVerdict: return {.form = own_, .agrees = wantsOther_};
-    case Phase::kKept: return {.form = kept_, .agrees = kept_ == Form::kOther && couldRefer_};
+    case Phase::kKept:
+      return {.form = kept_,
+              .agrees = kept_ == Form::kOther ? couldRefer_ : doubts(),
+              .isMeasured = limit_ > Nanoseconds()};
   }
   return {};
 }
 
 void FormTrial::ended(const Outcome& outcome) {
+  if (outcome.at != Instant()) lastEnd_ = outcome.at;
   switch (phase_) {
     case Phase::kWatch: watch(outcome); return;
     case Phase::kSettle:
@@ -40,11 +44,7 @@ void FormTrial::ended(const Outcome& outcome) {
       return;
     case Phase::kTrial: tried(outcome); return;
     case Phase::kVerdict: keep(outcome.isAgreed ? Form::kOther : own_); return;
-    case Phase::kKept:
-      couldRefer_ = outcome.couldRefer;
-      const bool isRefused = kept_ == Form::kOther && !outcome.isAgreed;
-      if (++call_ == kKeptCalls || isRefused) start(Phase::kWatch);
-      return;
+    case Phase::kKept: kept(outcome); return;
   }
 }
 
@@ -57,6 +57,26 @@ void FormTrial::tried(const Outcome& outcome) {
   const uint32_t round = formCount() * kWindow;
   const bool isLast = call_ == kRounds * round || isLongEnough(outcome);
   if (call_ % round == 0 && isLast) endTrial();
+}
+
+void FormTrial::kept(const Outcome& outcome) {
+  couldRefer_ = outcome.couldRefer;
+  const bool isOther = kept_ == Form::kOther;
+  ++call_;
+  watchAnswer(outcome.spent);
+  if (!isOther && outcome.isAgreed) {
+    isDoubted_ = slowWindows_ >= 2;
+    start(Phase::kTrial);
+  } else if (call_ == kKeptCalls || (isOther && !outcome.isAgreed)) {
+    start(Phase::kWatch);
+  }
+}
+
+void FormTrial::watchAnswer(Nanoseconds spent) {
+  if (limit_ == Nanoseconds()) return;
+  window_ += spent;
+  if (call_ % kCounted == 0)
+    slowWindows_ = std::exchange(window_, {}) > limit_ ? slowWindows_ + 1 : 0;
 }
 
 void FormTrial::watch(const Outcome& outcome) {
@@ -81,9 +101,11 @@ void FormTrial::start(Phase phase) {
 }
 
 void FormTrial::endTrial() {
-  const auto time = [this](Form form) { return windows_[static_cast<size_t>(form)].time(); };
-  own_ = isBetter(time(Form::kReference), time(Form::kCopy)) ? Form::kReference : Form::kCopy;
-  wantsOther_ = isBetter(time(Form::kOther), time(own_));
+  const Form before = std::exchange(own_, Form::kCopy);
+  if (isBetter(timeOf(Form::kReference), timeOf(Form::kCopy))) own_ = Form::kReference;
+  wantsOther_ = isBetter(timeOf(Form::kOther), timeOf(own_));
+  const bool isConfirmed = std::exchange(isDoubted_, false) && own_ == before;
+  trust_ = isConfirmed ? std::min(2 * trust_, kKeptCalls) : kLeastTrust;
   if (hasOther_) {
     phase_ = Phase::kVerdict;
   } else {
@@ -96,6 +118,20 @@ void FormTrial::keep(Form form) {
   call_ = 0;
   kept_ = form;
   couldRefer_ = true;
+  noteLimit();
+}
+
+// The other algorithm has agreements of its own to keep.
+void FormTrial::noteLimit() {
+  limit_ = {};
+  keptSince_ = lastEnd_;
+  window_ = {};
+  slowWindows_ = 0;
+  if (!canAgree_ || kept_ == Form::kOther) return;
+  const Nanoseconds own = timeOf(kept_);
+  if (own < kCounted * kLeastWatched) return;
+  const Nanoseconds beaten = timeOf(kept_ == Form::kCopy ? Form::kReference : Form::kCopy);
+  limit_ = std::max(beaten + beaten / 8, own + own / 2);
 }
 
 }  // namespace tutti::launch

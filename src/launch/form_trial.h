@@ -1,7 +1,7 @@
 // How a plan's calls go, where there is a choice that costs or saves time by the buffers they come
 // with: messages as copies in slots, messages as references that the receiver reads in the sender's
 // memory, or another algorithm with references. Found out by trying all on the calls themselves,
-// again from time to time.
+// again from time to time, and when the answer has become slower than what it beat.
 //
 // No rule would do. What a reference costs depends on the processor, on how many ranks share a CPU
 // (a sender waits for its readers) and on what the caller did before: on an Intel Xeon VM, 2 ranks,
@@ -25,8 +25,9 @@ namespace tutti::launch {
 // everything that leads there is counted in calls of the plan, which are the same on all ranks, and
 // decided by what calls have brought with their messages: whether all ranks agreed. A rank agrees,
 // while nothing is tried, when it could refer; in a trial, when that has taken long enough; after
-// it, when the other algorithm was the fastest by its clock; and while that is used, as long as it
-// can refer. Where calls do not tell (a send's), each rank goes by its own clock.
+// it, when the other algorithm was the fastest by its clock; while that is used, as long as it
+// can refer; and while another form is kept, when by its clock that is no longer the faster one.
+// Where calls do not tell (a send's), each rank goes by its own clock.
 class FormTrial {
  public:
   enum class Form : uint8_t { kCopy, kReference, kOther };
@@ -44,6 +45,7 @@ class FormTrial {
     bool isAgreed = false;    // kernels::Execution::isAgreed()
     bool isLong = false;      // and names memory that peers map
     Nanoseconds spent{};      // if it was measured
+    Instant at{};             // its end, likewise
   };
 
   FormTrial() = default;
@@ -56,6 +58,8 @@ class FormTrial {
 
   // Whether it is yet to be seen what calls can do.
   bool isWatching() const { return phase_ == Phase::kWatch; }
+  // Whether the next call goes as all ranks' clocks want it, not as this one's.
+  bool isTrying() const { return phase_ == Phase::kSettle || phase_ == Phase::kTrial; }
   // Whether calls are to bring copies for a while: then they need no next(), only endedAtOnce().
   bool keepsCopies() const { return phase_ == Phase::kKept && kept_ == Form::kCopy; }
   void endedAtOnce() {
@@ -67,6 +71,7 @@ class FormTrial {
   // other ranks, as the form before left them. The others count together: a rank runs ahead of its
   // peers by a message and waits for them in the next call, so single calls' times say little.
   static constexpr uint32_t kWindow = 5;
+  static constexpr uint32_t kCounted = kWindow - 1;
   static constexpr uint32_t kRounds = 4;
   // After this time the round that has begun is the last: a program may make few calls that take so
   // long.
@@ -80,6 +85,18 @@ class FormTrial {
   static constexpr uint32_t kPatientCalls = 100;
   // The trial's twenty calls in a slower form, up to twice as long, are then 1 % of the time.
   static constexpr uint32_t kKeptCalls = 2000;
+  // A machine's state may change: of 2 CPUs of an AMD EPYC VM, which share a cache or none by turns
+  // of seconds, an all-to-all of 1 MiB by 4 ranks takes 145 us or 590 as copies, and 200 as
+  // references either way (2026-11-30). So an answer is doubted when two windows in a row have
+  // taken longer than what it beat, by an eighth, and than itself in the trial, by half. After so
+  // many calls, and after twice as many each time that the trial comes to the same answer.
+  static constexpr uint32_t kLeastTrust = 64;
+  // References do not tell when copies have become faster. After so long, and so many calls: of the
+  // time above, trials are 2 %.
+  static constexpr Nanoseconds kReferencesKept = std::chrono::milliseconds(400);
+  static constexpr uint32_t kReferencesKeptCalls = 128;
+  // A clock's 50 ns a call are not for shorter ones.
+  static constexpr Nanoseconds kLeastWatched = std::chrono::microseconds(20);
 
   // kWatch: until messages can be references. kSettle: copies, until slots are warm. kVerdict: one
   // call, to hear who wants the other algorithm.
@@ -112,6 +129,15 @@ class FormTrial {
   bool isLongEnough(const Outcome& outcome) const {
     return canAgree_ ? outcome.isAgreed : isLong();
   }
+  Nanoseconds timeOf(Form form) const { return windows_[static_cast<size_t>(form)].time(); }
+  void noteLimit();
+  void kept(const Outcome& outcome);
+  void watchAnswer(Nanoseconds spent);
+  bool doubts() const {
+    const bool isSlow = slowWindows_ >= 2 && call_ >= trust_;
+    return isSlow || (kept_ == Form::kReference && lastEnd_ - keptSince_ >= kReferencesKept &&
+                      call_ >= kReferencesKeptCalls);
+  }
   void endTrial();
   void keep(Form form);
 
@@ -126,6 +152,14 @@ class FormTrial {
   uint32_t call_ = 0;                 // of this phase
   Nanoseconds tried_{};               // what its calls took
   std::array<Windows, 3> windows_{};  // by form
+  Instant lastEnd_{};                 // of a call that was measured
+  Instant keptSince_{};
+  // kKept, by the trial's windows: how long one may take, zero where nobody looks.
+  Nanoseconds limit_{};
+  Nanoseconds window_{};      // of the open one's calls
+  uint32_t slowWindows_ = 0;  // in a row
+  uint32_t trust_ = kLeastTrust;
+  bool isDoubted_ = false;  // the trial is for a doubt
 };
 
 }  // namespace tutti::launch

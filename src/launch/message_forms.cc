@@ -200,7 +200,10 @@ FormTrial::Outcome Operation::endTurn(Run& run) {
     const bool isInPlace = run.call.input == run.call.output;
     outcome.couldRefer = run.execution.hasMappedOutput() && (outcome.couldRefer || isInPlace);
   }
-  if (run.turn.isMeasured) outcome.spent = launcher_.measured(plan, run.start);
+  if (run.turn.isMeasured) {
+    outcome.spent = launcher_.measured(plan, run.start);
+    outcome.at = plan.lastEnd;
+  }
   if (!outcome.couldRefer && !run.mapsOutput && isOwn && plan.other && plan.other->plan.mayRefer)
     outcome.couldRefer = refersByKernel(run, *plan.other);
   plan.forms.ended(outcome);

@@ -67,9 +67,13 @@ void Launcher::endedAtOnce(BoundPlan& plan, const Recalled& recalled,
   const bool isSame = execution.hasReferred() == recall->hasReferred;
   if (recall->isTried) {
     const FormTrial::Turn& turn = recalled.turn;
-    plan.forms.ended({.couldRefer = isSame && recall->couldRefer,
-                      .isAgreed = execution.isAgreed(),
-                      .spent = turn.isMeasured ? measured(plan, recalled.start) : Nanoseconds()});
+    FormTrial::Outcome outcome{.couldRefer = isSame && recall->couldRefer,
+                               .isAgreed = execution.isAgreed()};
+    if (turn.isMeasured) {
+      outcome.spent = measured(plan, recalled.start);
+      outcome.at = plan.lastEnd;
+    }
+    plan.forms.ended(outcome);
   }
   if (!isSame) recall->variant = nullptr;
 }

@@ -19,6 +19,9 @@ inline constexpr size_t kKernelMinBytes = 12 * 1024;
 // VM, 2026-11-25). All-to-alls where reads are fast: by 3 and 4 ranks, 192 KiB to 4 MiB in all,
 // copies take 1.1 to 1.5 of the time, 48 KiB 0.95 (2 CPUs of an Intel Xeon VM, 2026-11-29).
 inline constexpr size_t kKernelCrowdedMinBytes = 512 * 1024;
+// Of all such ranks' vectors together, where reads are not fast: all-gathers, and all-to-alls.
+inline constexpr size_t kKernelSlowGatherMostBytes = 16 * 1024 * 1024;
+inline constexpr size_t kKernelSlowExchangeMostBytes = 64 * 1024 * 1024;
 
 // And from this on it does, of sends, broadcasts, scatters and gathers that take one hop and whose
 // ranks have a CPU each: broadcasts of 128 KiB to 16 MiB take 0.73 to 0.87 of the time with pieces

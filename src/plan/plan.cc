@@ -49,11 +49,21 @@ bool isRelayedByCrowd(const CallShape& shape, const Algorithm& algorithm,
          hopsOf(algorithm, agreement) > 1;
 }
 
-// Where ranks share CPUs, a read that is not fast wins nowhere, and few calls make up for its
-// trial: of 16 MiB, all-gather by 4 ranks 1.2 of the time, by 8 1.4 (2 CPUs of an AMD EPYC VM,
-// family 25, 2026-11-28).
-bool triesReads(const Agreement& agreement) {
-  return agreement.readsByKernel && (agreement.readsFastByKernel || !agreement.isCrowded());
+// Where ranks share CPUs, a read that is not fast is tried where it may win, as few long calls make
+// up for a trial: 16 MiB, all-gather by 4 ranks 1.2 of the time, by 8 1.4 (2 CPUs of an AMD EPYC
+// VM, family 25, 2026-11-28). While such a machine's CPUs share no cache, copies take up to four
+// times as long, and reads as long as ever: in that state of another one reads take, of all-to-alls
+// of 256 KiB to 4 MiB by 4 ranks, 0.45 to 0.55 of the time, of 16 MiB 0.7 to 0.8, by 8 0.75 to 1.4;
+// of all-gathers by 4 of 4 MiB 0.55, of 16 MiB 0.85, by 8 1.2 (2026-11-30).
+bool triesReads(const CallShape& shape, const Agreement& agreement) {
+  constexpr double kMostRanksPerCpu = 2;
+  if (!agreement.readsByKernel) return false;
+  if (agreement.readsFastByKernel || !agreement.isCrowded()) return true;
+  if (agreement.ranksPerCpu > kMostRanksPerCpu) return false;
+  const auto ranks = static_cast<size_t>(agreement.rankCount);
+  const size_t allBytes = vectorBytes(shape, agreement.rankCount) * ranks;
+  if (shape.collective == Collective::kAllToAll) return allBytes <= kKernelSlowExchangeMostBytes;
+  return shape.collective == Collective::kAllGather && allBytes <= kKernelSlowGatherMostBytes;
 }
 
 // From which length on messages are tried as references that the kernel reads.
@@ -309,7 +319,7 @@ Plan Planner::bind(const CallShape& shape, std::string_view algorithmName, Way w
   plan.isDirect = readsLong || (!isOther && (isRead || isLong));
   // Among many another one is for memory that is mapped.
   const bool isMappedOnly = isOther && agreement_.rankCount > 2;
-  plan.mayRefer = refers && !plan.isDirect && !isMappedOnly && triesReads(agreement_) &&
+  plan.mayRefer = refers && !plan.isDirect && !isMappedOnly && triesReads(shape, agreement_) &&
                   chunkBytes >= readFromBytes(shape, agreement_) &&
                   !isRelayedByCrowd(shape, algorithm, agreement_);
   size_t pieceBytes = pieceBytesFor(chunkBytes, piecing);

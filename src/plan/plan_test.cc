@@ -127,7 +127,7 @@ TEST(Planner, CopiesOnAHostAreAsLongAsMessagesThatMayBeRead) {
   EXPECT_EQ(pieces[0], pieces[1]);
 }
 
-TEST(Planner, RanksThatShareCpusTryReadsOfTheKernelWhereTheyAreFast) {
+TEST(Planner, RanksThatShareCpusTryReadsOfTheKernelWhereTheyMayWin) {
   CallShape shape{.collective = Collective::kAllGather, .type = DataType::kInt8, .count = 4_MiB};
   const auto mayRefer = [&shape](bool isFast, double ranksPerCpu) {
     Agreement agreement = agreementOf(4);
@@ -143,11 +143,26 @@ TEST(Planner, RanksThatShareCpusTryReadsOfTheKernelWhereTheyAreFast) {
   shape.count = kKernelMinBytes;
   EXPECT_TRUE(mayRefer(true, 1));
   EXPECT_FALSE(mayRefer(true, 2));
-  shape.collective = Collective::kAllToAll;
-  EXPECT_TRUE(mayRefer(true, 2));
+  shape.count = 1_MiB;  // by four ranks of four
+  EXPECT_TRUE(mayRefer(false, 2));
+  shape.count = 1_MiB + 1;
   EXPECT_FALSE(mayRefer(false, 2));
+  shape.collective = Collective::kAllToAll;
+  EXPECT_TRUE(mayRefer(false, 2));
+  shape.count = 4_MiB + 1;
+  EXPECT_FALSE(mayRefer(false, 2));
+  EXPECT_TRUE(mayRefer(true, 2));
+  shape.count = kKernelMinBytes;
+  EXPECT_TRUE(mayRefer(true, 2));
+  EXPECT_TRUE(mayRefer(false, 2));
+  EXPECT_TRUE(mayRefer(true, 4));
+  EXPECT_FALSE(mayRefer(false, 4));
   shape.count = kKernelMinBytes - 1;
   EXPECT_FALSE(mayRefer(true, 2));
+  shape.collective = Collective::kReduceScatter;  // which also folds what is read
+  shape.count = 1_MiB;
+  EXPECT_TRUE(mayRefer(true, 2));
+  EXPECT_FALSE(mayRefer(false, 2));
 }
 
 TEST(Planner, ASendAndItsReceiveAgree) {

@@ -18,6 +18,9 @@ namespace tutti::launch {
 // Each rank sends to and receives from others as much as they do.
 bool isAmongAll(Collective collective);
 
+// In place, an all-to-all would have to refer to a copy: two copies, against the one into slots.
+bool isCopyOnly(const plan::CallShape& shape, bool inPlace);
+
 // A plan with the links it runs over; they are resolved by the first operation that uses it.
 struct BoundVariant {
   plan::Plan plan;

@@ -27,7 +27,7 @@ FormTrial::Turn FormTrial::next() const {
     case Phase::kVerdict: return {.form = own_, .agrees = wantsOther_};
     case Phase::kKept:
       return {.form = kept_,
-              .agrees = kept_ == Form::kOther ? couldRefer_ : doubts(),
+              .agrees = kept_ == Form::kOther ? couldRefer_ && !doubts() : doubts(),
               .isMeasured = limit_ > Nanoseconds()};
   }
   return {};
@@ -59,21 +59,32 @@ void FormTrial::tried(const Outcome& outcome) {
   if (call_ % round == 0 && isLast) endTrial();
 }
 
+// By the word of all the answer is doubted, and by that of one where it is the other algorithm.
 void FormTrial::kept(const Outcome& outcome) {
-  couldRefer_ = outcome.couldRefer;
+  couldRefer_ = outcome.couldRefer && !outcome.isCopyOnly;
   const bool isOther = kept_ == Form::kOther;
+  isCopyOnly_ = outcome.isCopyOnly;
   ++call_;
   watchAnswer(outcome.spent);
-  if (!isOther && outcome.isAgreed) {
-    isDoubted_ = slowWindows_ >= 2;
-    start(Phase::kTrial);
-  } else if (call_ == kKeptCalls || (isOther && !outcome.isAgreed)) {
-    start(Phase::kWatch);
-  }
+  const bool isOver = outcome.isAgreed != isOther;
+  if (!isOver && call_ != kKeptCalls) return;
+  isDoubted_ = isOver && slowWindows_ >= 2;
+  start(isOver && !isOther ? Phase::kTrial : Phase::kWatch);
+}
+
+// What calls that can only copy take says nothing of the others.
+bool FormTrial::doubts() const {
+  if (limit_ == Nanoseconds() || isCopyOnly_) return false;
+  if (slowWindows_ >= 2 && call_ >= trust_) return true;
+  return kept_ != Form::kCopy && lastEnd_ >= goodUntil_ && call_ >= kReferencesKeptCalls;
 }
 
 void FormTrial::watchAnswer(Nanoseconds spent) {
-  if (limit_ == Nanoseconds()) return;
+  if (isCopyOnly_) {
+    window_ = {};
+    slowWindows_ = 0;
+  }
+  if (limit_ == Nanoseconds() || isCopyOnly_) return;
   window_ += spent;
   if (call_ % kCounted == 0)
     slowWindows_ = std::exchange(window_, {}) > limit_ ? slowWindows_ + 1 : 0;
@@ -101,11 +112,8 @@ void FormTrial::start(Phase phase) {
 }
 
 void FormTrial::endTrial() {
-  const Form before = std::exchange(own_, Form::kCopy);
-  if (isBetter(timeOf(Form::kReference), timeOf(Form::kCopy))) own_ = Form::kReference;
+  own_ = isBetter(timeOf(Form::kReference), timeOf(Form::kCopy)) ? Form::kReference : Form::kCopy;
   wantsOther_ = isBetter(timeOf(Form::kOther), timeOf(own_));
-  const bool isConfirmed = std::exchange(isDoubted_, false) && own_ == before;
-  trust_ = isConfirmed ? std::min(2 * trust_, kKeptCalls) : kLeastTrust;
   if (hasOther_) {
     phase_ = Phase::kVerdict;
   } else {
@@ -114,24 +122,33 @@ void FormTrial::endTrial() {
 }
 
 void FormTrial::keep(Form form) {
+  const bool isConfirmed = std::exchange(isDoubted_, false) && form == kept_;
+  trust_ = isConfirmed ? std::min(2 * trust_, kKeptCalls) : kLeastTrust;
   phase_ = Phase::kKept;
-  call_ = 0;
   kept_ = form;
   couldRefer_ = true;
   noteLimit();
+  call_ = 0;
 }
 
-// The other algorithm has agreements of its own to keep.
+// After as many calls as the trial had.
 void FormTrial::noteLimit() {
   limit_ = {};
-  keptSince_ = lastEnd_;
   window_ = {};
   slowWindows_ = 0;
-  if (!canAgree_ || kept_ == Form::kOther) return;
   const Nanoseconds own = timeOf(kept_);
-  if (own < kCounted * kLeastWatched) return;
-  const Nanoseconds beaten = timeOf(kept_ == Form::kCopy ? Form::kReference : Form::kCopy);
+  if (!canAgree_ || own < kCounted * kLeastWatched) return;
+  Nanoseconds beaten = Nanoseconds::max() / 2;
+  Nanoseconds cost{};
+  for (uint32_t i = 0; i < formCount(); ++i) {
+    const auto form = static_cast<Form>(i);
+    if (form == kept_) continue;
+    beaten = std::min(beaten, timeOf(form));
+    cost += std::max(timeOf(form) - own, Nanoseconds());
+  }
   limit_ = std::max(beaten + beaten / 8, own + own / 2);
+  const uint32_t rounds = call_ / (formCount() * kWindow);
+  goodUntil_ = lastEnd_ + std::max(kReferencesKept, kKeptForCost * rounds * cost);
 }
 
 }  // namespace tutti::launch

@@ -26,7 +26,7 @@ namespace tutti::launch {
 // decided by what calls have brought with their messages: whether all ranks agreed. A rank agrees,
 // while nothing is tried, when it could refer; in a trial, when that has taken long enough; after
 // it, when the other algorithm was the fastest by its clock; while that is used, as long as it
-// can refer; and while another form is kept, when by its clock that is no longer the faster one.
+// can refer and its clock doubts nothing; and while another form is kept, when its clock doubts it.
 // Where calls do not tell (a send's), each rank goes by its own clock.
 class FormTrial {
  public:
@@ -44,6 +44,7 @@ class FormTrial {
     bool isMapped = true;     // and they name what peers have mapped, where they can
     bool isAgreed = false;    // kernels::Execution::isAgreed()
     bool isLong = false;      // and names memory that peers map
+    bool isCopyOnly = false;  // by its buffers, whatever the turn wanted
     Nanoseconds spent{};      // if it was measured
     Instant at{};             // its end, likewise
   };
@@ -91,10 +92,11 @@ class FormTrial {
   // taken longer than what it beat, by an eighth, and than itself in the trial, by half. After so
   // many calls, and after twice as many each time that the trial comes to the same answer.
   static constexpr uint32_t kLeastTrust = 64;
-  // References do not tell when copies have become faster. After so long, and so many calls: of the
-  // time above, trials are 2 %.
+  // References do not tell when copies have become faster: they are kept for so long and so many
+  // calls, and for so many times what the trial's slower calls have cost.
   static constexpr Nanoseconds kReferencesKept = std::chrono::milliseconds(400);
   static constexpr uint32_t kReferencesKeptCalls = 128;
+  static constexpr int kKeptForCost = 50;
   // A clock's 50 ns a call are not for shorter ones.
   static constexpr Nanoseconds kLeastWatched = std::chrono::microseconds(20);
 
@@ -133,11 +135,7 @@ class FormTrial {
   void noteLimit();
   void kept(const Outcome& outcome);
   void watchAnswer(Nanoseconds spent);
-  bool doubts() const {
-    const bool isSlow = slowWindows_ >= 2 && call_ >= trust_;
-    return isSlow || (kept_ == Form::kReference && lastEnd_ - keptSince_ >= kReferencesKept &&
-                      call_ >= kReferencesKeptCalls);
-  }
+  bool doubts() const;
   void endTrial();
   void keep(Form form);
 
@@ -153,13 +151,14 @@ class FormTrial {
   Nanoseconds tried_{};               // what its calls took
   std::array<Windows, 3> windows_{};  // by form
   Instant lastEnd_{};                 // of a call that was measured
-  Instant keptSince_{};
+  Instant goodUntil_{};               // of references that are kept
   // kKept, by the trial's windows: how long one may take, zero where nobody looks.
   Nanoseconds limit_{};
   Nanoseconds window_{};      // of the open one's calls
   uint32_t slowWindows_ = 0;  // in a row
   uint32_t trust_ = kLeastTrust;
-  bool isDoubted_ = false;  // the trial is for a doubt
+  bool isDoubted_ = false;   // the trial is for a doubt
+  bool isCopyOnly_ = false;  // the last call was
 };
 
 }  // namespace tutti::launch

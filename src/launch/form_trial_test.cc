@@ -258,6 +258,16 @@ TEST(FormTrial, AnAnswerThatIsSlowerThanWhatItBeatIsTriedAgain) {
   EXPECT_EQ(countOf(trial, Form::kReference, 100, far), 100);
 }
 
+TEST(FormTrial, AnotherAlgorithmThatHasBecomeSlowerIsTriedAgain) {
+  FormTrial trial(true, true);
+  const Prices before{.copy = 300, .reference = 200, .other = 100};
+  settle(trial, before);
+  EXPECT_EQ(countOf(trial, Form::kOther, 100, before), 100);
+  const Prices after{.copy = 150, .reference = 200, .other = 400};
+  countOf(trial, Form::kOther, 100, after);
+  EXPECT_EQ(countOf(trial, Form::kCopy, 100, after), 100);
+}
+
 // Whatever else the program did meanwhile.
 TEST(FormTrial, ReferencesAreNotKeptForLong) {
   for (const Nanoseconds between : {Nanoseconds(200'000), Nanoseconds(10'000'000)}) {
@@ -279,6 +289,57 @@ TEST(FormTrial, ShortCallsAreNotWatched) {
   FormTrial trial(false, true);
   settle(trial, {.copy = 12, .reference = 6});
   EXPECT_FALSE(trial.next().isMeasured);
+}
+
+// A trial whose slower calls have cost much has an answer for longer.
+TEST(FormTrial, WhatATrialCostsIsALittleOfTheTime) {
+  for (const int copy : {250, 8000}) {
+    FormTrial trial(false, true);
+    settle(trial, {.copy = copy, .reference = 200});
+    Instant now{};
+    int calls = 0;
+    for (; !trial.isTrying() && calls < 10000; ++calls)
+      makeCall(trial, {.copy = copy, .reference = 200}, now = now + milliseconds(1));
+    EXPECT_GT(calls, copy == 250 ? 390 : 1500);
+    EXPECT_LT(calls, copy == 250 ? 410 : 1600);
+  }
+}
+
+// An all-to-all in place, between others of the plan.
+TEST(FormTrial, CallsThatCanOnlyCopyLeaveTheAnswer) {
+  for (const bool hasOther : {false, true}) {
+    FormTrial trial(hasOther, true);
+    const Prices prices{.copy = 600, .reference = 200, .other = 300};
+    settle(trial, prices);
+    Instant now{};
+    for (int call = 0; call < 500; ++call) {
+      const FormTrial::Turn turn = trial.next();
+      EXPECT_EQ(turn.form, Form::kReference);
+      trial.ended({.isAgreed = turn.agrees,
+                   .isCopyOnly = true,
+                   .spent = microseconds(600),
+                   .at = now = now + microseconds(600)});
+    }
+    EXPECT_EQ(countOf(trial, Form::kReference, 100, prices), 100);
+  }
+}
+
+TEST(FormTrial, CallsThatCanOnlyCopyEndTheOtherAlgorithm) {
+  FormTrial trial(true, true);
+  const Prices prices{.copy = 600, .reference = 300, .other = 200};
+  settle(trial, prices);
+  int others = 0;
+  for (int call = 0; call < 100; ++call) {
+    const FormTrial::Turn turn = trial.next();
+    others += turn.form == Form::kOther ? 1 : 0;
+    trial.ended({.couldRefer = turn.form == Form::kOther,
+                 .isAgreed = turn.agrees,
+                 .isCopyOnly = true,
+                 .spent = microseconds(600)});
+  }
+  EXPECT_LE(others, 2);
+  settle(trial, prices);
+  EXPECT_EQ(countOf(trial, Form::kOther, 100, prices), 100);
 }
 
 TEST(FormTrial, ADoubtThatWasWrongIsRarer) {

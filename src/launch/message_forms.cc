@@ -172,8 +172,7 @@ bool Operation::isExchange() const {
 bool Operation::refersByKernel(const Run& run, BoundVariant& variant) {
   const Call& call = run.call;
   const bool inPlace = call.input == call.output;
-  // In place, an all-to-all would have to send from a copy: two copies, against the one into slots.
-  if (call.shape.collective == Collective::kAllToAll) return !inPlace;
+  if (call.shape.collective == Collective::kAllToAll) return !isCopyOnly(call.shape, inPlace);
   if (&variant == &run.plan->own) return true;
   const std::vector<uint8_t>& steps = mappedSteps(*run.plan, variant, inPlace).referable;
   return !steps.empty() && std::ranges::find(steps, 0) == steps.end();
@@ -190,10 +189,12 @@ bool Operation::isLong(const Run& run) const {
 
 FormTrial::Outcome Operation::endTurn(Run& run) {
   BoundPlan& plan = *run.plan;
-  FormTrial::Outcome outcome{.couldRefer = run.execution.hasReferred(),
-                             .isMapped = !run.execution.isUnmapped(),
-                             .isAgreed = run.execution.isAgreed(),
-                             .isLong = isLong(run)};
+  FormTrial::Outcome outcome{
+      .couldRefer = run.execution.hasReferred(),
+      .isMapped = !run.execution.isUnmapped(),
+      .isAgreed = run.execution.isAgreed(),
+      .isLong = isLong(run),
+      .isCopyOnly = isCopyOnly(run.call.shape, run.call.input == run.call.output)};
   const bool isOwn = run.variant == &plan.own;
   // The trial begins when both buffers are mapped: it is about what can be done then.
   if (run.mapsOutput && isOwn) {

@@ -21,6 +21,10 @@ bool isAmongAll(Collective collective) {
   return false;
 }
 
+bool isCopyOnly(const plan::CallShape& shape, bool inPlace) {
+  return inPlace && shape.collective == Collective::kAllToAll;
+}
+
 void Recall::applyTo(kernels::Binding& binding) const {
   binding.shared = isShared ? &shared : nullptr;
   binding.refers = refers;
@@ -67,8 +71,10 @@ void Launcher::endedAtOnce(BoundPlan& plan, const Recalled& recalled,
   const bool isSame = execution.hasReferred() == recall->hasReferred;
   if (recall->isTried) {
     const FormTrial::Turn& turn = recalled.turn;
-    FormTrial::Outcome outcome{.couldRefer = isSame && recall->couldRefer,
-                               .isAgreed = execution.isAgreed()};
+    FormTrial::Outcome outcome{
+        .couldRefer = isSame && recall->couldRefer,
+        .isAgreed = execution.isAgreed(),
+        .isCopyOnly = isCopyOnly(plan.shape, recall->input == recall->output)};
     if (turn.isMeasured) {
       outcome.spent = measured(plan, recalled.start);
       outcome.at = plan.lastEnd;

@@ -19,6 +19,10 @@ inline constexpr size_t kKernelMinBytes = 12 * 1024;
 // VM, 2026-11-25). All-to-alls where reads are fast: by 3 and 4 ranks, 192 KiB to 4 MiB in all,
 // copies take 1.1 to 1.5 of the time, 48 KiB 0.95 (2 CPUs of an Intel Xeon VM, 2026-11-29).
 inline constexpr size_t kKernelCrowdedMinBytes = 512 * 1024;
+// And of all-gathers by two ranks a CPU, since reads longer than a slot are tried, too. While the
+// CPUs share no cache copies take 1.65 of the time of 1 MiB in all, 1.35 of 256 KiB, but while they
+// do 1.0 and 0.75 (AMD EPYC VM, 2026-11-30).
+inline constexpr size_t kKernelGatherMinBytes = 256 * 1024;
 // Of all such ranks' vectors together, where reads are not fast: all-gathers, and all-to-alls.
 inline constexpr size_t kKernelSlowGatherMostBytes = 16 * 1024 * 1024;
 inline constexpr size_t kKernelSlowExchangeMostBytes = 64 * 1024 * 1024;

@@ -49,6 +49,11 @@ bool isRelayedByCrowd(const CallShape& shape, const Algorithm& algorithm,
          hopsOf(algorithm, agreement) > 1;
 }
 
+// Where reads of more than two ranks a CPU were tried, they lost.
+bool sharesCpusByTwo(const Agreement& agreement) {
+  return agreement.isCrowded() && agreement.ranksPerCpu <= 2;
+}
+
 // Where ranks share CPUs, a read that is not fast is tried where it may win, as few long calls make
 // up for a trial: 16 MiB, all-gather by 4 ranks 1.2 of the time, by 8 1.4 (2 CPUs of an AMD EPYC
 // VM, family 25, 2026-11-28). While such a machine's CPUs share no cache, copies take up to four
@@ -56,10 +61,9 @@ bool isRelayedByCrowd(const CallShape& shape, const Algorithm& algorithm,
 // of 256 KiB to 4 MiB by 4 ranks, 0.45 to 0.55 of the time, of 16 MiB 0.7 to 0.8, by 8 0.75 to 1.4;
 // of all-gathers by 4 of 4 MiB 0.55, of 16 MiB 0.85, by 8 1.2 (2026-11-30).
 bool triesReads(const CallShape& shape, const Agreement& agreement) {
-  constexpr double kMostRanksPerCpu = 2;
   if (!agreement.readsByKernel) return false;
   if (agreement.readsFastByKernel || !agreement.isCrowded()) return true;
-  if (agreement.ranksPerCpu > kMostRanksPerCpu) return false;
+  if (!sharesCpusByTwo(agreement)) return false;
   const auto ranks = static_cast<size_t>(agreement.rankCount);
   const size_t allBytes = vectorBytes(shape, agreement.rankCount) * ranks;
   if (shape.collective == Collective::kAllToAll) return allBytes <= kKernelSlowExchangeMostBytes;
@@ -68,8 +72,9 @@ bool triesReads(const CallShape& shape, const Agreement& agreement) {
 
 // From which length on messages are tried as references that the kernel reads.
 size_t readFromBytes(const CallShape& shape, const Agreement& agreement) {
-  const bool isExchange = shape.collective == Collective::kAllToAll;
-  return agreement.isCrowded() && !isExchange ? kKernelCrowdedMinBytes : kKernelMinBytes;
+  if (!agreement.isCrowded() || shape.collective == Collective::kAllToAll) return kKernelMinBytes;
+  const bool isGather = shape.collective == Collective::kAllGather && sharesCpusByTwo(agreement);
+  return isGather ? kKernelGatherMinBytes : kKernelCrowdedMinBytes;
 }
 
 // A network takes what lies in its ring.
@@ -260,14 +265,16 @@ std::string_view otherThanRing(const CallShape& shape, std::string_view own) {
 
 // What is only moved, and longer than a slot: of the time of reads of 64 KiB, those of 512 KiB take
 // 0.8 to 0.95 (all-to-all of 256 KiB to 16 MiB, all-gather of 4 and 16 MiB, 2 processes on 2 CPUs
-// of an AMD EPYC VM, 2026-11-28); all-to-alls by 4 and 8 on 2 CPUs 0.97 to 1.06. What no cache
+// of an AMD EPYC VM, 2026-11-28), by 4 0.65 to 0.8 (256 KiB to 4 MiB, 2026-11-30). What no cache
 // holds is better copied: there another trial is lost time.
 bool gainsByLongReads(const CallShape& shape, const Agreement& agreement, const Plan& plan) {
-  const bool isExchange =
+  const bool isMoved =
       shape.collective == Collective::kAllToAll || shape.collective == Collective::kAllGather;
   const schedule::Layout& layout = plan.layout;
-  return agreement.rankCount == 2 && isExchange && plan.mayRefer &&
-         layout.pieceElements < layout.chunkElements &&
+  // Beside a ring of many, memory that peers map has another program.
+  const bool isFew =
+      agreement.rankCount == 2 || (sharesCpusByTwo(agreement) && plan.algorithm != "ring");
+  return isFew && isMoved && plan.mayRefer && layout.pieceElements < layout.chunkElements &&
          vectorBytes(shape, agreement.rankCount) <= kKernelLongMaxBytes;
 }
 

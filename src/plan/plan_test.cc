@@ -83,7 +83,7 @@ TEST(Planner, WhatOneRankMovesIsReadInPiecesLongerThanASlot) {
   EXPECT_EQ(pieceOf(Collective::kSend, 4_MiB, DataType::kInt8), 0u);
 }
 
-TEST(Planner, BesideReadsOfASlotTwoRanksTryLongerOnes) {
+TEST(Planner, BesideReadsOfASlotLongerOnesAreTried) {
   const auto longestOf = [](Collective collective, size_t bytes, const Agreement& agreement) {
     const CallShape shape{.collective = collective, .type = DataType::kInt8, .count = bytes};
     Planner planner(agreement);
@@ -99,6 +99,18 @@ TEST(Planner, BesideReadsOfASlotTwoRanksTryLongerOnes) {
   EXPECT_EQ(longestOf(Collective::kAllToAll, 16_MiB, agreement), 0);   // fits no cache
   EXPECT_EQ(longestOf(Collective::kBroadcast, 4_MiB, agreement), 0);   // whose root hears nothing
   EXPECT_EQ(longestOf(Collective::kReduceScatter, 1_MiB, agreement), 0);
+  Agreement four = agreementOf(4);
+  four.readsByKernel = true;
+  EXPECT_EQ(longestOf(Collective::kAllToAll, 1_MiB, four), 0);
+  four.ranksPerCpu = 2;
+  EXPECT_EQ(longestOf(Collective::kAllToAll, 1_MiB, four), kLongReadBytes);
+  EXPECT_EQ(longestOf(Collective::kAllGather, 256_KiB, four), 256_KiB);
+  EXPECT_EQ(longestOf(Collective::kReduceScatter, 1_MiB, four), 0);
+  four.algorithms = "allgather:ring";
+  EXPECT_EQ(longestOf(Collective::kAllGather, 256_KiB, four), 0);
+  four.algorithms.clear();
+  four.ranksPerCpu = 4;
+  EXPECT_EQ(longestOf(Collective::kAllToAll, 1_MiB, four), 0);
   agreement.readsByKernel = false;
   EXPECT_EQ(longestOf(Collective::kAllToAll, 4_MiB, agreement), 0);
 }

@@ -63,7 +63,7 @@ bool sharesCpusByTwo(const Agreement& agreement) {
 bool triesReads(const CallShape& shape, const Agreement& agreement) {
   if (!agreement.readsByKernel) return false;
   if (agreement.readsFastByKernel || !agreement.isCrowded()) return true;
-  if (!sharesCpusByTwo(agreement)) return false;
+  if (!agreement.isOneHost || !sharesCpusByTwo(agreement)) return false;
   const auto ranks = static_cast<size_t>(agreement.rankCount);
   const size_t allBytes = vectorBytes(shape, agreement.rankCount) * ranks;
   if (shape.collective == Collective::kAllToAll) return allBytes <= kKernelSlowExchangeMostBytes;

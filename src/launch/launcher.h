@@ -128,6 +128,7 @@ class Operation final : public device::Task {
   Status giveUp(const Run& run, wire::LinkFault fault);
   std::optional<Rank> carrierOf(const Run& run) const;
   Status loseCarrier(const Run& run, Rank number, std::string_view why);
+  Status blameNetwork(const Run& run, std::string_view hang);
 
   Launcher& launcher_;
   uint64_t number_ = 0;

@@ -36,8 +36,11 @@ Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
     return launcher_.watch_.give(
         {.code = parting.code, .guilty = parting.guilty, .text = parting.text});
   }
+  if (parting.isOwn) return blameNetwork(run, parting.text);
   const auto& peer = launcher_.parts_.peers[static_cast<size_t>(awaited.peer)];
   const bool isLost = fault == wire::LinkFault::kLost;
+  // It may have said why before the link was made.
+  if (isLost) TUTTI_TRY(launcher_.watch_.giveTold(peer.rank));
   // Whose connection has ended without a word.
   if (const auto carrier = carrierOf(run); carrier && isLost && parting.guilty < 0)
     return loseCarrier(run, *carrier, parting.text);
@@ -48,6 +51,14 @@ Status Operation::giveUp(const Run& run, wire::LinkFault fault) {
                            describe(fault), launcher_.parts_.recorder->rank(),
                            name(run.call.shape.collective), isLost ? ": " : "",
                            isLost ? parting.text : "", launcher_.watch_.lastCallOf(peer.rank))});
+}
+
+// This rank's own network hangs, which the others cannot see.
+Status Operation::blameNetwork(const Run& run, std::string_view hang) {
+  return launcher_.watch_.explain(
+      remoteError("rank {}: {} is stuck: {}", launcher_.parts_.recorder->rank(),
+                  name(run.call.shape.collective), hang),
+      run.number, {});
 }
 
 Status Operation::loseCarrier(const Run& run, Rank number, std::string_view why) {

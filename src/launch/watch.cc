@@ -112,6 +112,12 @@ Status Watch::give(Verdict verdict) {
   return makeError(verdict.code, std::move(verdict.text));
 }
 
+Status Watch::giveTold(int32_t peer) {
+  std::vector<RankView> ranks = observe::readBoard(parts_.recorder.board());
+  Verdict told = far_.toldBy(ranks, {&peer, 1});
+  return told.code == Code::kOk ? Status() : give(std::move(told));
+}
+
 Status Watch::compareCalls() {
   if (Status known = verdict(); !known.ok())
     return known.code() == Code::kInvalidUsage ? std::move(known) : Status();

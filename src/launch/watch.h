@@ -91,6 +91,9 @@ class Watch {
   // The verdict for all ranks, or the one that another rank gave first; as this rank's error.
   Status give(observe::Verdict verdict);
 
+  // What this rank of another host has said that has failed, as give(); ok: nothing.
+  Status giveTold(int32_t peer);
+
   // Whether the ranks have called the same so far, as far as their pages go back. An error is the
   // verdict for all ranks. Any thread, while the rank is idle.
   Status compareCalls();

@@ -46,6 +46,17 @@ class Lane {
     return Request{};
   }
 
+  // The library's functions that those above call, for who waits for one; of static storage.
+  struct CallNames {
+    const char* enroll = "registering memory";
+    const char* release = "forgetting memory";
+    const char* post = "posting a message";
+    const char* test = "looking for messages";
+    const char* flush = "flushing";
+    const char* close = "closing a connection";
+  };
+  virtual CallNames callNames() const { return {}; }
+
   virtual ~Lane() = default;
 };
 
@@ -81,11 +92,12 @@ class Fabric {
  public:
   struct Caps {
     std::string name;                 // as NCCL_NET names it
+    std::string library{};            // "libibverbs"
     size_t deviceCount = 1;           // network adapters
     std::vector<Adapter> adapters{};  // these, where some can reach memory of GPUs; else empty
     size_t maxMessageBytes = 1 << 30;
     bool registersMemory = true;  // else lanes move any memory, and enroll() costs nothing
-    std::string description;      // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
+    std::string description{};    // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
   };
   virtual const Caps& caps() const = 0;
   virtual Result<std::unique_ptr<LaneListener>> listen(const LanePlace& place) = 0;

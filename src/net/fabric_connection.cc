@@ -16,6 +16,8 @@ constexpr size_t kShortBytes = kLabelSlotBytes - sizeof(Label);  // payloads tha
 // Each look at the control connection is a system call.
 constexpr uint32_t kIdlesBetweenLooks = 64;
 constexpr uint32_t kMaxTroubledLooks = 1024;  // for a notice, once a lane has failed
+// Of lanes, for what a sender that has gone had sent before.
+constexpr uint64_t kLastRounds = 2;
 // For a payload that is partly out, when its memory is taken back: adapters need microseconds, and
 // whoever fails has links to many.
 constexpr milliseconds kPatience{20};
@@ -29,27 +31,32 @@ Status garbled(const std::string& peer, std::string what) {
 // ---- what both ends have ------------------------------------------------------------------------
 
 FabricConnection::FabricConnection(std::unique_ptr<Connection> control, LaneSet set)
-    : control_(std::move(control)), slots_(kWindow * kLabelSlotBytes), set_(std::move(set)) {
-  for (size_t i = 1; i < set_.lanes.size(); ++i) {
-    enrolled_.push_back(std::make_unique<EnrolledMemory>(*set_.lanes[i], set_.segments));
-    roads_.push_back({.lane = set_.lanes[i].get(), .memory = enrolled_.back().get()});
+    : control_(std::move(control)),
+      set_(std::move(set)),
+      slots_(std::make_shared<std::vector<std::byte>>(kWindow * kLabelSlotBytes)) {
+  for (std::unique_ptr<Lane>& lane : std::exchange(set_.lanes, {})) {
+    lanes_.push_back(std::make_unique<HeldLane>(std::move(lane), set_.thread));
+    if (lanes_.size() == 1) continue;
+    enrolled_.push_back(std::make_unique<EnrolledMemory>(*lanes_.back(), set_.segments));
+    roads_.push_back({.lane = lanes_.back().get(), .memory = enrolled_.back().get()});
   }
+  slotMemory_ = labels().enroll(*slots_);
 }
 
 FabricConnection::~FabricConnection() { dropLanes(); }
 
 // Memory is released before its lane goes.
-void FabricConnection::dropLanes() {
-  if (std::exchange(isPrepared_, false)) labels().release(slotMemory_);
+void FabricConnection::dropLanes(std::vector<HeldLane::Keeper> keepers) {
+  if (!hasLanes()) return;
+  for (const auto& lane : lanes_) lane->stop();
+  labels().release(slotMemory_, {});
   roads_.clear();
   enrolled_.clear();
-  set_.lanes.clear();
-}
-
-Status FabricConnection::prepare() {
-  TUTTI_TRY_ASSIGN(slotMemory_, labels().enroll(slots_));
-  isPrepared_ = true;
-  return {};
+  keepers.insert(keepers.end(), {slots_, linkMemory_});
+  const auto kept = std::make_shared<const std::vector<HeldLane::Keeper>>(std::move(keepers));
+  for (const auto& lane : lanes_) lane->beginClosing(kept);
+  for (const auto& lane : lanes_) lane->awaitClosed();
+  lanes_.clear();
 }
 
 Status FabricConnection::takeGpuMemory(const GpuRegion& region) {
@@ -59,7 +66,7 @@ Status FabricConnection::takeGpuMemory(const GpuRegion& region) {
     Status status = obstacle.empty() ? enrolled_[i]->keep(region)
                                      : Status(Code::kInvalidUsage, std::string(obstacle));
     if (status.ok()) continue;
-    for (size_t earlier = 0; earlier < i; ++earlier) enrolled_[earlier]->forget(region.bytes);
+    for (size_t earlier = 0; earlier < i; ++earlier) enrolled_[earlier]->forget(region.bytes, {});
     return status;
   }
   gpu_ = region.bytes;
@@ -72,7 +79,7 @@ bool FabricConnection::reaches(std::span<std::byte> memory) {
 }
 
 Status FabricConnection::breakOff(Status trouble) {
-  control_.reset();
+  if (!isHung()) control_.reset();
   return trouble;
 }
 
@@ -85,6 +92,14 @@ Progress FabricConnection::sendNotice(const Label& label, std::span<const std::b
 }
 
 Result<Progress> FabricConnection::hearNotice() {
+  if (hasNotice()) return Progress::kDone;
+  if (!controlEnd_.ok()) return controlEnd_.clone();
+  Result<Progress> heard = readNotice();
+  if (!heard.ok()) controlEnd_ = heard.status().clone();
+  return heard;
+}
+
+Result<Progress> FabricConnection::readNotice() {
   if (heard_ == Heard::kNothing) {
     TUTTI_TRY_ASSIGN(const Progress progress, control().receiveLabel(notice_));
     if (progress == Progress::kIdle) return Progress::kIdle;
@@ -120,14 +135,24 @@ void FabricConnection::takeNotice(std::span<std::byte> text) const {
 }
 
 bool FabricConnection::mayHear(Result<Progress>& heard) {
-  return heard.ok() && (*heard == Progress::kDone || ++troubledLooks_ < kMaxTroubledLooks);
+  const bool mayCome = !isHung() && ++troubledLooks_ < kMaxTroubledLooks;
+  return heard.ok() && (*heard == Progress::kDone || mayCome);
 }
 
-// Lanes and this connection are different roads, so the end of one is awaited for some looks.
-bool FabricConnection::hasPeerGone() {
+// Lanes and this connection are different roads, so the end of one is awaited for some looks at the
+// others.
+bool FabricConnection::hasPeerGone(uint64_t rounds) {
   Label none;
-  if (!isClosed_) isClosed_ = !control().receiveLabel(none).ok();
-  return isClosed_ && ++looksSinceClosed_ > kMaxTroubledLooks;
+  if (controlEnd_.ok()) controlEnd_ = control().receiveLabel(none).takeStatus();
+  if (controlEnd_.ok()) return false;
+  if (!closedAtRound_) closedAtRound_ = laneRounds();
+  return laneRounds() - *closedAtRound_ >= rounds * lanes_.size();
+}
+
+uint64_t FabricConnection::laneRounds() const {
+  uint64_t rounds = 0;
+  for (const auto& lane : lanes_) rounds += lane->rounds();
+  return rounds;
 }
 
 uint64_t FabricConnection::peerCount() const {
@@ -140,13 +165,13 @@ uint64_t FabricConnection::peerCount() const {
 
 Result<std::unique_ptr<Connection>> FabricSender::open(std::unique_ptr<Connection> control,
                                                        LaneSet set) {
-  std::unique_ptr<FabricSender> sender(new FabricSender(std::move(control), std::move(set)));
-  TUTTI_TRY(sender->prepare());
-  return std::unique_ptr<Connection>(std::move(sender));
+  return std::unique_ptr<Connection>(new FabricSender(std::move(control), std::move(set)));
 }
 
 Progress FabricSender::send(const Label& label, std::span<const std::byte> payload) {
-  if ((label.bytes & kNotice) != 0) return sendNotice(label, payload, wholeCount_.value_or(taken_));
+  // The receiver need not wait for what is stuck.
+  if ((label.bytes & kNotice) != 0)
+    return sendNotice(label, payload, isHung() ? 0 : wholeCount_.value_or(taken_));
   if (taken_ - sent_ == kWindow || !hasLanes()) return Progress::kIdle;
   Outgoing& message = outgoing_[taken_ % kWindow];
   const auto place = slot(taken_);
@@ -164,13 +189,21 @@ Progress FabricSender::send(const Label& label, std::span<const std::byte> paylo
   return Progress::kAdvanced;
 }
 
+std::vector<HeldLane::Keeper> FabricSender::copies() const {
+  std::vector<HeldLane::Keeper> copies;
+  for (const Outgoing& message : outgoing_) copies.push_back(message.copy);
+  return copies;
+}
+
 // No request in the message's copy is under way.
 std::span<std::byte> FabricSender::copyOf(Outgoing& message, std::span<const std::byte> payload) {
-  if (message.copy.size() < payload.size()) {
-    for (const Transfer::Road& road : roads()) road.memory->forget(message.copy);
-    message.copy = std::vector<std::byte>(payload.size());
+  if (message.copy == nullptr || message.copy->size() < payload.size()) {
+    for (const Transfer::Road& road : roads()) {
+      if (message.copy != nullptr) road.memory->forget(*message.copy, message.copy);
+    }
+    message.copy = std::make_shared<std::vector<std::byte>>(payload.size());
   }
-  const std::span copy = std::span(message.copy).first(payload.size());
+  const std::span copy = std::span(*message.copy).first(payload.size());
   std::ranges::copy(payload, copy.begin());
   return copy;
 }
@@ -189,9 +222,8 @@ bool FabricSender::copyWhatIsLent(std::span<const std::byte> own) {
   for (uint64_t number = sent_; number != taken_; ++number) {
     Outgoing& message = outgoing_[number % kWindow];
     const std::span<std::byte> payload = message.transfer.payload();
-    if (!message.isUnderWay() || isInside(payload, own) || isInside(payload, message.copy) ||
-        isOnGpu(payload))
-      continue;
+    const bool isCopied = message.copy != nullptr && isInside(payload, *message.copy);
+    if (!message.isUnderWay() || isInside(payload, own) || isCopied || isOnGpu(payload)) continue;
     if (message.transfer.isBegun()) {
       isAnyBegun = true;
     } else {
@@ -206,7 +238,7 @@ void FabricSender::stop() {
 }
 
 void FabricSender::giveUp() {
-  dropLanes();
+  dropLanes(copies());
   for (Outgoing& each : outgoing_) each = {};
   wholeCount_ = sent_;
   sent_ = posted_ = taken_;
@@ -236,7 +268,7 @@ Result<Progress> FabricSender::receiveLabel(Label& label) {
     label = notice();
     return heard;
   }
-  const bool mayCome = heard.ok() && troubledLooks_ < kMaxTroubledLooks;
+  const bool mayCome = heard.ok() && !isHung() && troubledLooks_ < kMaxTroubledLooks;
   return laneTrouble_.ok() || mayCome ? std::move(heard) : breakOff(laneTrouble_.clone());
 }
 
@@ -286,7 +318,6 @@ Result<bool> FabricSender::testOne(Outgoing& message) {
 Result<std::unique_ptr<Connection>> FabricReceiver::open(std::unique_ptr<Connection> control,
                                                          LaneSet set) {
   std::unique_ptr<FabricReceiver> receiver(new FabricReceiver(std::move(control), std::move(set)));
-  TUTTI_TRY(receiver->prepare());
   TUTTI_TRY(receiver->postReceives());
   return std::unique_ptr<Connection>(std::move(receiver));
 }
@@ -311,11 +342,9 @@ Result<Progress> FabricReceiver::receiveLabel(Label& label) {
   Result<std::optional<size_t>> bytes = labels().test(receives_[received_ % kWindow]);
   if (!bytes.ok()) return fail(bytes.takeStatus(), label);
   if (!*bytes) {
-    Result<Progress> heard = idle(&label);
-    if (heard.ok()) return heard;
     // The end of a sender is heard by another road than what it sent before.
-    bytes = labels().test(receives_[received_ % kWindow]);
-    if (!bytes.ok() || !*bytes) return heard;
+    Result<Progress> heard = idle(&label);
+    return heard.ok() || hasPeerGone(kLastRounds) ? std::move(heard) : Progress::kIdle;
   }
   idleCount_ = 0;
   hasMoved_ = true;
@@ -392,8 +421,13 @@ Result<Progress> FabricReceiver::receiveLong(std::span<std::byte> payload) {
   TUTTI_TRY(transfer_.post(roads()).takeStatus());
   TUTTI_TRY_ASSIGN(const bool isMoved, transfer_.test(roads()));
   if (!isMoved) {
-    TUTTI_TRY(idle(nullptr).takeStatus());
-    if (!hasNotice() || (peerCount() > received_ && !hasPeerGone())) return Progress::kIdle;
+    Result<Progress> heard = idle(nullptr);
+    if (!heard.ok() && !hasNotice()) {
+      if (!hasPeerGone(kLastRounds)) return Progress::kIdle;
+      return heard;
+    }
+    if (!hasNotice() || (peerCount() > received_ && !hasPeerGone(kMaxTroubledLooks)))
+      return Progress::kIdle;
     return Status(Code::kRemoteError,
                   fmt::format("{} took its memory back amid message {}", peer(), received_));
   }
@@ -418,7 +452,8 @@ Result<Progress> FabricReceiver::hearControl(Label& label, bool mayDeliver) {
   TUTTI_TRY_ASSIGN(const Progress progress, hearNotice());
   if (progress == Progress::kIdle) return Progress::kIdle;
   // Over lanes that have failed nothing more will come, nor from who aborts amid it all.
-  const bool isAll = received_ >= peerCount() || !laneTrouble_.ok() || hasPeerGone();
+  const bool isAll =
+      received_ >= peerCount() || !laneTrouble_.ok() || hasPeerGone(kMaxTroubledLooks);
   if (!mayDeliver || !isAll) return Progress::kIdle;
   label = notice();
   payload_ = Payload::kParting;

@@ -9,6 +9,9 @@
 // lanes are told at their first payload there, and whose addresses are held meanwhile; or anywhere,
 // where lanes need to be told of nothing. When such memory is taken back while a payload is under
 // way there, the lanes are given up.
+//
+// What the lanes' library is called for, a thread of the network's does (net/held_lane.h). Where it
+// hangs in a call, this end fails and keeps its control connection, to say so.
 #pragma once
 
 #include <array>
@@ -23,6 +26,7 @@
 #include "device/shared_memory.h"
 #include "net/fabric.h"
 #include "net/fabric_transfer.h"
+#include "net/held_lane.h"
 #include "net/net.h"
 
 namespace tutti::net {
@@ -33,6 +37,7 @@ struct LaneSet {
   std::vector<size_t> devices;               // this end's adapter of each lane
   size_t maxMessageBytes = 0;                // of both ends' fabrics, the smaller
   std::string peer;                          // "rank 3", for messages
+  std::shared_ptr<LaneThread> thread{};      // shared with all who use it; null: none
   // Where the program's memory is known that payloads may lie in; null: the lanes need not know it,
   // or payloads lie in the link's own. Outlives the connection.
   device::SharedMemory* segments = nullptr;
@@ -44,27 +49,28 @@ class FabricConnection : public Connection {
  public:
   FabricConnection(std::unique_ptr<Connection> control, LaneSet set);
   ~FabricConnection() override;
+  void keep(std::shared_ptr<const void> memory) override { linkMemory_ = std::move(memory); }
+  bool isHung() const override { return set_.thread != nullptr && set_.thread->isHung(); }
   Status takeGpuMemory(const GpuRegion& region) override;
   bool reaches(std::span<std::byte> memory) override;
   // Whether anything has moved since it was last asked.
   bool takeHasMoved() { return std::exchange(hasMoved_, false); }
 
  protected:
-  // Registers the memory of the labels' slots.
-  Status prepare();
-
   std::span<std::byte> slot(uint64_t message) {
-    return std::span(slots_).subspan(message % kWindow * kLabelSlotBytes, kLabelSlotBytes);
+    return std::span(*slots_).subspan(message % kWindow * kLabelSlotBytes, kLabelSlotBytes);
   }
-  Lane& labels() { return *set_.lanes.front(); }
+  HeldLane& labels() { return *lanes_.front(); }
   std::span<const Transfer::Road> roads() const { return roads_; }
   Transfer::Cut cut(uint64_t message) const {
     return {.roadCount = roads_.size(), .maxPieceBytes = set_.maxMessageBytes, .message = message};
   }
   const std::string& peer() const { return set_.peer; }
-  // From the return on no memory is touched for this connection, which lives on for a notice.
-  void dropLanes();
-  bool hasLanes() const { return !set_.lanes.empty(); }
+  // From the return on no memory is touched for this connection, which lives on for a notice;
+  // unless the library does not return from a call: then what it may touch of the link's stays,
+  // with these.
+  void dropLanes(std::vector<HeldLane::Keeper> keepers = {});
+  bool hasLanes() const { return !lanes_.empty(); }
   bool isOnGpu(std::span<const std::byte> payload) const {
     return payload.data() >= gpu_.data() && payload.data() < gpu_.data() + gpu_.size();
   }
@@ -74,8 +80,9 @@ class FabricConnection : public Connection {
   // kDone: the other side's has come.
   Result<Progress> hearNotice();
   void takeNotice(std::span<std::byte> text) const;
-  // After the notice: its side has closed the connection since, and what it had sent would be here.
-  bool hasPeerGone();
+  // Its side has closed the control connection, and the lanes have been looked at so often since
+  // that what it had sent would be here.
+  bool hasPeerGone(uint64_t rounds);
   bool hasNotice() const { return heard_ == Heard::kAll; }
   const Label& notice() const { return notice_; }
   uint64_t peerCount() const;
@@ -95,14 +102,15 @@ class FabricConnection : public Connection {
   uint32_t troubledLooks_ = 0;
 
  private:
-  // In this order: memory is released before its lane goes, and is there until then.
   std::unique_ptr<Connection> control_;
-  std::vector<std::byte> slots_;
-  LaneSet set_;
+  LaneSet set_;  // its lanes have gone into these
+  std::vector<std::unique_ptr<HeldLane>> lanes_;
+  // Shared with calls under way, as is the link's.
+  const std::shared_ptr<std::vector<std::byte>> slots_;
+  std::shared_ptr<const void> linkMemory_;
   std::vector<std::unique_ptr<EnrolledMemory>> enrolled_;  // of each payload lane
   std::vector<Transfer::Road> roads_;
   std::span<std::byte> gpu_;  // memory of a GPU that payloads may lie in
-  bool isPrepared_ = false;
 
   // Notices begin with a count, as a message of its own.
   enum class Heard : uint8_t { kNothing, kCountLabel, kCount, kLabel, kAll };
@@ -112,15 +120,17 @@ class FabricConnection : public Connection {
   CountBytes peerCount_{};
   Label notice_;
   std::vector<std::byte> noticeText_;
-  bool isClosed_ = false;  // by the other side
-  uint32_t looksSinceClosed_ = 0;
+  Result<Progress> readNotice();
+  uint64_t laneRounds() const;
+  Status controlEnd_;                      // once the other side has closed it
+  std::optional<uint64_t> closedAtRound_;  // laneRounds() when that was first seen
 };
 
 // The sender's end. It receives nothing but the notice of a receiver that leaves.
 class FabricSender final : public FabricConnection {
  public:
   static Result<std::unique_ptr<Connection>> open(std::unique_ptr<Connection> control, LaneSet set);
-  ~FabricSender() override { dropLanes(); }  // which may read the copies
+  ~FabricSender() override { dropLanes(copies()); }
 
   Progress send(const Label& label, std::span<const std::byte> payload) override;
   Result<Progress> flush() override;
@@ -143,8 +153,10 @@ class FabricSender final : public FabricConnection {
     bool isLabelSent = false;
     bool isLong = false;
     Transfer transfer;
-    std::vector<std::byte> copy;  // of payloads that cannot go from where they lie; kept for more
+    // Of payloads that cannot go from where they lie; kept for more. Shared with calls under way.
+    std::shared_ptr<std::vector<std::byte>> copy;
   };
+  std::vector<HeldLane::Keeper> copies() const;
   std::span<std::byte> copyOf(Outgoing& message, std::span<const std::byte> payload);
   bool copyWhatIsLent(std::span<const std::byte> own);
   void giveUp();

@@ -2,6 +2,7 @@
 #include "net/fabric_meeting.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/char_field.h"
 #include "net/fabric_letters.h"
@@ -53,7 +54,15 @@ Meeting::Meeting(std::unique_ptr<Connection> control, Options options)
     : options_(std::move(options)), mail_(std::move(control)) {
   lanes_.peer = options_.peer;
   lanes_.segments = options_.segments;
+  lanes_.thread = options_.lanes;
   if (options_.fabric != nullptr) options_.obstacle.clear();
+}
+
+Meeting::~Meeting() { dropLanes(); }
+
+void Meeting::dropLanes() {
+  if (lanes_.lanes.empty()) return;
+  drop(std::make_shared<std::vector<std::unique_ptr<Lane>>>(std::exchange(lanes_.lanes, {})));
 }
 
 // Labels go where the first payloads do.

@@ -58,8 +58,9 @@ class Meeting {
   struct Options {
     std::shared_ptr<Fabric> fabric;  // null: this process has none; shared with calls under way
     CallThread* calls = nullptr;     // where the fabric's calls are made; null: in step()
-    std::string obstacle;            // why it has none
-    std::string peer;                // "rank 3"
+    std::shared_ptr<LaneThread> lanes{};  // LaneSet's
+    std::string obstacle;                 // why it has none
+    std::string peer;                     // "rank 3"
     Clock& clock;
     Nanoseconds patience{};          // for the fabric's own part; half a call's time-out at most
     Instant deadline{};              // for the peer's process to answer
@@ -67,7 +68,7 @@ class Meeting {
     int trafficClass = kNoTrafficClass;
     device::SharedMemory* segments = nullptr;  // LaneSet's
   };
-  virtual ~Meeting() = default;
+  virtual ~Meeting();
 
   // Moves what can be moved; true when it is over.
   bool step();
@@ -89,6 +90,13 @@ class Meeting {
   bool isTooLate() const { return fabricDeadline_ && options_.clock.now() > *fabricDeadline_; }
   // Of a call that is under way: which one it is that does not return. Empty: it may yet.
   std::string hang() const;
+  // What calls may have made of the fabric's goes where these are made.
+  template <typename T>
+  void drop(std::shared_ptr<T> made) {
+    if (options_.calls != nullptr && made != nullptr)
+      options_.calls->post([own = std::move(made)] {});
+  }
+  void dropLanes();
 
   Options options_;
   Mail mail_;

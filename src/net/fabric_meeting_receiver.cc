@@ -20,6 +20,9 @@ class ReceiverMeeting final : public Meeting {
       beginListening(firstDevice);
     }
   }
+  ~ReceiverMeeting() override { leave(); }
+  ReceiverMeeting(const ReceiverMeeting&) = delete;
+  ReceiverMeeting& operator=(const ReceiverMeeting&) = delete;
 
  private:
   enum class Stage : uint8_t { kListen, kAwaitAnswer, kAccept, kVerdict };
@@ -103,7 +106,7 @@ class ReceiverMeeting final : public Meeting {
 
   void leave() {
     call_.drop();
-    side_.reset();
+    drop(std::move(side_));
   }
 
   // Fabrics may want accept() to be called while the sender dials.
@@ -121,7 +124,7 @@ class ReceiverMeeting final : public Meeting {
       sayNo(trouble_);
     } else if (hasAll_ && !answer_) {
       lanes_.lanes = std::move(side_->lanes);
-      side_.reset();
+      drop(std::move(side_));
       mail_.send(Word::kYes, {});
       stage_ = Stage::kVerdict;
     } else if (isTooLate()) {

@@ -14,6 +14,9 @@ class SenderMeeting final : public Meeting {
  public:
   SenderMeeting(std::unique_ptr<Connection> control, Options options)
       : Meeting(std::move(control), std::move(options)) {}
+  ~SenderMeeting() override { leave(); }
+  SenderMeeting(const SenderMeeting&) = delete;
+  SenderMeeting& operator=(const SenderMeeting&) = delete;
 
  private:
   enum class Stage : uint8_t { kAwaitOffer, kDial, kAnswer, kAwaitVerdict };
@@ -133,19 +136,23 @@ class SenderMeeting final : public Meeting {
   }
 
   Result<bool> answerNo(std::string why) {
-    call_.drop();
-    side_.reset();
+    leave();
     refuse(std::move(why));
     mail_.send(Word::kNo, std::as_bytes(std::span(obstacle())));
     stage_ = Stage::kAnswer;
     return false;
   }
 
+  void leave() {
+    call_.drop();
+    drop(std::move(side_));
+  }
+
   Result<bool> awaitVerdict() {
     TUTTI_TRY_ASSIGN(const std::optional<Mail::Letter> letter, mail_.receive());
     if (!letter) return false;
     if (letter->word == Word::kYes) return true;
-    lanes_.lanes.clear();
+    dropLanes();
     refuse(fmt::format("{}: {}", options_.peer, letter->text()));
     return true;
   }

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/service_thread.h"
+#include "net/held_group.h"
 
 namespace tutti::net {
 namespace {
@@ -47,9 +48,14 @@ FabricProvider::~FabricProvider() {
     std::lock_guard lock(mutex_);
     isStopping_ = true;
   }
-  wake_.notify_all();
+  wake_->notify_all();
   if (thread_.joinable()) thread_.join();
   options_.sockets.reset();  // whose thread may still bring arrivals, to be turned away
+  appointments_.clear();
+  lanes_.reset();
+  if (found_.fabric == nullptr) return;
+  calls_->post([fabric = std::move(found_.fabric)] {});
+  endCalls(std::move(calls_));
 }
 
 Result<Progress> FabricProvider::prepare() {
@@ -62,7 +68,7 @@ Status FabricProvider::open(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     TUTTI_TRY_ASSIGN(const Progress progress, tryOpen());
     if (progress == Progress::kDone) return {};
-    wake_.wait_for(lock, kShortestPause);
+    wake_->wait_for(lock, kShortestPause);
   }
 }
 
@@ -127,6 +133,16 @@ Status FabricProvider::startService() {
   return {};
 }
 
+// Under mutex_.
+Status FabricProvider::startLanes() {
+  if (found_.fabric == nullptr || lanes_ != nullptr) return {};
+  TUTTI_TRY_ASSIGN(lanes_, LaneThread::start({.fabric = found_.fabric,
+                                              .timeout = options_.timeout,
+                                              .onMoved = [wake = wake_] { wake->notify_all(); },
+                                              .clock = *options_.clock}));
+  return {};
+}
+
 Result<Provider::Contact> FabricProvider::contact() {
   {
     std::unique_lock lock(mutex_);
@@ -162,11 +178,16 @@ void FabricProvider::forget(uint64_t number) {
   });
 }
 
+// Under mutex_. A fabric that hangs is none any more.
 Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds timeout,
                                                 std::span<const size_t> adapters) {
-  return {.fabric = found_.fabric,
+  std::string obstacle = found_.obstacle.empty() ? "no such network here" : found_.obstacle;
+  const bool isHung = lanes_ != nullptr && lanes_->isHung();
+  if (isHung) obstacle = lanes_->look().message();
+  return {.fabric = isHung ? nullptr : found_.fabric,
           .calls = calls_.get(),
-          .obstacle = found_.obstacle.empty() ? "no such network here" : found_.obstacle,
+          .lanes = lanes_,
+          .obstacle = std::move(obstacle),
           .peer = std::move(peer),
           .clock = *options_.clock,
           .patience = timeout / 2,
@@ -181,7 +202,8 @@ Meeting::Options FabricProvider::meetingOptions(std::string peer, Nanoseconds ti
 void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> control,
                              std::shared_ptr<Worker> worker) {
   std::lock_guard lock(mutex_);
-  if (isStopping_ || !startService().ok()) return;  // told; the sender finds the connection closed
+  if (isStopping_ || !startService().ok() || !startLanes().ok())
+    return;  // told; the sender finds the connection closed
   auto appointment = std::make_shared<Appointment>();
   appointment->meeting = meetAsReceiver(
       std::move(control),
@@ -189,7 +211,7 @@ void FabricProvider::receive(uint64_t number, std::unique_ptr<Connection> contro
   appointment->number = number;
   appointment->worker = std::move(worker);
   appointments_.push_back(std::move(appointment));
-  wake_.notify_all();
+  wake_->notify_all();
 }
 
 // First the control connection, over sockets; then the two sides meet.
@@ -256,10 +278,11 @@ Result<std::shared_ptr<FabricProvider::Appointment>> FabricProvider::meet(
   auto appointment = std::make_shared<Appointment>();
   std::lock_guard lock(mutex_);
   TUTTI_TRY(startService());
+  TUTTI_TRY(startLanes());
   appointment->meeting =
       meetAsSender(std::move(control), meetingOptions(std::move(peer), timeout, adapters));
   appointments_.push_back(appointment);
-  wake_.notify_all();
+  wake_->notify_all();
   return appointment;
 }
 
@@ -306,7 +329,7 @@ Result<uint64_t> FabricProvider::watch(Connection& connection, const Readiness& 
   hasMoved_ = hasMoved_ || hasMoved;
   const bool wasIdle = watched_.empty();
   watched_.push_back({.watch = watch, .worker = std::move(worker)});
-  if (wasIdle) wake_.notify_all();
+  if (wasIdle) wake_->notify_all();
   return watch;
 }
 
@@ -324,7 +347,7 @@ void FabricProvider::serve() {
   std::unique_lock lock(mutex_);
   while (!isStopping_) {
     if (appointments_.empty() && watched_.empty()) {
-      wake_.wait(lock);
+      wake_->wait(lock);
       pause = kShortestPause;
       continue;
     }
@@ -336,7 +359,7 @@ void FabricProvider::serve() {
     due.clear();
     lock.lock();
     pause = hasMoved_ ? kShortestPause : std::min(2 * pause, kLongestPause);
-    if (!hasMoved_ && !isStopping_) wake_.wait_for(lock, pause);
+    if (!hasMoved_ && !isStopping_) wake_->wait_for(lock, pause);
   }
 }
 

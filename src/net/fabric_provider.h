@@ -4,9 +4,10 @@
 //
 // A fabric has nothing to sleep on. So one thread ("tutti-fabric"), there from the first use on,
 // looks at what is under way: at once again while something moves, else after a pause that doubles
-// up to a millisecond; it sleeps while there is nothing to look at. What finds the fabric and makes
-// its lanes may hang in somebody's library, so it is called on another (net/foreign_calls.h), and
-// given up for a fabric that fails once a time limit is over.
+// up to a millisecond; it sleeps while there is nothing to look at. The fabric may hang in
+// somebody's library, so what finds it and makes its lanes is called on another
+// (net/foreign_calls.h), and given up for a fabric that fails once a time limit is over; the lanes
+// are called on a third (net/lane_thread.h).
 #pragma once
 
 #include <atomic>
@@ -23,6 +24,7 @@
 #include "net/fabric.h"
 #include "net/fabric_meeting.h"
 #include "net/foreign_calls.h"
+#include "net/lane_thread.h"
 #include "net/net.h"
 
 namespace tutti::net {
@@ -77,6 +79,7 @@ class FabricProvider final : public Provider {
   Status open(std::unique_lock<std::mutex>& lock);
   Result<std::optional<Found>> find();
   Status startService();
+  Status startLanes();
   void receive(uint64_t number, std::unique_ptr<Connection> control,
                std::shared_ptr<Worker> worker);
   Result<std::shared_ptr<Appointment>> meet(std::unique_ptr<Connection> control, std::string peer,
@@ -95,12 +98,16 @@ class FabricProvider final : public Provider {
   Options options_;
   std::atomic<const Caps*> capsInUse_{&unknownCaps_};  // set once, under mutex_, with release
 
+  // For the service's thread. Also told when lanes have moved, without the mutex: at worst that
+  // thread sleeps out its pause. Shared with the lanes' thread.
+  const std::shared_ptr<std::condition_variable> wake_ =
+      std::make_shared<std::condition_variable>();
   std::mutex mutex_;  // guards all below
-  std::condition_variable wake_;
   bool isOpen_ = false;
   std::string hang_;  // of a search that did not end, where nothing takes the fabric's place
   Found found_;
   std::unique_ptr<CallThread> calls_;  // while there is a fabric, or may be
+  std::shared_ptr<LaneThread> lanes_;  // shared with connections; null before the first
   Awaited<Found> search_;
   Instant searchEnd_{};  // when it has taken too long
   // Shared by the thread that steps it and, a sender's, the pending connection.

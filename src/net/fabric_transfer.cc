@@ -1,55 +1,77 @@
 #include "net/fabric_transfer.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/clock.h"
+#include "base/futex.h"
 #include "base/log.h"
 
 namespace tutti::net {
+namespace {
+
+// For a network to be told of a GPU's memory; then the link goes without.
+constexpr std::chrono::seconds kGpuPatience{2};
+constexpr std::chrono::microseconds kBetweenLooks{50};
+
+}  // namespace
 
 // ---- memory -------------------------------------------------------------------------------------
 
 EnrolledMemory::~EnrolledMemory() {
-  for (const Entry& entry : entries_) end(entry);
+  for (const Entry& entry : entries_) end(entry, {});
 }
 
-void EnrolledMemory::end(const Entry& entry) {
-  if (!entry.isRefused) lane_.release(entry.memory);
-  if (entry.segment.serial != 0) segments_->drop(entry.segment);
+// A segment is dropped once the lane has forgotten it.
+void EnrolledMemory::end(const Entry& entry, HeldLane::Keeper keeper) {
+  if (entry.segment.serial != 0) {
+    keeper.reset(entry.segment.start, [segments = segments_, segment = entry.segment](const void*) {
+      segments->drop(segment);
+    });
+  }
+  lane_.release(entry.memory, std::move(keeper));
 }
 
-Result<Lane::Memory> EnrolledMemory::of(std::span<std::byte> bytes) {
+bool EnrolledMemory::takes(std::span<std::byte> bytes) {
+  Entry& entry = entryOf(bytes);
+  if (entry.isTaken) return true;
+  if (entry.isRefused) return false;
+  Result<Progress> known = lane_.isKnown(entry.memory);
+  entry.isTaken = known.ok() && *known == Progress::kDone;
+  entry.isRefused = !known.ok();
+  if (entry.isRefused) {
+    log::info(log::Subsystem::kNet, "messages in {} bytes of ncclMemAlloc are copied: {}",
+              entry.bytes.size(), known.status().message());
+  }
+  return entry.isTaken;
+}
+
+EnrolledMemory::Entry& EnrolledMemory::entryOf(std::span<std::byte> bytes) {
   if (segments_ != nullptr && segments_->generation() != generation_) endFreed();
   ++questions_;
   for (Entry& entry : entries_) {
     if (!isInside(bytes, entry.bytes)) continue;
     if (entry.usedAt != kKept) entry.usedAt = questions_;
-    if (entry.isRefused) return Status(Code::kSystemError, "the lane refused this memory before");
-    return entry.memory;
+    return entry;
   }
   return learn(bytes);
 }
 
-Result<Lane::Memory> EnrolledMemory::learn(std::span<std::byte> bytes) {
+// What is no segment is the link's own, or the lane need not know it: what it refuses there is an
+// error of the first message.
+EnrolledMemory::Entry& EnrolledMemory::learn(std::span<std::byte> bytes) {
   if (entries_.size() == kMaxEntries) {
     const auto oldest = std::ranges::min_element(entries_, {}, &Entry::usedAt);
-    end(*oldest);
+    end(*oldest, {});
     entries_.erase(oldest);
   }
   Entry entry{.bytes = bytes, .memory = {}, .usedAt = questions_};
   if (segments_ != nullptr) entry.segment = segments_->hold(bytes.data(), bytes.size());
-  const bool isShared = entry.segment.serial != 0;
-  if (isShared) entry.bytes = {const_cast<std::byte*>(entry.segment.start), entry.segment.bytes};
-  Result<Lane::Memory> memory = lane_.enroll(entry.bytes);
-  entry.isRefused = !memory.ok();
-  if (entry.isRefused && !isShared) return memory;
-  if (entry.isRefused) {
-    log::info(log::Subsystem::kNet, "messages in {} bytes of ncclMemAlloc are copied: {}",
-              entry.bytes.size(), memory.status().message());
-  } else {
-    entry.memory = *memory;
-  }
-  entries_.push_back(entry);
-  return memory;
+  if (entry.segment.serial != 0)
+    entry.bytes = {const_cast<std::byte*>(entry.segment.start), entry.segment.bytes};
+  entry.isTaken = entry.segment.serial == 0;
+  entry.memory = lane_.enroll(entry.bytes);
+  return entries_.emplace_back(std::move(entry));
 }
 
 // Another segment may come to lie where one lay.
@@ -59,21 +81,32 @@ void EnrolledMemory::endFreed() {
     const wire::SharedSegment& segment = entry.segment;
     if (segment.serial == 0 || segments_->find(segment.start, 1).serial == segment.serial)
       return false;
-    end(entry);
+    end(entry, {});
     return true;
   });
 }
 
 Status EnrolledMemory::keep(const GpuRegion& region) {
-  TUTTI_TRY_ASSIGN(const Lane::Memory memory, lane_.enrollGpu(region));
-  entries_.push_back({.bytes = region.bytes, .memory = memory, .usedAt = kKept});
-  return {};
+  const Lane::Memory memory = lane_.enrollGpu(region);
+  const Instant deadline = steadyClock().now() + kGpuPatience;
+  Result<Progress> known = lane_.isKnown(memory);
+  while (known.ok() && *known == Progress::kIdle && steadyClock().now() < deadline) {
+    sleepFor(kBetweenLooks);
+    known = lane_.isKnown(memory);
+  }
+  if (known.ok() && *known == Progress::kDone) {
+    entries_.push_back({.bytes = region.bytes, .memory = memory, .usedAt = kKept, .isTaken = true});
+    return {};
+  }
+  lane_.release(memory, {});
+  return known.ok() ? Status(Code::kSystemError, "the network takes too long to be told of it")
+                    : known.takeStatus();
 }
 
-void EnrolledMemory::forget(std::span<const std::byte> bytes) {
+void EnrolledMemory::forget(std::span<const std::byte> bytes, const HeldLane::Keeper& keeper) {
   std::erase_if(entries_, [&](const Entry& entry) {
     if (!isInside(entry.bytes, bytes)) return false;
-    end(entry);
+    end(entry, keeper);
     return true;
   });
 }
@@ -103,7 +136,7 @@ Result<bool> Transfer::post(std::span<const Road> roads) {
   for (; posted_ < pieceCount_; ++posted_) {
     if (posted_ - moved_ == kMaxPieces * roads.size()) return false;
     const Road& road = roadOf(posted_, roads);
-    TUTTI_TRY_ASSIGN(const Lane::Memory memory, road.memory->of(payload_));
+    const Lane::Memory memory = road.memory->of(payload_);
     TUTTI_TRY_ASSIGN(const Lane::Request request, road.lane->post(piece(posted_), memory));
     if (!request) return false;
     requests_[posted_ % requests_.size()] = request;
@@ -135,7 +168,7 @@ Result<bool> Transfer::flush(std::span<const Road> roads) {
     const size_t last = (pieceCount_ - 1 - flushed_) / roads.size() * roads.size() + flushed_;
     const Road& road = roadOf(last, roads);
     if (!isFlushing_) {
-      TUTTI_TRY_ASSIGN(const Lane::Memory memory, road.memory->of(payload_));
+      const Lane::Memory memory = road.memory->of(payload_);
       TUTTI_TRY_ASSIGN(request, road.lane->flush(piece(last), memory));
       if (!request) continue;
       isFlushing_ = true;

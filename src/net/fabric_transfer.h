@@ -10,6 +10,7 @@
 
 #include "device/shared_memory.h"
 #include "net/fabric.h"
+#include "net/held_lane.h"
 #include "net/net.h"
 
 namespace tutti::net {
@@ -26,19 +27,20 @@ inline bool isInside(std::span<const std::byte> bytes, std::span<const std::byte
 // any more.
 class EnrolledMemory {
  public:
-  EnrolledMemory(Lane& lane, device::SharedMemory* segments) : lane_(lane), segments_(segments) {}
+  EnrolledMemory(HeldLane& lane, device::SharedMemory* segments)
+      : lane_(lane), segments_(segments) {}
   ~EnrolledMemory();
   EnrolledMemory(const EnrolledMemory&) = delete;
   EnrolledMemory& operator=(const EnrolledMemory&) = delete;
 
   // Of a segment's, the whole segment.
-  Result<Lane::Memory> of(std::span<std::byte> bytes);
-  // Whether the lane takes it. Told once of a segment that it refuses.
-  bool takes(std::span<std::byte> bytes) { return of(bytes).ok(); }
-  // Memory of a GPU, which stays known.
+  Lane::Memory of(std::span<std::byte> bytes) { return entryOf(bytes).memory; }
+  // Whether the lane takes it, as far as it is known yet. Told once of a segment that it refuses.
+  bool takes(std::span<std::byte> bytes);
+  // Memory of a GPU, which stays known. Waits for the lane, some seconds at most.
   Status keep(const GpuRegion& region);
-  // Known memory that goes away; no request in it is under way.
-  void forget(std::span<const std::byte> bytes);
+  // Known memory that goes away, with its keeper; no request in it is under way.
+  void forget(std::span<const std::byte> bytes, const HeldLane::Keeper& keeper);
 
  private:
   static constexpr size_t kMaxEntries = 2 * kMaxRequests;
@@ -48,13 +50,15 @@ class EnrolledMemory {
     Lane::Memory memory;
     uint64_t usedAt = 0;            // the question that it answered last; kKept
     wire::SharedSegment segment{};  // held; without a serial: memory of the link's own
+    bool isTaken = false;           // payloads may lie there
     bool isRefused = false;         // the lane does not take this segment
   };
-  Result<Lane::Memory> learn(std::span<std::byte> bytes);
-  void end(const Entry& entry);
+  Entry& entryOf(std::span<std::byte> bytes);
+  Entry& learn(std::span<std::byte> bytes);
+  void end(const Entry& entry, HeldLane::Keeper keeper);
   void endFreed();
 
-  Lane& lane_;
+  HeldLane& lane_;
   device::SharedMemory* const segments_;
   std::vector<Entry> entries_;
   uint64_t questions_ = 0;
@@ -65,7 +69,7 @@ class EnrolledMemory {
 class Transfer {
  public:
   struct Road {
-    Lane* lane;
+    HeldLane* lane;
     EnrolledMemory* memory;
   };
   struct Cut {

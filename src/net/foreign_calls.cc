@@ -31,6 +31,7 @@ struct CallThread::State {
   std::string library;               // what it calls now
   std::string call;
   bool isStopping = false;
+  bool isOver = false;  // the thread uses it no more
 };
 
 constinit thread_local CallThread::State* CallThread::State::ofThisThread = nullptr;
@@ -62,14 +63,13 @@ CallThread::~CallThread() {
   if (!thread_.joinable()) return;
   std::unique_lock lock(state_->mutex);
   state_->isStopping = true;
-  state_->jobs.clear();
   state_->wake.notify_all();
   const Nanoseconds age =
       state_->startedAt ? steadyClock().now() - *state_->startedAt : Nanoseconds{0};
-  const bool isIdle = state_->idle.wait_for(lock, kParting - age,
-                                            [this] { return !state_->startedAt.has_value(); });
+  const bool isOver =
+      state_->idle.wait_for(lock, kParting - age, [this] { return state_->isOver; });
   lock.unlock();
-  if (isIdle) {
+  if (isOver) {
     thread_.join();
   } else {
     thread_.detach();
@@ -84,7 +84,7 @@ void CallThread::run(State& state) {
   std::unique_lock lock(state.mutex);
   for (;;) {
     state.wake.wait(lock, [&] { return state.isStopping || !state.jobs.empty(); });
-    if (state.isStopping) return;
+    if (state.isStopping) break;
     {
       const std::function<void()> job = std::exchange(state.jobs.front(), {});
       state.jobs.pop_front();
@@ -94,8 +94,15 @@ void CallThread::run(State& state) {
     }  // with what it owns, which may call the library as it goes
     lock.lock();
     state.startedAt.reset();
-    if (state.jobs.empty() || state.isStopping) state.idle.notify_all();
+    if (state.jobs.empty()) state.idle.notify_all();
   }
+  // What the others own may call the library as it goes.
+  std::deque<std::function<void()>> dropped = std::exchange(state.jobs, {});
+  lock.unlock();
+  dropped.clear();
+  lock.lock();
+  state.isOver = true;
+  state.idle.notify_all();
 }
 
 void CallThread::post(std::function<void()> job) {

@@ -31,7 +31,8 @@ class ForeignCall {
 class CallThread {
  public:
   static Result<std::unique_ptr<CallThread>> start();
-  // Leaves the thread behind where its job takes longer than a second; those after it are dropped.
+  // Leaves the thread behind where its job takes longer than a second; those after it are dropped,
+  // with what they own, but not before it is through.
   ~CallThread();
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;

@@ -33,7 +33,7 @@ class HeldGroup {
   std::shared_ptr<ReductionGroup> group_;
 };
 
-// Ends a thread of such calls as HeldGroup does.
+// Ends a thread of calls to such a network, or to a fabric, as HeldGroup does.
 void endCalls(std::unique_ptr<CallThread> calls);
 
 }  // namespace tutti::net

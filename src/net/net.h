@@ -61,6 +61,13 @@ class Connection {
   // between calls.
   virtual void stop() {}
 
+  // What the link's own memory lies in: the connection lets go of it when the network has. Before
+  // the first message.
+  virtual void keep(std::shared_ptr<const void> /*memory*/) {}
+  // Its errors are this side's: the network's library has not returned from a call for long. A
+  // notice can be sent even then.
+  virtual bool isHung() const { return false; }
+
   // From here on payloads may lie in this memory, too, which stays until the connection has gone;
   // what is received there is to be seen by the GPU once receivePayload() is through. Before the
   // first message. An error, not logged, says why not; the connection is as it was.

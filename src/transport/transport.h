@@ -29,6 +29,7 @@ struct Parting {
   int32_t guilty = -1;             // the rank whose fault it is, as far as known
   std::string text{};              // a message that names it, or what became of the connection
   Code code = Code::kRemoteError;  // kInvalidUsage, too: the ranks' calls do not fit together
+  bool isOwn = false;              // nobody has left: this side's network hangs
 };
 
 // Moves a link's messages where memory alone does not: between its ring and a network. Called by

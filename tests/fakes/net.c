@@ -15,7 +15,10 @@
  * "hang-accept": it never returns;
  * "once" (version 10): a second init of the process fails, as before version 11 none is to come;
  * "fail-send N", "fail-recv N", "fail-test N" (the Nth of the process), "short N" (the Nth receive
- * tells one byte less); "slow": every other call has to be made again. FAKE_NET_REPORT names a
+ * tells one byte less); "hang-send N", "hang-recv N", "hang-test N", "hang-register N", and, each
+ * time, "hang-release", "hang-close-send", "hang-close-recv", "hang-close-listen", "hang-finalize";
+ * "late-send N", "late-recv N", "late-test N": they take a second; "slow": every other call has to
+ * be made again. FAKE_NET_REPORT names a
  * file, to which each adapter's bytes sent are written when its connections close,
  * FAKE_NET_CLASS_REPORT one for the traffic class of each connection made (from version 10 on);
  * FAKE_NET_GPU_REPORT one for what was done with GPUs' memory until then: the process, what it
@@ -172,6 +175,7 @@ static ncclResult_t acceptFrom(void* place, void** made) {
 
 static ncclResult_t closeListener(void* place) {
   struct Listener* listener = place;
+  hangIfOrdered("hang-close-listen");
   close(listener->fd);
   free(listener);
   return ncclSuccess;
@@ -179,6 +183,7 @@ static ncclResult_t closeListener(void* place) {
 
 static ncclResult_t closeComm(void* place) {
   struct Comm* comm = place;
+  hangIfOrdered(comm->isSender ? "hang-close-send" : "hang-close-recv");
   const char* report = getenv("FAKE_NET_REPORT");
   if (comm->isSender && report != NULL) {
     FILE* file = fopen(report, "a");
@@ -283,14 +288,20 @@ static ncclResult_t advance(struct Comm* comm) {
 }
 
 static ncclResult_t sendMessage(void* comm, void* data, size_t size, void* memory, void** request) {
-  if (isNth("fail-send", atomic_fetch_add(&sends, 1))) return ncclSystemError;
+  const long number = atomic_fetch_add(&sends, 1);
+  hangIfNth("hang-send", number);
+  waitIfNth("late-send", number);
+  if (isNth("fail-send", number)) return ncclSystemError;
   return start(comm, data, size, memory, request);
 }
 
 static ncclResult_t receiveMessage(void* comm, int count, void** data, size_t size, void** memory,
                                    void** request) {
   if (count != 1) return ncclInternalError;
-  if (isNth("fail-recv", atomic_fetch_add(&receives, 1))) return ncclSystemError;
+  const long number = atomic_fetch_add(&receives, 1);
+  hangIfNth("hang-recv", number);
+  waitIfNth("late-recv", number);
+  if (isNth("fail-recv", number)) return ncclSystemError;
   return start(comm, data[0], size, memory[0], request);
 }
 
@@ -298,6 +309,8 @@ static ncclResult_t test(void* place, int* done, int* sizes) {
   struct Request* request = place;
   const long number = atomic_fetch_add(&tests, 1);
   *done = 0;
+  hangIfNth("hang-test", number);
+  waitIfNth("late-test", number);
   if (request->isFlush) {
     *done = 1;
     return ncclSuccess;

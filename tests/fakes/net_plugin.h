@@ -44,6 +44,18 @@ static inline int isNth(const char* what, long number) {
   return atol(order + length + 1) == number;
 }
 
+/* "hang-send 3": it never returns. */
+static inline void hangIfNth(const char* what, long number) {
+  if (isNth(what, number)) {
+    for (;;) sleep(1);
+  }
+}
+
+/* "late-test 3": it takes a second. */
+static inline void waitIfNth(const char* what, long number) {
+  if (isNth(what, number)) sleep(1);
+}
+
 /* In no rhythm that the calls could fall in with. */
 static inline int mustRepeat(void) {
   static atomic_uint calls;
@@ -132,7 +144,9 @@ struct Memory {
 
 static inline ncclResult_t enroll(void* owner, void* data, RegisterSize size, int kind,
                                   void** made) {
+  static atomic_long calls;
   hangIfOrdered("hang-register");
+  hangIfNth("hang-register", atomic_fetch_add(&calls, 1));
   if (owner == NULL || data == NULL || size <= 0 || kind != kHostMemory) return ncclInvalidArgument;
   struct Memory* memory = malloc(sizeof *memory);
   if (memory == NULL) return ncclSystemError;

@@ -38,6 +38,7 @@ static ncclResult_t start11(void** made, uint64_t id, const int* config, Logger 
 }
 static ncclResult_t finish11(void* context) {
   if (!isContext(context)) return ncclInvalidArgument;
+  hangIfOrdered("hang-finalize");
   free(context);
   return ncclSuccess;
 }

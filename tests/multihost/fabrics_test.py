@@ -21,7 +21,7 @@ class OverANetwork:
     """What subclasses have: `network`, as the log names it, and each host's settings."""
 
     network = ""
-    more_threads = 2  # that a process keeps: "tutti-fabric" and "tutti-netcalls"
+    more_threads = 3  # that a process keeps: "tutti-fabric" and two "tutti-netcalls"
 
     def settings(self, host):
         raise NotImplementedError
@@ -132,7 +132,7 @@ class Verbs(OverANetwork, HostCase):
     """Two cards a host; a file is the cable, which leaves with the wire."""
 
     network = "IB"
-    more_threads = 3  # and "tutti-ibevents"
+    more_threads = 4  # and "tutti-ibevents"
 
     def make_hosts(self, count):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -81,6 +81,7 @@ class OfiFabric final : public Fabric {
       candidates.push_back(info);
     TUTTI_TRY_ASSIGN(const auto admitted, admit(candidates, options));
     caps_.name = "ofi";
+    caps_.library = "libfabric";
     caps_.registersMemory = false;
     caps_.description = fmt::format("libfabric's {}", admitted.front()->fabric_attr->prov_name);
     for (const ::fi_info* info : admitted) TUTTI_TRY(add(*info));

@@ -39,6 +39,12 @@ class OfiLane final : public Lane {
   void release(Memory memory) override;
   Result<Request> post(std::span<std::byte> bytes, Memory memory) override;
   Result<std::optional<size_t>> test(Request request) override;
+  CallNames callNames() const override {
+    return {.enroll = "fi_mr_reg",
+            .post = isSender_ ? "fi_tsend" : "fi_trecv",
+            .test = "fi_cq_read",
+            .close = "fi_close"};
+  }
 
  private:
   // What the provider gives back of a request; its own words come first.

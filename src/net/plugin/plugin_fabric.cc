@@ -199,6 +199,16 @@ class PluginLane final : public Lane {
     return request;
   }
 
+  CallNames callNames() const override {
+    const bool sends = side_ == Side::kSender;
+    return {.enroll = "regMr",
+            .release = "deregMr",
+            .post = sends ? "isend" : "irecv",
+            .test = "test",
+            .flush = "iflush",
+            .close = sends ? "closeSend" : "closeRecv"};
+  }
+
  private:
   const Calls<kVersion>& calls_;
   void* const connection_;
@@ -212,7 +222,9 @@ class PluginListener final : public LaneListener {
   PluginListener(const Calls<kVersion>& calls, int memoryKinds)
       : calls_(calls), memoryKinds_(memoryKinds) {}
   ~PluginListener() override {
-    if (listener_ != nullptr) calls_.tell(calls_.net.closeListen(listener_), "closeListen");
+    if (listener_ == nullptr) return;
+    const ForeignCall call(calls_.subject(), "closeListen");
+    calls_.tell(calls_.net.closeListen(listener_), "closeListen");
   }
   PluginListener(const PluginListener&) = delete;
   PluginListener& operator=(const PluginListener&) = delete;
@@ -272,11 +284,13 @@ class PluginFabric final : public Fabric {
  public:
   explicit PluginFabric(const PluginLibrary& library) : calls_(library) {
     caps_.name = nameOf(library);
+    caps_.library = calls_.subject();
     caps_.description = fmt::format("plug-in {}, version {}", library.source, kVersion);
   }
   ~PluginFabric() override {
     if constexpr (kVersion == 11) {
       if (calls_.net.tail.finalize == nullptr) return;
+      const ForeignCall call(calls_.subject(), "finalize");
       for (const auto& [trafficClass, context] : contexts_)
         calls_.tell(calls_.net.tail.finalize(context), "finalize");
     }

@@ -172,6 +172,7 @@ class VerbsFabric final : public Fabric {
                                             .virtualFunctions = options_.mergesVirtualFunctions,
                                             .mostTogether = kMaxPorts});
     caps_.name = "IB";
+    caps_.library = "libibverbs";
     caps_.deviceCount = groups.size();
     addAdapters(groups, roads);
     caps_.description = fmt::format("{} adapter{}", groups.size(), groups.size() == 1 ? "" : "s");

@@ -58,6 +58,13 @@ class VerbsLane final : public Lane {
   Result<Request> flush(std::span<std::byte> bytes, Memory memory) override;
   Result<Request> post(std::span<std::byte> bytes, Memory memory) override;
   Result<std::optional<size_t>> test(Request request) override;
+  CallNames callNames() const override {
+    return {.enroll = "ibv_reg_mr",
+            .release = "ibv_dereg_mr",
+            .post = isSender() ? "ibv_post_send" : "ibv_post_recv",
+            .test = "ibv_poll_cq",
+            .close = "ibv_destroy_qp"};
+  }
 
  private:
   // What Memory names: the registration of each port's adapter.

@@ -1,14 +1,12 @@
 #include "transport/collnet/collnet_mover.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "base/futex.h"
 #include "base/log.h"
-#include "base/relax_cpu.h"
 #include "base/units.h"
+#include "net/pauses.h"
 
 namespace tutti::transport::collnet {
 namespace {
@@ -26,31 +24,6 @@ uint64_t packWish(uint64_t number, Collective collective, DataType type, ReduceO
   return wish;
 }
 uint64_t numberIn(uint64_t wish) { return wish >> 3 * kFieldBits; }
-
-// Between looks at rings and requests that have not moved: spins, then lets others have the CPU,
-// then sleeps ever longer, as whoever waits for the network did himself.
-class Pauses {
- public:
-  void moved() { idle_ = 0; }
-  void pause() {
-    if (++idle_ <= kSpins) return relaxCpu();
-    if (idle_ <= kYields) [[likely]] {
-      sched_yield();
-      sleep_ = kShortest;
-      return;
-    }
-    sleepFor(sleep_);
-    sleep_ = std::min(2 * sleep_, kLongest);
-  }
-
- private:
-  static constexpr uint32_t kSpins = 64;
-  static constexpr uint32_t kYields = 2000;
-  static constexpr microseconds kShortest{20};
-  static constexpr microseconds kLongest{1000};
-  uint32_t idle_ = 0;
-  microseconds sleep_{kShortest};
-};
 
 // After a call, in which the next one is likely.
 constexpr microseconds kGrace{50};
@@ -107,7 +80,7 @@ Reducer::Stand CollnetMover::stand() const {
 // ---- the network's thread ----
 
 void CollnetMover::serve() {
-  Pauses pauses;
+  tutti::net::Pauses pauses;
   std::optional<Instant> overSince;
   for (;;) {
     const bool hasMoved = round();
@@ -124,7 +97,8 @@ void CollnetMover::serve() {
         return;
       overSince.reset();
     }
-    if (!hasMoved) pauses.pause();
+    if (hasMoved) continue;
+    if (const auto pause = pauses.next()) sleepFor(*pause);
   }
 }
 

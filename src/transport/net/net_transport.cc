@@ -32,12 +32,13 @@ struct RingMemory {
   }
 };
 
-// The ring is plain memory; the pump may be at work in the provider's thread when the end goes.
+// The ring is plain memory, and the pump's, which may be at work in the provider's thread when the
+// end goes.
 template <typename PumpKind>
 class NetEnd : public LinkEnd {
  public:
-  NetEnd(RingMemory memory, std::shared_ptr<PumpKind> pump, tutti::net::Provider& provider)
-      : provider_(provider), memory_(std::move(memory)), pump_(std::move(pump)) {}
+  NetEnd(std::shared_ptr<PumpKind> pump, tutti::net::Provider& provider)
+      : provider_(provider), pump_(std::move(pump)) {}
   ~NetEnd() override { pump_->close(); }
   const wire::LinkView& view() const override { return pump_->ring(); }
   Motor* motor() override { return pump_.get(); }
@@ -45,16 +46,14 @@ class NetEnd : public LinkEnd {
 
  protected:
   tutti::net::Provider& provider_;
-  const RingMemory memory_;
   const std::shared_ptr<PumpKind> pump_;  // shared with the provider while it watches the
                                           // connection
 };
 
 class NetReceiverEnd final : public NetEnd<ReceivePump> {
  public:
-  NetReceiverEnd(RingMemory memory, std::shared_ptr<ReceivePump> pump,
-                 tutti::net::Provider& provider, uint64_t number)
-      : NetEnd(std::move(memory), std::move(pump), provider), number_(number) {}
+  NetReceiverEnd(std::shared_ptr<ReceivePump> pump, tutti::net::Provider& provider, uint64_t number)
+      : NetEnd(std::move(pump), provider), number_(number) {}
   ~NetReceiverEnd() override { provider_.forget(number_); }
   wire::Landing* landing() override {
     return carrierReach() == wire::CarrierReach::kLinkOnly ? nullptr : &pump_->landing();
@@ -65,17 +64,18 @@ class NetReceiverEnd final : public NetEnd<ReceivePump> {
 };
 
 // `adapters`: those that may reach the GPU's memory, where the link is to have some.
-Result<RingMemory> makeRing(const LinkOptions& options, const std::vector<size_t>& adapters) {
+Result<std::shared_ptr<RingMemory>> makeRing(const LinkOptions& options,
+                                             const std::vector<size_t>& adapters) {
   const wire::LinkGeometry& geometry = options.geometry;
   const size_t bytes = wire::linkBytes(geometry);
-  RingMemory memory;
-  TUTTI_TRY_ASSIGN(memory.pages, mapPrivate(bytes, fmt::format("of a link of {} bytes", bytes)));
+  auto memory = std::make_shared<RingMemory>();
+  TUTTI_TRY_ASSIGN(memory->pages, mapPrivate(bytes, fmt::format("of a link of {} bytes", bytes)));
   if (adapters.empty() || geometry.shortCount == 0) return memory;
-  TUTTI_TRY_ASSIGN(memory.gpu,
+  TUTTI_TRY_ASSIGN(memory->gpu,
                    options.gpu->gpu->makeMemory(size_t{geometry.slotCount} * geometry.slotBytes));
   if (!options.gpu->usesDmaBuffers) return memory;
-  Result<UniqueFd> buffer = options.gpu->gpu->exportForDevices(*memory.gpu);
-  if (buffer.ok()) memory.dmaBuffer = std::move(buffer).value();
+  Result<UniqueFd> buffer = options.gpu->gpu->exportForDevices(*memory->gpu);
+  if (buffer.ok()) memory->dmaBuffer = std::move(buffer).value();
   return memory;
 }
 
@@ -150,17 +150,18 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,
   NetOffer layout{.slotCount = geometry.slotCount, .slotBytes = geometry.slotBytes};
   TUTTI_TRY_ASSIGN(layout.contact, options_.provider->contact());
   TUTTI_TRY_ASSIGN(
-      RingMemory memory,
+      std::shared_ptr<RingMemory> memory,
       makeRing(options, options.gpu != nullptr ? options.gpu->receiveAdapters : kNoAdapters));
   options_.rng->fill(std::as_writable_bytes(std::span(&layout.number, 1)));
   layout.number = tutti::net::withTurn(layout.number, place() + options.turn);
-  wire::LinkView view = wire::viewLink(memory.pages.get(), geometry);
+  wire::LinkView view = wire::viewLink(memory->pages.get(), geometry);
   Pump::Options ofPump = pumpOptions(view);
+  ofPump.memory = memory;
   ofPump.hostCount = options.hostCount;
-  if (memory.gpu) {
+  if (memory->gpu) {
     ofPump.adapters = options.gpu->receiveAdapters;
-    ofPump.ring.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
-    ofPump.takeGpuSlots = [region = memory.region(options.gpu->receiveObstacles),
+    ofPump.ring.gpuSlots = static_cast<std::byte*>(memory->gpu->address());
+    ofPump.takeGpuSlots = [region = memory->region(options.gpu->receiveObstacles),
                            link = linkName(sender, receiver)](tutti::net::Connection& connection) {
       const Status taken = connection.takeGpuMemory(region);
       tellGpuSlots(link, taken);
@@ -171,15 +172,15 @@ Result<Listening> NetTransport::listen(const bootstrap::PeerInfo& sender,
   options_.provider->expect(layout.number, pump);
   Offer offer;
   std::memcpy(offer.data(), &layout, sizeof layout);
-  return Listening{.end = std::make_unique<NetReceiverEnd>(std::move(memory), std::move(pump),
-                                                           *options_.provider, layout.number),
-                   .offer = offer};
+  return Listening{
+      .end = std::make_unique<NetReceiverEnd>(std::move(pump), *options_.provider, layout.number),
+      .offer = offer};
 }
 
 class NetTransport::Pending final : public PendingEnd {
  public:
   struct Parts {
-    RingMemory memory;
+    std::shared_ptr<RingMemory> memory;
     wire::LinkGeometry geometry;
     const GpuSlots* gpu = nullptr;  // null: no slots in a GPU's memory
     int32_t hostCount = 0;
@@ -191,19 +192,20 @@ class NetTransport::Pending final : public PendingEnd {
   Result<std::unique_ptr<LinkEnd>> poll() override {
     TUTTI_TRY_ASSIGN(auto connection, parts_.connection->poll());
     if (connection == nullptr) return std::unique_ptr<LinkEnd>();
-    RingMemory& memory = parts_.memory;
-    wire::LinkView view = wire::viewLink(memory.pages.get(), parts_.geometry);
-    if (memory.gpu) {
-      const Status taken = connection->takeGpuMemory(memory.region(parts_.gpu->sendObstacles));
+    const std::shared_ptr<RingMemory>& memory = parts_.memory;
+    wire::LinkView view = wire::viewLink(memory->pages.get(), parts_.geometry);
+    if (memory->gpu) {
+      const Status taken = connection->takeGpuMemory(memory->region(parts_.gpu->sendObstacles));
       tellGpuSlots(parts_.name, taken);
-      if (taken.ok()) view.gpuSlots = static_cast<std::byte*>(memory.gpu->address());
+      if (taken.ok()) view.gpuSlots = static_cast<std::byte*>(memory->gpu->address());
     }
     Pump::Options ofPump = transport_.pumpOptions(view);
+    ofPump.memory = memory;
     ofPump.hostCount = parts_.hostCount;
     auto pump = std::make_shared<SendPump>(ofPump);
     pump->arrived(std::move(connection));
-    return std::unique_ptr<LinkEnd>(std::make_unique<NetEnd<SendPump>>(
-        std::move(memory), std::move(pump), *transport_.options_.provider));
+    return std::unique_ptr<LinkEnd>(
+        std::make_unique<NetEnd<SendPump>>(std::move(pump), *transport_.options_.provider));
   }
 
  private:
@@ -219,11 +221,11 @@ Result<std::unique_ptr<PendingEnd>> NetTransport::connect(const bootstrap::PeerI
   TUTTI_TRY(checkGeometry(geometry));
   TUTTI_TRY_ASSIGN(const NetOffer layout, decodeNetOffer(offer, geometry, receiver.rank));
   TUTTI_TRY_ASSIGN(
-      RingMemory memory,
+      std::shared_ptr<RingMemory> memory,
       makeRing(options, options.gpu != nullptr ? options.gpu->sendAdapters : kNoAdapters));
   tutti::net::Caller caller{
       .number = layout.number, .self = Rank{sender.rank}, .peer = Rank{receiver.rank}};
-  if (memory.gpu) caller.adapters = options.gpu->sendAdapters;
+  if (memory->gpu) caller.adapters = options.gpu->sendAdapters;
   TUTTI_TRY_ASSIGN(auto connection,
                    options_.provider->connect(layout.contact, caller, options_.timeout));
   return std::unique_ptr<PendingEnd>(

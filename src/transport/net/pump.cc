@@ -100,6 +100,7 @@ void Pump::arrived(std::unique_ptr<tutti::net::Connection> connection) {
   std::lock_guard lock(mutex_);
   if (hasEnded_) return;
   connection_ = std::move(connection);
+  connection_->keep(options_.memory);
   if (options_.takeGpuSlots) usesGpuSlots_ = options_.takeGpuSlots(*connection_);
   // Who left before the connection came still owes the notice.
   if (leftAt_) sendNotice();
@@ -154,10 +155,12 @@ void Pump::close() {
 bool Pump::moveNow() { return connection_ && !hasEnded_ && move(); }
 
 // Behind all messages: what was sent before the end is received before it. A connection that takes
-// nothing any more ends without it, which tells the same less kindly.
+// nothing any more ends without it, which tells the same less kindly. One whose network hangs has
+// ended for this side alone.
 void Pump::sendNotice() {
   const uint32_t fault = ownFault().load(std::memory_order_acquire);
-  if (!connection_ || hasEnded_ || hasNoticed_ || fault == 0) return;
+  if (!connection_ || hasNoticed_ || fault == 0) return;
+  if (hasEnded_ && !peerParting_.isOwn) return;
   const auto bytes = static_cast<uint32_t>(ownNotice_.size());
   const auto text = std::as_bytes(std::span(ownNotice_));
   if (connection_->send({.bytes = kNotice | bytes, .signature = fault}, text) == Progress::kIdle)
@@ -196,6 +199,11 @@ Result<Progress> Pump::receiveNotice(const Label& label) {
   return Progress::kDone;
 }
 
+void Pump::lose(const Status& status) {
+  end(wire::LinkFault::kLost,
+      {.text = std::string(status.message()), .isOwn = connection_->isHung()});
+}
+
 void Pump::end(wire::LinkFault fault, Parting parting) {
   hasEnded_ = true;
   connection_->stop();  // nobody will ask it what became of the payloads
@@ -215,7 +223,7 @@ bool SendPump::move() {
   Result<Progress> flushed = connection().flush();
   if (!flushed.ok()) {
     listen();  // a notice that came before says more
-    if (!hasEnded()) end(wire::LinkFault::kLost, {.text = std::string(flushed.status().message())});
+    if (!hasEnded()) lose(flushed.status());
     return true;
   }
   if (releaseSent()) {
@@ -297,8 +305,7 @@ Readiness SendPump::wants() {
 
 void SendPump::listen() {
   Status status = hear();
-  if (!status.ok() && !hasEnded())
-    end(wire::LinkFault::kLost, {.text = std::string(status.message())});
+  if (!status.ok() && !hasEnded()) lose(status);
 }
 
 // The receiver sends nothing but that it leaves, or that it has little to do (slow_way.h), in a
@@ -330,7 +337,7 @@ bool ReceivePump::move() {
   while (!hasEnded() && wire::hasFreeSlot(port_, 0)) {
     Result<Progress> progress = receiveOne();
     if (!progress.ok()) {
-      end(wire::LinkFault::kLost, {.text = std::string(progress.status().message())});
+      lose(progress.status());
       return true;
     }
     if (*progress == Progress::kIdle) break;

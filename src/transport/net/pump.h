@@ -28,7 +28,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
  public:
   struct Options {
     wire::LinkView ring;
-    tutti::net::Provider& provider;  // outlives the pump's owner
+    std::shared_ptr<const void> memory{};  // what the ring lies in; shared with the connection
+    tutti::net::Provider& provider;        // outlives the pump's owner
     Clock& clock;
     Nanoseconds patience;     // how long what was sent may take to go out once this side leaves
     bool isForOther = false;  // the ring is another process's: references name nothing here
@@ -94,6 +95,8 @@ class Pump : public Motor, public tutti::net::Worker, public std::enable_shared_
   // After a label with kNotice: kDone when the notice has come and the link is over.
   Result<Progress> receiveNotice(const tutti::net::Label& label);
   void end(wire::LinkFault fault, Parting parting);
+  // The connection has failed.
+  void lose(const Status& status);
   void count(uint64_t bytes) {
     messages_.store(messages_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     bytes_.store(bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);

@@ -43,7 +43,7 @@ void answer(int channel, RelayAnswer::Outcome outcome, std::string_view why) {
 class CarriedLink {
  public:
   struct Parts {
-    UniqueMapping memory;
+    std::shared_ptr<const UniqueMapping> memory;  // shared with the pump's connection
     wire::LinkGeometry geometry;
     UniqueFd channel;
     int32_t sender = -1;
@@ -53,7 +53,8 @@ class CarriedLink {
       : parts_(std::move(parts)),
         options_(options),
         pump_(std::make_shared<SendPump>(Pump::Options{
-            .ring = wire::viewLink(parts_.memory.get(), parts_.geometry),
+            .ring = wire::viewLink(parts_.memory->get(), parts_.geometry),
+            .memory = parts_.memory,
             .provider = options.provider,
             .clock = options.clock,
             .patience = options.timeout,
@@ -106,7 +107,7 @@ class CarriedLink {
     page().takenCount.store(number + 1, std::memory_order_release);
   }
 
-  RelayPage& page() { return relayPage(parts_.memory.get(), parts_.geometry); }
+  RelayPage& page() { return relayPage(parts_.memory->get(), parts_.geometry); }
   wire::LinkControl& control() { return *pump_->ring().control; }
   void leave(const Parting& parting) {
     hasLeft_ = true;
@@ -237,12 +238,13 @@ Result<std::unique_ptr<CarriedLink>> RelayService::carry(UniqueFd channel,
                                                       SegmentAccess::kReadWrite));
     outcome = RelayAnswer::Outcome::kUnreachable;
     TUTTI_TRY_ASSIGN(auto connection, connect(asked, request, descriptor));
-    auto link = std::make_unique<CarriedLink>(CarriedLink::Parts{.memory = std::move(memory),
-                                                                 .geometry = asked.geometry,
-                                                                 .channel = std::move(channel),
-                                                                 .sender = request.sender,
-                                                                 .hostCount = request.hostCount},
-                                              options_);
+    auto link = std::make_unique<CarriedLink>(
+        CarriedLink::Parts{.memory = std::make_shared<const UniqueMapping>(std::move(memory)),
+                           .geometry = asked.geometry,
+                           .channel = std::move(channel),
+                           .sender = request.sender,
+                           .hostCount = request.hostCount},
+        options_);
     link->pump().arrived(std::move(connection));
     return link;
   };

@@ -97,6 +97,8 @@ class Fabric {
     std::vector<Adapter> adapters{};  // these, where some can reach memory of GPUs; else empty
     size_t maxMessageBytes = 1 << 30;
     bool registersMemory = true;  // else lanes move any memory, and enroll() costs nothing
+    bool returnsAtOnce = false;   // calls to lanes do, as their library promises: no thread is
+                                  // needed that may be left in one
     std::string description{};    // "4 devices: mlx5_0 (200 Gb/s), ...", for the log
   };
   virtual const Caps& caps() const = 0;

@@ -135,7 +135,8 @@ Status FabricProvider::startService() {
 
 // Under mutex_.
 Status FabricProvider::startLanes() {
-  if (found_.fabric == nullptr || lanes_ != nullptr) return {};
+  const bool isNeeded = found_.fabric != nullptr && !found_.fabric->caps().returnsAtOnce;
+  if (!isNeeded || lanes_ != nullptr) return {};
   TUTTI_TRY_ASSIGN(lanes_, LaneThread::start({.fabric = found_.fabric,
                                               .timeout = options_.timeout,
                                               .onMoved = [wake = wake_] { wake->notify_all(); },

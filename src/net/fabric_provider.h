@@ -6,8 +6,8 @@
 // looks at what is under way: at once again while something moves, else after a pause that doubles
 // up to a millisecond; it sleeps while there is nothing to look at. The fabric may hang in
 // somebody's library, so what finds it and makes its lanes is called on another
-// (net/foreign_calls.h), and given up for a fabric that fails once a time limit is over; the lanes
-// are called on a third (net/lane_thread.h).
+// (net/foreign_calls.h), and given up for a fabric that fails once a time limit is over; lanes
+// whose calls may not return at once are called on a third (net/lane_thread.h).
 #pragma once
 
 #include <atomic>
@@ -107,7 +107,8 @@ class FabricProvider final : public Provider {
   std::string hang_;  // of a search that did not end, where nothing takes the fabric's place
   Found found_;
   std::unique_ptr<CallThread> calls_;  // while there is a fabric, or may be
-  std::shared_ptr<LaneThread> lanes_;  // shared with connections; null before the first
+  std::shared_ptr<LaneThread> lanes_;  // shared with connections; null before the first, and where
+                                       // none is needed
   Awaited<Found> search_;
   Instant searchEnd_{};  // when it has taken too long
   // Shared by the thread that steps it and, a sender's, the pending connection.

@@ -21,7 +21,7 @@ class OverANetwork:
     """What subclasses have: `network`, as the log names it, and each host's settings."""
 
     network = ""
-    more_threads = 3  # that a process keeps: "tutti-fabric" and two "tutti-netcalls"
+    more_threads = 2  # that a process keeps: "tutti-fabric" and "tutti-netcalls"
 
     def settings(self, host):
         raise NotImplementedError
@@ -122,6 +122,7 @@ class OverANetwork:
 
 class Plugin(OverANetwork, HostCase):
     network = "Fake"
+    more_threads = 3  # and the one for its lanes
 
     def settings(self, host):
         return {"NCCL_NET": "Fake", "NCCL_NET_PLUGIN": os.environ["NET_PLUGIN"], "FAKE_NET_ADDRESS": host.address}
@@ -132,7 +133,7 @@ class Verbs(OverANetwork, HostCase):
     """Two cards a host; a file is the cable, which leaves with the wire."""
 
     network = "IB"
-    more_threads = 4  # and "tutti-ibevents"
+    more_threads = 3  # and "tutti-ibevents"
 
     def make_hosts(self, count):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

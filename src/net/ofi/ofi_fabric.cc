@@ -83,6 +83,7 @@ class OfiFabric final : public Fabric {
     caps_.name = "ofi";
     caps_.library = "libfabric";
     caps_.registersMemory = false;
+    caps_.returnsAtOnce = true;
     caps_.description = fmt::format("libfabric's {}", admitted.front()->fabric_attr->prov_name);
     for (const ::fi_info* info : admitted) TUTTI_TRY(add(*info));
     caps_.deviceCount = devices_.size();

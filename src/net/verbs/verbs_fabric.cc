@@ -173,6 +173,7 @@ class VerbsFabric final : public Fabric {
                                             .mostTogether = kMaxPorts});
     caps_.name = "IB";
     caps_.library = "libibverbs";
+    caps_.returnsAtOnce = true;
     caps_.deviceCount = groups.size();
     addAdapters(groups, roads);
     caps_.description = fmt::format("{} adapter{}", groups.size(), groups.size() == 1 ? "" : "s");

@@ -71,10 +71,11 @@ class CarriedLink {
 
   bool run() {
     const bool moved = pump_->run();
-    if (moved) {
-      const Motor::Carried carried = pump_->carried();
-      page().messages.store(carried.messages, std::memory_order_relaxed);
+    // While this thread slept the provider's may have moved some.
+    const Motor::Carried carried = pump_->carried();
+    if (carried.messages != page().messages.load(std::memory_order_relaxed)) {
       page().bytes.store(carried.bytes, std::memory_order_relaxed);
+      page().messages.store(carried.messages, std::memory_order_relaxed);
     }
     Parting parting;
     if (!hasLeft_ && read(page().ofSender, parting)) leave(parting);

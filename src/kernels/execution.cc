@@ -25,8 +25,9 @@ void Execution::start() {
   rewind();
   refers_ = binding_.program->isDirect() || (binding_.program->mayRefer() && binding_.refers);
   hasReferred_ = refers_;
-  isPlain_ = !refers_ && binding_.shared == nullptr && !binding_.agrees && !binding_.streams &&
-             binding_.gpu == nullptr && binding_.crew == nullptr;
+  bringsPayloads_ = !refers_ && binding_.shared == nullptr && !binding_.streams &&
+                    binding_.gpu == nullptr && binding_.crew == nullptr;
+  isPlain_ = bringsPayloads_ && !binding_.agrees;
   mayPost_ = binding_.outbox != nullptr && mayPost();
   isHearing_ =
       binding_.outbox != nullptr && !binding_.outbox->isOfHosts() && binding_.program->hearsAll();

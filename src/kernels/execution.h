@@ -86,6 +86,7 @@ class Execution {
     rewind();
     hasReferred_ = refers_;
     flags_ = binding_.agrees ? wire::kAgrees : 0;
+    isPlain_ = bringsPayloads_ && !binding_.agrees;
     if (blockage_.what != For::kNothing) blockage_ = {};
     dropJoint();
     if (isHearing_) [[unlikely]]
@@ -306,13 +307,14 @@ class Execution {
   size_t step_ = 0;
   size_t pieceOffset_ = 0;  // bytes before the step's piece in every chunk
   Blockage blockage_;
-  bool refers_ = false;       // messages longer than a line are references
-  bool isPlain_ = false;      // its messages bring their payload and nothing else
-  bool mayPost_ = false;      // those for several may go by way of the outbox
-  bool isHearing_ = false;    // from all others, and has an outbox
-  bool isMapped_ = false;     // they may name mapped memory, and results stay in the caches
-  bool hasReferred_ = false;  // to memory that is the caller's again at the end
-  uint32_t flags_ = 0;        // of messages: kAgrees, until one comes that does not
+  bool refers_ = false;          // messages longer than a line are references
+  bool bringsPayloads_ = false;  // its messages do
+  bool isPlain_ = false;         // its messages bring their payload and nothing else
+  bool mayPost_ = false;         // those for several may go by way of the outbox
+  bool isHearing_ = false;       // from all others, and has an outbox
+  bool isMapped_ = false;        // they may name mapped memory, and results stay in the caches
+  bool hasReferred_ = false;     // to memory that is the caller's again at the end
+  uint32_t flags_ = 0;           // of messages: kAgrees, until one comes that does not
   // Cleared together.
   bool hasCopied_ = false;  // what could not yet be read in place
   bool hasPlaces_ = false;  // some outgoing link's receiver has offered one

@@ -370,6 +370,30 @@ TEST(Execution, RunsAgainWithOtherBuffers) {
   }
 }
 
+// A rank that agrees says so in its messages, although the run before had none to say it in.
+TEST(Execution, ARankThatRunsAgainMayAgreeThen) {
+  SeededRng rng(20261130);
+  const Algorithm& direct = schedule::algorithms(Collective::kAllGather)[0];
+  Cluster cluster({&direct, 2, 0, 50, 8});
+  cluster.start();
+  ASSERT_TRUE(cluster.run(rng));
+  for (uint32_t agreeing = 0; agreeing < 8; ++agreeing) {
+    SCOPED_TRACE(testing::Message() << "agreeing, a bit a rank: " << agreeing % 4);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      RankState& state = cluster.rank(rank);
+      state.execution.binding().agrees = (agreeing >> rank & 1) != 0;
+      state.execution.restart({.input = reinterpret_cast<const std::byte*>(state.input.data()),
+                               .output = reinterpret_cast<std::byte*>(state.output.data()),
+                               .signature = 2 + agreeing});
+      state.isDone = state.execution.runAtOnce(1);
+    }
+    ASSERT_TRUE(cluster.run(rng));
+    cluster.check();
+    for (int32_t rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(cluster.rank(rank).execution.isAgreed(), agreeing % 4 == 3) << "rank " << rank;
+  }
+}
+
 TEST(Execution, RefusesAMessageOfAnotherCall) {
   const Algorithm& broadcast = schedule::algorithms(Collective::kBroadcast)[0];
   Cluster cluster({&broadcast, 2, 0, 8, 2});

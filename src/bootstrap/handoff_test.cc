@@ -186,11 +186,11 @@ struct SilentOwner {
 
 TEST(Handoff, TakingInStepsWaitsForNobody) {
   const SilentOwner owner;
+  const Instant begin = steadyClock().now();
   Handoff::Taking taking(owner.name, HandoffToken{}, std::chrono::milliseconds(1000));
   std::vector<UniqueFd> fill;  // its queue
   for (int i = 0; i < 2; ++i) fill.push_back(connectTo(owner.name));
-  const Instant begin = steadyClock().now();
-  Instant last = begin;
+  Instant last = steadyClock().now();
   Nanoseconds longest{0};
   for (;;) {
     Result<UniqueFd> fd = taking.poll();

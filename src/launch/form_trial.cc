@@ -83,8 +83,9 @@ void FormTrial::watchAnswer(Nanoseconds spent) {
   if (isCopyOnly_) {
     window_ = {};
     slowWindows_ = 0;
+    return;
   }
-  if (limit_ == Nanoseconds() || isCopyOnly_) return;
+  if (limit_ == Nanoseconds()) return;
   window_ += spent;
   if (call_ % kCounted == 0)
     slowWindows_ = std::exchange(window_, {}) > limit_ ? slowWindows_ + 1 : 0;

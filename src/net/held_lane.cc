@@ -68,6 +68,12 @@ class HeldLane::Work final : public LaneThread::Work {
   }
 
   // ---- the thread's ----
+  // What was announced, and nothing more.
+  void begin() {
+    if (errandCount_.load(std::memory_order_relaxed) != errandsDone_) doErrands();
+    if (isStopped_.load(std::memory_order_relaxed) || trouble() != nullptr) return;
+    fail(postAll(posted_.load(std::memory_order_relaxed)));
+  }
   bool step() override {
     // Errands that were sent before these were posted are seen below.
     const uint64_t posted = posted_.load(std::memory_order_seq_cst);
@@ -86,12 +92,7 @@ class HeldLane::Work final : public LaneThread::Work {
     const uint64_t before = taken_ + done_;
     Status status = postAll(posted);
     if (status.ok()) status = testAll();
-    if (!status.ok()) {
-      trouble_ = std::move(status);
-      hasTrouble_.store(true, std::memory_order_release);
-      return true;
-    }
-    return hasErrands || taken_ + done_ != before;
+    return fail(std::move(status)) || hasErrands || taken_ + done_ != before;
   }
   bool hasNews() const override {
     return posted_.load(std::memory_order_seq_cst) != seen_ ||
@@ -102,6 +103,14 @@ class HeldLane::Work final : public LaneThread::Work {
   bool isOver() const override { return isOver_.load(std::memory_order_acquire); }
 
  private:
+  // False: it has not.
+  bool fail(Status status) {
+    if (status.ok()) return false;
+    trouble_ = std::move(status);
+    hasTrouble_.store(true, std::memory_order_release);
+    return true;
+  }
+
   Status postAll(uint64_t posted) {
     for (; taken_ != posted; ++taken_) {
       Slot& each = slot(taken_);
@@ -218,16 +227,20 @@ void HeldLane::announce() {
   if (thread_ != nullptr) {
     thread_->ring();
   } else {
-    work_->step();
+    work_->begin();
   }
 }
 
 // Of who finds nothing. Where the two share a CPU the thread may need it for that.
 Status HeldLane::ask() {
-  if (work_->ask() || thread_ == nullptr) announce();
-  if (thread_ != nullptr) ::sched_yield();
-  if (thread_ == nullptr || ++idleCount_ % kIdlesBetweenLooks != 0) return {};
-  return thread_->look();
+  const bool isNew = work_->ask();
+  if (thread_ == nullptr) {
+    work_->step();
+    return {};
+  }
+  if (isNew) announce();
+  ::sched_yield();
+  return ++idleCount_ % kIdlesBetweenLooks == 0 ? thread_->look() : Status();
 }
 
 HeldLane::Memory HeldLane::enroll(std::span<std::byte> memory) {

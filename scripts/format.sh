@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 version=14
 tool=$(command -v "clang-format-$version" || command -v clang-format || true)
 if [[ -z $tool ]] || ! "$tool" --version | grep -q "version $version\."; then
-  echo "clang-format $version is not installed (apt-get install -y clang-format)" >&2
+  echo "clang-format $version is not installed (apt-get install clang-format-$version, or pip install clang-format==$version.0.6)" >&2
   exit 77
 fi
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that Debian 12's packages for the named uses are there:
+# Makes sure that the packages of Debian 12 or 13, or Ubuntu 24.04, for the named uses are there:
 #   install-deps.sh build|test|torch|docs|bench|lint|package|bare|fuzz ...
 # Quick and silent when nothing is missing. Otherwise installs through apt, as root or by sudo; when
 # it may not, it prints the line that would do it and exits 3. On a system without dpkg it checks
@@ -11,6 +11,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 toolkit=build/cuda-toolkit
+# The clang that the rules were written for, where the system has it: Debian 12's own lacks std::source_location.
+case $(. /etc/os-release 2>/dev/null && echo "$ID${VERSION_ID:-}") in
+  debian12 | ubuntu24.04) clang=-16 layout=clang-format-14 ;;
+  *) clang="" layout="" ;;
+esac
 
 # The wheels of what is not there.
 missing_wheels() {
@@ -55,8 +60,8 @@ packages_for() {
     package) packages_for build; echo dpkg-dev file rpm ;;
     bare) echo debootstrap ;;
     bench) packages_for build; echo libbenchmark-dev ;;
-    lint) packages_for test; echo clang-format clang-tidy-16 mypy g++-aarch64-linux-gnu ;;
-    fuzz) packages_for test; echo clang-16 libclang-rt-16-dev ;;
+    lint) packages_for test; echo $layout clang-tidy$clang mypy g++-aarch64-linux-gnu ;;
+    fuzz) packages_for test; echo clang$clang libclang-rt$clang-dev ;;
     *) echo "install-deps.sh: unknown use '$1'; known are build, test, torch, docs, bench, lint, package, bare, fuzz" >&2; exit 2 ;;
   esac
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the debs into a bare Debian 12 made for the purpose, and uses them there (`make package-check`):
+# Installs the debs into a bare Debian of this one's release made for the purpose, and uses them there (`make package-check`):
 #   scripts/package_check.sh FOLDER_WITH_DEBS [ROOT]
 # runs the command, compiles and runs a program with pkg-config and with CMake, stands beside NVIDIA's packages (their
 # names and files, made here), and is removed again without a trace. Needs root, debootstrap and a Debian mirror
@@ -8,6 +8,7 @@ set -euo pipefail
 debs=$(realpath "${1:?folder with the debs}")
 source=$(realpath "$(dirname "$0")/..")
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+release=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
 skip() { echo "skipped: $*" >&2; exit 77; }
 
 ((EUID == 0)) || skip "needs root, for chroot"
@@ -28,7 +29,7 @@ if [[ -z $root ]]; then
   command -v debootstrap >/dev/null || skip "debootstrap is not installed"
   made=$(mktemp -d /tmp/tutti-bare.XXXXXX)
   root=$made/root
-  debootstrap --variant=minbase bookworm "$root" "$mirror" >"$made/log" 2>&1 ||
+  debootstrap --variant=minbase "$release" "$root" "$mirror" >"$made/log" 2>&1 ||
     { tail -n 5 "$made/log" >&2; skip "no bare Debian could be made: is $mirror reachable?"; }
 fi
 for each in proc dev/shm; do

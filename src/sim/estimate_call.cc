@@ -52,7 +52,7 @@ Result<double> onCpus(const plan::Agreement& agreement, const plan::CallShape& s
 double gpuCallUs(const GpuWay& way, const plan::CallShape& shape) {
   const schedule::Algorithm* algorithm = schedule::findAlgorithm(shape.collective, way.algorithm);
   if (algorithm == nullptr) return 0;
-  const CallPrices& prices =
+  const CallPrices prices =
       pricesFor({System::kTutti, shape.collective, way.algorithm, way.protocol, way.rankCount});
   const auto bytes = static_cast<double>(plan::vectorBytes(shape, way.rankCount));
   return prices.fixedUs + algorithm->cost(way.rankCount).hops * prices.hopUs +

@@ -380,13 +380,13 @@ void GpuLauncher::settleBuffers() { parts_.buffers->settle(kSettlingTime, 0); }
 // A launch that the driver holds up has the mutex, for nobody knows how long; others have it for
 // moments.
 bool GpuLauncher::isIdle() {
-  constexpr int kTries = 10;
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  for (int i = 1; i < kTries && !lock.owns_lock(); ++i) {
+  int tries = 10;
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock()) {
+    if (--tries == 0) return false;
     sleepFor(kIdlePoll);
-    lock.try_lock();
   }
-  return lock.owns_lock() && findPending().launch == 0;
+  return findPending().launch == 0;
 }
 
 bool GpuLauncher::waitIdle(Nanoseconds bound, Clock& clock) {

@@ -35,7 +35,7 @@ FabricConnection::FabricConnection(std::unique_ptr<Connection> control, LaneSet 
       set_(std::move(set)),
       slots_(std::make_shared<std::vector<std::byte>>(kWindow * kLabelSlotBytes)) {
   for (std::unique_ptr<Lane>& lane : std::exchange(set_.lanes, {})) {
-    lanes_.push_back(std::make_unique<HeldLane>(std::move(lane), set_.thread));
+    lanes_.push_back(holdLane(std::move(lane), set_.thread));
     if (lanes_.size() == 1) continue;
     enrolled_.push_back(std::make_unique<EnrolledMemory>(*lanes_.back(), set_.segments));
     roads_.push_back({.lane = lanes_.back().get(), .memory = enrolled_.back().get()});

@@ -10,8 +10,9 @@
 // where lanes need to be told of nothing. When such memory is taken back while a payload is under
 // way there, the lanes are given up.
 //
-// What the lanes' library is called for, a thread of the network's does (net/held_lane.h). Where it
-// hangs in a call, this end fails and keeps its control connection, to say so.
+// Where calls of the lanes' library may not return, a thread of the network's makes them
+// (net/queued_lane.h). Where it hangs in one, this end fails and keeps its control connection, to
+// say so.
 #pragma once
 
 #include <array>

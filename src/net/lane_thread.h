@@ -25,23 +25,19 @@ struct CallsMade {
   std::atomic<uint64_t> count{0};
 };
 
-// A call that is under way as long as this is. `calls` null: nobody watches.
+// A call that is under way as long as this is.
 class MarkedCall {
  public:
-  MarkedCall(CallsMade* calls, const char* name) : calls_(calls) {
-    if (calls_ == nullptr) return;
-    calls_->count.store(calls_->count.load(std::memory_order_relaxed) + 1,
-                        std::memory_order_relaxed);
-    calls_->underWay.store(name, std::memory_order_relaxed);
+  MarkedCall(CallsMade& calls, const char* name) : calls_(calls) {
+    calls_.count.store(calls_.count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    calls_.underWay.store(name, std::memory_order_relaxed);
   }
-  ~MarkedCall() {
-    if (calls_ != nullptr) calls_->underWay.store(nullptr, std::memory_order_relaxed);
-  }
+  ~MarkedCall() { calls_.underWay.store(nullptr, std::memory_order_relaxed); }
   MarkedCall(const MarkedCall&) = delete;
   MarkedCall& operator=(const MarkedCall&) = delete;
 
  private:
-  CallsMade* const calls_;
+  CallsMade& calls_;
 };
 
 // Thread-safe.

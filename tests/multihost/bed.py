@@ -123,8 +123,11 @@ class Host:
         return int(values[names.index("InCsumErrors")])
 
     def slow_down(self, rate):
-        """rate: as tc has it, "50mbit"."""
+        """Both ways. rate: as tc has it, "50mbit"."""
         run("tc", "qdisc", "add", "dev", self.port, "root", "tbf", "rate", rate, "burst", "32kb", "latency", "400ms")
+        self.slow_down_sending(rate)
+
+    def slow_down_sending(self, rate):
         self.inside("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "32kb", "latency", "400ms")
 
     def listening_ports(self):

@@ -355,6 +355,17 @@ class Faults(HostCase):
     def test_one_of_one_megabit_is_named_too(self):
         self.slow_down("1mbit", 300_000, 0.05, 1.2)
 
+    def test_one_of_a_ring_is_named_and_no_other(self):
+        """All links of a ring carry as little; the others are fast in the moments in which they carry anything."""
+        hosts = self.make_hosts(4)
+        hosts[1].slow_down_sending("50mbit")
+        ranks = self.launch_on(hosts, [0, 1, 2, 3], *["allreduce:4000000 destroy"] * 4, NCCL_ALGO="ring")
+        for step in ("allreduce", "destroy"):
+            self.expect_success(ranks, step)
+        self.assertRegex(ranks[1].log, rf"a slow link: eth0 \({re.escape(hosts[1].address)}\) to rank 2 at ")
+        for rank in (ranks[0], ranks[2], ranks[3]):
+            self.assertNotIn("a slow link", rank.log)
+
     def test_a_wire_of_one_megabit_is_only_slow(self):
         """A message takes as long as T and longer, behind whose queue the signs of life wait: that is no death. T is longer
         than TCP takes to send anew what the full queue dropped, when nothing comes."""

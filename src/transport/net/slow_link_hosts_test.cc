@@ -260,6 +260,32 @@ TEST_P(SlowLinkHosts, InARingOneThatFallsToATenthIsNamedAlsoWhereNobodyTellsASpe
   expectOnly(slow, warningsAfter(seconds(10)));
 }
 
+// Its interface is supposed to have much more, whatever the others of the ring have.
+TEST_P(SlowLinkHosts,
+       InARingOneThatHasHardlyAnythingFromItsFirstMessageOnIsNamedAlsoWhereNobodyTellsASpeed) {
+  areTold_ = false;
+  for (size_t host = 0; host < hosts_.size(); ++host) add(host, (host + 1) % hosts_.size());
+  Wire& slow = *wires_[rng_.below(wires_.size())];
+  slow.most = kSpeed / 20;
+  expectOnly(slow, warningsAfter(seconds(10)));
+}
+
+// A tenth is what any wire may have where more goes through between machines of one host; neither
+// end of a ring's link sees whether the link behind it is a wire.
+TEST_P(SlowLinkHosts, ThatAreMachinesOfTwoHostsInARingAreTakenForNoneWhereNobodyTellsASpeed) {
+  areTold_ = false;
+  const size_t other = hosts_.size() / 2;  // the second host's first machine
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    const size_t next = (host + 1) % hosts_.size();
+    if (next == 0 || next == other) {
+      add(host, next).most = kSpeed / 10;
+    } else {
+      add(host, next);
+    }
+  }
+  EXPECT_EQ(warningsAfter(seconds(10)), "");
+}
+
 // Nothing is known of it but what its host's other links have.
 TEST_P(SlowLinkHosts, OfFewOneThatWasSlowFromItsFirstMessageOnIsNamedAlsoWhereNobodyTellsASpeed) {
   areTold_ = false;

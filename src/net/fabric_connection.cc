@@ -191,6 +191,7 @@ Progress FabricSender::send(const Label& label, std::span<const std::byte> paylo
 
 std::vector<HeldLane::Keeper> FabricSender::copies() const {
   std::vector<HeldLane::Keeper> copies;
+  copies.reserve(outgoing_.size());
   for (const Outgoing& message : outgoing_) copies.push_back(message.copy);
   return copies;
 }

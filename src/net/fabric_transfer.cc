@@ -71,7 +71,7 @@ EnrolledMemory::Entry& EnrolledMemory::learn(std::span<std::byte> bytes) {
     entry.bytes = {const_cast<std::byte*>(entry.segment.start), entry.segment.bytes};
   entry.isTaken = entry.segment.serial == 0;
   entry.memory = lane_.enroll(entry.bytes);
-  return entries_.emplace_back(std::move(entry));
+  return entries_.emplace_back(entry);
 }
 
 // Another segment may come to lie where one lay.

@@ -301,9 +301,9 @@ constexpr SettingInfo kTable[] = {
     {"TUTTI_HELPER_THREADS", kInteger, "", "-1", "-1..15",
      "Threads that help a CPU rank to copy and reduce in long calls, of 1 MiB and more, and sleep "
      "otherwise; calls of two ranks that only move from 4 MiB on. At most as many as the CPUs that "
-     "the rank may use besides its own. -1: by the machine's CPUs for each of its ranks, one from "
-     "4 "
-     "on, two from 6, three from 8."},
+     "the rank may use besides its own. -1: as many as the machine's CPUs for each of its ranks "
+     "but "
+     "one, three at most."},
     {"TUTTI_PROCESS_READ", kInteger, "", "auto", "auto|0..1",
      "Whether ranks of different processes read each other's long messages with process_vm_readv, "
      "where the kernel allows it, rather than from shared slots. auto: each plan tries both and "

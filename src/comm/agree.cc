@@ -249,12 +249,11 @@ bool isMachineWanted(const std::vector<InitRecord>& records, const InitRecord& o
   });
 }
 
-// Threads that help a rank with long calls, where it has so many CPUs: half of them are left to the
-// program.
+// Threads that help a rank with long calls, where it has so many CPUs.
 int32_t helpersOf(const Settings& settings, int32_t cpus) {
   constexpr int32_t kMost = 3;
   const auto wanted = static_cast<int32_t>(settings.integer("TUTTI_HELPER_THREADS"));
-  return wanted >= 0 ? wanted : std::clamp(cpus / 2 - 1, 0, kMost);
+  return wanted >= 0 ? wanted : std::clamp(cpus - 1, 0, kMost);
 }
 
 void noteChoice(InitRecord& own, const std::string& algorithms, const std::string& protocols) {

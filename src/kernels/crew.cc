@@ -1,5 +1,7 @@
 #include "kernels/crew.h"
 
+#include <sched.h>
+
 #include <new>
 #include <utility>
 
@@ -14,6 +16,14 @@ namespace {
 
 constexpr int kSlicesShift = 32;
 constexpr int kNextShift = 48;
+
+// Only while nobody else wants the CPU. A helper that is woken would else push aside a thread of
+// the program or a rank, where the scheduler finds no idle CPU for it, and all ranks wait for that
+// one.
+void runWhereIdle() {
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_IDLE, &none);  // or as before
+}
 
 constexpr uint64_t ticketOf(uint32_t job, uint32_t slices) {
   return uint64_t{slices} << kSlicesShift | job;
@@ -94,16 +104,13 @@ void Crew::awaitSlices(uint32_t slices) {
     if (looks % kLooksAYield == 0) std::this_thread::yield();
     if (looks > kLooksBeforeSleep) sleepFor(std::chrono::microseconds(50));
   }
-  if (clock_.now() - began > kLate) {
-    resting_ = nextRest_;
-    nextRest_ = std::min(2 * nextRest_, kMostRest);
-  } else {
-    nextRest_ = std::max(nextRest_ - 1, kLeastRest);
-  }
+  const Instant now = clock_.now();
+  late_.waited(now - began, now);
 }
 
 void Crew::help(int32_t seat) {
   constexpr uint32_t kLooksATime = 64;
+  runWhereIdle();
   Instant last = clock_.now();
   for (uint32_t looks = 1; !isOver_.load(std::memory_order_acquire); ++looks) {
     if (takeSlice(seat)) {

@@ -24,6 +24,32 @@
 
 namespace tutti::kernels {
 
+// Helpers come late where others have the CPUs: a thread that has lost its own gets it back after
+// milliseconds, in which a rank, and all that wait for it, would have done a hundred steps. So they
+// are left alone for many times what was waited for them, and ever longer where they are late as
+// soon as they are back.
+class LateHelpers {
+ public:
+  static constexpr Nanoseconds kLate = std::chrono::microseconds(200);
+  static constexpr Nanoseconds kLongestRest = std::chrono::seconds(4);
+
+  bool areResting(Instant now) const { return now < until_; }
+  // After a job: the caller has waited so long for them.
+  void waited(Nanoseconds late, Instant now) {
+    if (late < kLate) return;
+    timesTheWait_ = now - until_ < rest_ ? std::min(2 * timesTheWait_, kMostTimes) : kLeastTimes;
+    rest_ = std::min(late * timesTheWait_, kLongestRest);
+    until_ = now + rest_;
+  }
+
+ private:
+  static constexpr int64_t kLeastTimes = 16;
+  static constexpr int64_t kMostTimes = 1024;
+  int64_t timesTheWait_ = kLeastTimes;
+  Nanoseconds rest_{0};  // the last
+  Instant until_{};
+};
+
 // Used by one thread at a time, which does its part and returns when all is done.
 class Crew {
  public:
@@ -46,7 +72,7 @@ class Crew {
   Status share(size_t count, size_t bytesEach, Part&& part) {
     const size_t most = kSlicesEach * scratches_.size();
     const size_t slices = std::min(count * bytesEach / kSliceBytes, most);
-    if (slices < 2 || isResting()) return part(0, size_t{0}, count);
+    if (slices < 2 || late_.areResting(clock_.now())) return part(0, size_t{0}, count);
     const size_t unit = std::max<size_t>(kCacheLineBytes / bytesEach, 1);
     const size_t each = roundUp(divideUp(count, slices), unit);
     const auto body = [&](int32_t seat, uint32_t slice) {
@@ -75,16 +101,12 @@ class Crew {
   Status doSlice(int32_t seat, uint32_t slice) const;
   void awaitSlices(uint32_t slices);
   void help(int32_t seat);
-  bool isResting() {
-    if (resting_ == 0) return false;
-    --resting_;
-    return true;
-  }
 
   Clock& clock_;
   std::vector<StepScratch> scratches_;  // by seat; constant but for their contents
   std::vector<std::thread> threads_;
-  Job job_;  // written while no slice is open, so that whoever has taken one may read it
+  LateHelpers late_;  // of the caller alone
+  Job job_;           // written while no slice is open, so that whoever has taken one may read it
 
   // Job number | slices << 32 | next slice << 48. The number, its futex, changes with each job,
   // so a slice is taken of the job that was looked at or not at all. Written with seq_cst by the
@@ -97,14 +119,6 @@ class Crew {
   // Slices of the job that are done: raised with release by whoever did one, awaited with acquire
   // by the caller, who sets it to 0 before the next.
   alignas(kCacheLineBytes) std::atomic<uint32_t> done_{0};
-
-  // Helpers that come late, as where others have the CPUs, are left alone for so many jobs, and
-  // longer the next time. Of the caller alone.
-  static constexpr Nanoseconds kLate = std::chrono::microseconds(200);
-  static constexpr uint32_t kLeastRest = 16;
-  static constexpr uint32_t kMostRest = 4096;
-  uint32_t resting_ = 0;
-  uint32_t nextRest_ = kLeastRest;
 
   std::mutex failureMutex_;  // guards failure_
   Status failure_;

@@ -110,6 +110,38 @@ TEST(Crew, TellsTheFirstFailure) {
   EXPECT_TRUE(crew->share(kCount, 1, [](int32_t, size_t, size_t) { return Status(); }).ok());
 }
 
+TEST(LateHelpers, AreLeftAloneForManyTimesWhatWasWaited) {
+  using namespace std::chrono_literals;
+  LateHelpers late;
+  const Instant start = Instant{} + 100s;
+  late.waited(LateHelpers::kLate - 1ns, start);
+  EXPECT_FALSE(late.areResting(start));
+  late.waited(1ms, start);
+  EXPECT_TRUE(late.areResting(start + 15ms));
+  EXPECT_FALSE(late.areResting(start + 16ms));
+}
+
+TEST(LateHelpers, RestEverLongerWhereTheyAreLateAgainAtOnce) {
+  using namespace std::chrono_literals;
+  LateHelpers late;
+  Instant now = Instant{} + 100s;
+  Nanoseconds lost{0};
+  Nanoseconds rested{0};
+  for (int time = 0; time < 20; ++time) {
+    late.waited(3ms, now);
+    lost += 3ms;
+    const Instant began = now;
+    while (late.areResting(now)) now = now + 1ms;
+    rested += now - began;
+    EXPECT_LE(now - began, LateHelpers::kLongestRest);
+  }
+  EXPECT_GT(rested, 500 * lost);
+  // On time for longer than they rested, they are taken for as good as any.
+  now = now + LateHelpers::kLongestRest;
+  late.waited(3ms, now);
+  EXPECT_FALSE(late.areResting(now + 48ms));
+}
+
 TEST(Crews, AreGivenBackAndTakenAgain) {
   if (affinityCpus().size() < 2) GTEST_SKIP() << "one CPU";
   Crews crews(steadyClock());

@@ -110,36 +110,36 @@ TEST(Crew, TellsTheFirstFailure) {
   EXPECT_TRUE(crew->share(kCount, 1, [](int32_t, size_t, size_t) { return Status(); }).ok());
 }
 
+constexpr Nanoseconds kMillisecond = std::chrono::milliseconds(1);
+
 TEST(LateHelpers, AreLeftAloneForManyTimesWhatWasWaited) {
-  using namespace std::chrono_literals;
   LateHelpers late;
-  const Instant start = Instant{} + 100s;
-  late.waited(LateHelpers::kLate - 1ns, start);
+  const Instant start = Instant{} + std::chrono::seconds(100);
+  late.waited(LateHelpers::kLate - Nanoseconds(1), start);
   EXPECT_FALSE(late.areResting(start));
-  late.waited(1ms, start);
-  EXPECT_TRUE(late.areResting(start + 15ms));
-  EXPECT_FALSE(late.areResting(start + 16ms));
+  late.waited(kMillisecond, start);
+  EXPECT_TRUE(late.areResting(start + 15 * kMillisecond));
+  EXPECT_FALSE(late.areResting(start + 16 * kMillisecond));
 }
 
 TEST(LateHelpers, RestEverLongerWhereTheyAreLateAgainAtOnce) {
-  using namespace std::chrono_literals;
   LateHelpers late;
-  Instant now = Instant{} + 100s;
+  Instant now = Instant{} + std::chrono::seconds(100);
   Nanoseconds lost{0};
   Nanoseconds rested{0};
   for (int time = 0; time < 20; ++time) {
-    late.waited(3ms, now);
-    lost += 3ms;
+    late.waited(3 * kMillisecond, now);
+    lost += 3 * kMillisecond;
     const Instant began = now;
-    while (late.areResting(now)) now = now + 1ms;
+    while (late.areResting(now)) now = now + kMillisecond;
     rested += now - began;
     EXPECT_LE(now - began, LateHelpers::kLongestRest);
   }
   EXPECT_GT(rested, 500 * lost);
   // On time for longer than they rested, they are taken for as good as any.
   now = now + LateHelpers::kLongestRest;
-  late.waited(3ms, now);
-  EXPECT_FALSE(late.areResting(now + 48ms));
+  late.waited(3 * kMillisecond, now);
+  EXPECT_FALSE(late.areResting(now + 48 * kMillisecond));
 }
 
 TEST(Crews, AreGivenBackAndTakenAgain) {
